@@ -179,7 +179,6 @@ impl<'m> Lines<'m> {
         }
     }
 
-    /// Reports whether a part can end with the publication of the chain's callback at index `at`.
     fn ends(&self, chain: &Chain, at: usize, point: &Point) -> bool {
         let next = chain.callbacks.get(at + 1).and_then(|id| self.kind(id));
         let within = matches!(next, Some(CallbackType::Sync | CallbackType::Thread));

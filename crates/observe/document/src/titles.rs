@@ -39,7 +39,6 @@ pub fn titles(model: &Model) -> Vec<String> {
     titles
 }
 
-/// Short names of nodes: the last part of the name if no other node has it.
 struct Namer<'m> {
     node_of: BTreeMap<&'m str, &'m str>,
     short: BTreeMap<&'m str, &'m str>,

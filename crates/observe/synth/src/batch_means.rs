@@ -65,7 +65,6 @@ impl BatchMeans {
     }
 }
 
-/// Returns the sums of neighbouring pairs. A last element without a neighbour is left out.
 fn pairs(sums: &[f64]) -> Vec<f64> {
     sums.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect()
 }

@@ -106,7 +106,6 @@ impl Cpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct CauseThread {
     kind: ComponentKind,
-    /// The process id, if the process may have nodes, else 0.
     pid: u32,
     process: Option<NameId>,
     thread: Option<NameId>,
@@ -131,7 +130,6 @@ struct WaitTimes {
     blocked: (u64, u64),
 }
 
-/// The waiting times of one callback, by index of the cause.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
@@ -165,7 +163,6 @@ impl Causes {
         self.cpu(cpu).push(Switch { time, prev, next });
     }
 
-    /// Records that the holders of the CPU during the wait of `tid` are unknown.
     pub(super) fn mark_unrecorded(&mut self, cpu: u16, tid: u32) {
         self.cpu(cpu).unrecorded_wait_of = tid;
     }
@@ -285,7 +282,6 @@ impl Causes {
         }
     }
 
-    /// Returns the causes of a callback. `nodes` returns the names of the nodes of a process.
     pub(super) fn causes_of(
         &self,
         waits: &Waits,

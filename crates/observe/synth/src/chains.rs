@@ -14,7 +14,6 @@ use crate::mode_rules::{ModeId, PerMode, Switches};
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
-/// Maximum number of lineages that one execution or item carries.
 pub(crate) const MAX_LINEAGES: usize = 16;
 
 const MAX_PATHS: usize = 50_000;
@@ -47,7 +46,6 @@ impl Lineages {
         &self.steps[..usize::from(self.len)]
     }
 
-    /// Adds a step. Returns false if the list is full.
     pub(crate) fn push(&mut self, step: StepId) -> bool {
         if usize::from(self.len) == MAX_LINEAGES {
             return false;
@@ -140,13 +138,11 @@ impl Steps {
         self.steps[step.index()].reread
     }
 
-    /// Adds a reference to a step and returns the step.
     pub(crate) fn share_one(&mut self, step: StepId) -> StepId {
         self.steps[step.index()].refs += 1;
         step
     }
 
-    /// Adds a reference to each step and returns a copy of the list.
     pub(crate) fn share(&mut self, lineages: &Lineages) -> Lineages {
         for &s in lineages.as_slice() {
             self.steps[s.index()].refs += 1;
@@ -169,7 +165,6 @@ impl Steps {
         }
     }
 
-    /// Gives back one reference to each step and empties the list.
     pub(crate) fn release_all(&mut self, lineages: &mut Lineages) {
         for &s in lineages.as_slice() {
             self.release(s);
@@ -191,7 +186,6 @@ impl Steps {
     }
 }
 
-/// The way in which a path continues to its next vertex.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     Item(NameId),
@@ -222,9 +216,7 @@ pub(crate) struct Terminal {
 pub(crate) struct PathNode {
     /// The path without its last callback, and the way from there to that callback.
     pub(crate) parent: Option<(PathId, Via)>,
-    /// The last callback.
     pub(crate) vertex: VertexId,
-    /// The number of edges.
     pub(crate) depth: u32,
     /// At least one execution continued from here, so the path does not end a chain.
     extended: bool,
@@ -250,9 +242,7 @@ pub(crate) struct Paths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extension {
     Path(PathId),
-    /// The callback is already on the path.
     Cycle,
-    /// There are too many paths, or the path would be too long.
     Full,
 }
 
@@ -286,14 +276,12 @@ impl Paths {
         })
     }
 
-    /// Returns the callbacks of a path, first to last.
     pub(crate) fn vertices(&self, path: PathId) -> Vec<VertexId> {
         let mut vertices: Vec<_> = self.upwards(path).map(|node| node.vertex).collect();
         vertices.reverse();
         vertices
     }
 
-    /// Returns the path that consists of one callback, or `None` if there are too many paths.
     pub(crate) fn root(&mut self, vertex: VertexId) -> Option<PathId> {
         if let Some(&root) = self.roots.get(&vertex) {
             return Some(root);
@@ -390,7 +378,6 @@ impl Paths {
         }
     }
 
-    /// Records that a lineage ended with `step` and that its output left at `time`.
     pub(crate) fn finish(
         &mut self,
         steps: &Steps,

@@ -448,7 +448,6 @@ impl Synth {
         }
     }
 
-    /// Handles events that state that two addresses belong to the same entity.
     fn on_same_entity(&mut self, event: &Event, at: At) {
         let (p, entities) = (at.process, &mut self.cx.entities);
         match event.kind {
@@ -678,7 +677,6 @@ impl Synth {
         }
     }
 
-    /// Handles an item that goes into a link of onbeat-link or comes out of one.
     fn on_link_item(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         match event.kind {
@@ -743,7 +741,6 @@ impl Synth {
         Some(self.cx.entities.names.get(name).to_string())
     }
 
-    /// Returns the entity if the model keeps it. An unknown entity is counted.
     fn kept_or_counted(&mut self, e: Option<EntityId>) -> Option<EntityId> {
         if e.is_none() {
             self.cx.notes.count(Note::UnknownHandle, 1);

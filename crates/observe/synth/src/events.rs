@@ -9,9 +9,7 @@ pub(super) enum Owner {
     Instance(InstanceId),
     /// The cause is outside of all callbacks.
     Outside,
-    /// The cause is a callback that the model leaves out.
     Hidden,
-    /// The cause is one of several callbacks, and it is unknown which.
     Ambiguous,
     /// The cause is not decided yet. [`SpanEvent::Decided`] follows.
     Undecided(DecisionId),
@@ -19,26 +17,20 @@ pub(super) enum Owner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
-    /// No input was observed.
     Unknown,
-    /// The input is one of several, and it is unknown which.
     Ambiguous,
     Timer,
-    /// A message with this source time stamp.
     Message {
         source_ns: i64,
     },
-    /// The item at this index of the subscription's ring buffer.
     Ring {
         index: u64,
     },
-    /// A request that was taken at time `at`.
     Request {
         gid: Gid,
         sequence: i64,
         at: u64,
     },
-    /// A response that was taken at time `at`.
     Response {
         sequence: i64,
         at: u64,
@@ -60,7 +52,6 @@ pub(super) struct Begin {
     pub(super) start: u64,
     pub(super) thread: ThreadId,
     pub(super) input: Input,
-    /// The executor's last wait, if its thread slept.
     pub(super) idle: Option<Idle>,
     pub(super) release: Release,
 }
@@ -93,12 +84,10 @@ pub(super) enum Ending {
     Aborted,
     /// The process or thread ended before the instance did.
     CutOff,
-    /// The recording ended before the instance did.
     Unfinished,
 }
 
 impl Ending {
-    /// Reports whether the instance ran to its end and was not cut off.
     pub(super) fn is_whole(self) -> bool {
         self.is_timed() || matches!(self, Ending::Shared | Ending::Unshown)
     }
@@ -112,7 +101,6 @@ impl Ending {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnInput {
     pub(super) instance: InstanceId,
-    /// The subscription or client from which the instance takes.
     pub(super) entity: EntityId,
     pub(super) input: Input,
     pub(super) time: u64,
@@ -130,7 +118,6 @@ pub(super) struct Publication {
     pub(super) message: Option<u64>,
 }
 
-/// A message put into a subscription's ring buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Enqueue {
     pub(super) owner: Owner,
@@ -159,13 +146,10 @@ pub(super) struct Response {
     pub(super) made_by: MadeBy,
 }
 
-/// The callback that made the content of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
     Service,
-    /// Another callback, which handed the content on.
     Handed(HandId),
-    /// One of several other callbacks.
     Unknown,
 }
 
@@ -201,7 +185,6 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         time: u64,
     },
-    /// The owner that was first reported as [`Owner::Undecided`].
     Decided {
         decision: DecisionId,
         owner: Owner,
@@ -223,7 +206,6 @@ pub(super) enum SpanEvent {
         subscription: EntityId,
         source_ns: i64,
     },
-    /// The callback handed its input to a synchroniser.
     Synchronise {
         instance: InstanceId,
         filter: u64,

@@ -146,7 +146,6 @@ impl<'a> Finish<'a> {
         evidence
     }
 
-    /// Sums up figures by the name of the mode.
     fn by_mode<F: Figures>(&self, figures: &PerMode<F>) -> BTreeMap<String, F> {
         let mut all = BTreeMap::new();
         for (mode, figures) in figures.iter() {
@@ -246,8 +245,6 @@ impl<'a> Finish<'a> {
         all
     }
 
-    /// Returns which callbacks ran on one thread, for each thread that ran callbacks in these
-    /// modes.
     fn together(&self, modes: &[ModeId]) -> Vec<Together> {
         let mut of_thread: BTreeMap<ThreadId, BTreeSet<String>> = BTreeMap::new();
         for (v, id) in self.vertices_with_id() {

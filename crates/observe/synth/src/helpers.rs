@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of thread names per process. Threads with further names are counted without a
 /// name.
 const NAMES_MAX: usize = 256;
-/// Maximum number of pairs of process and thread name.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// A thread that has not called ROS 2 so far.
@@ -31,7 +30,6 @@ impl HelperCandidate {
         self.ready = None;
     }
 
-    /// Records that the thread gets a CPU. `ready` is the time from which on it waited for one.
     pub(super) fn gets_cpu(&mut self, time: u64, cpu: u16, ready: Option<u64>) {
         if self.calls_ros {
             return;
@@ -45,7 +43,6 @@ impl HelperCandidate {
     }
 }
 
-/// The figures of all helpers of a process that share a name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedHelpers {
     pub(super) figures: HelperFigures,

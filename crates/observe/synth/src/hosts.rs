@@ -371,7 +371,6 @@ mod tests {
         }
     }
 
-    /// Sends a message at the true time `at`, which is taken `takes` ns later.
     fn message(from: &mut Machine, to: &mut Machine, at: u64, takes: u64) {
         // Two machines never publish in the same nanosecond.
         let own = u64::from(from.seen.name.as_bytes()[0]);

@@ -13,7 +13,6 @@ index_type! {
 }
 
 index_type! {
-    /// A timer, subscription, publisher, service or client.
     EntityId
 }
 
@@ -35,7 +34,6 @@ index_type! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandedId(pub(super) u64);
 
-/// A pending decision about which callback owns an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
 

@@ -9,7 +9,6 @@ macro_rules! index_type {
 
         #[allow(dead_code)]
         impl $name {
-            /// Makes an index from a position in the table, counted from 0.
             pub(crate) const fn new(index: usize) -> Self {
                 assert!(index < u32::MAX as usize, "a table has more entries than its index type allows");
                 match std::num::NonZeroU32::new(index as u32 + 1) {
@@ -18,7 +17,6 @@ macro_rules! index_type {
                 }
             }
 
-            /// Returns the position in the table, counted from 0.
             pub(crate) const fn index(self) -> usize {
                 self.0.get() as usize - 1
             }
@@ -34,7 +32,6 @@ index_type! {
 }
 
 index_type! {
-    /// A name of a topic, service, node or command. Each name is stored once.
     NameId
 }
 

@@ -75,7 +75,6 @@ struct Recording {
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,
-    /// Counts lost events by the name of their probe.
     lost: PerMode<BTreeMap<String, u64>>,
 }
 

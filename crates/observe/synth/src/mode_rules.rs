@@ -97,7 +97,6 @@ fn time(mode: &str, from: &str, to: &str) -> Result<ModeRule, &'static str> {
     }
 }
 
-/// Parses a duration such as `30s` or `1.5min`.
 fn duration_ns(text: &str) -> Option<u64> {
     let unit = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(unit);
@@ -192,7 +191,6 @@ impl Switches {
     }
 }
 
-/// Holds a value for each mode in which something was counted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PerMode<F>(Vec<Option<F>>);
 

@@ -24,7 +24,6 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// Creates the state for rules. `own` is the mode of the run where no rule applies.
     pub(super) fn new(own: &str, rules: &[ModeRule]) -> Self {
         let mut names = vec![own.to_string()];
         for mode in rules.iter().flat_map(ModeRule::modes) {

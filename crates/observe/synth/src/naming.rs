@@ -114,7 +114,6 @@ impl NameRules {
     }
 }
 
-/// Removes the process id from the end of a name.
 fn without_pid(name: &str, pid: u32) -> Option<&str> {
     // A number of one or two digits was probably chosen by the user.
     let rest = name.strip_suffix(&pid.to_string()).filter(|_| pid > 99)?;

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// The runs of a recording: a single run, or one run per mode that was active.
 pub(super) struct Parts {
     pub(super) runs: Vec<Run>,
-    /// The index of the run in `runs`, by mode number.
     of_mode: Vec<usize>,
 }
 
@@ -17,7 +16,6 @@ impl Parts {
         &self.runs[self.of_mode[mode.index()]]
     }
 
-    /// Returns each run with the modes that it contains.
     pub(super) fn modes(&self) -> impl Iterator<Item = (Vec<ModeId>, &Run)> {
         self.runs.iter().enumerate().map(|(i, run)| {
             let modes = self.of_mode.iter().enumerate().filter(move |m| *m.1 == i);
@@ -25,7 +23,6 @@ impl Parts {
         })
     }
 
-    /// Splits the run `whole` at the switches of its modes.
     pub(super) fn of_run(synth: &Synth, whole: Run) -> Self {
         let recording = &synth.recording;
         let first = recording.first.unwrap_or(recording.now);

@@ -198,7 +198,6 @@ pub(super) fn talk(t: u64) -> String {
     )
 }
 
-/// Returns the events with which the listener takes the item stamped `source` at `t` µs.
 pub(super) fn listen(t: u64, source: u64) -> String {
     format!(
         "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us

@@ -13,13 +13,11 @@ pub(super) struct ThreadId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadProfile {
     pub(super) comm: Option<NameId>,
-    /// The number of the SCHED_* policy.
     pub(super) policy: Option<u8>,
     /// The priority as the kernel counts it, 0 to 139.
     pub(super) priority: u8,
 }
 
-/// The time at which an execution of a timer's callback was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
     /// The timer was due at this time, CLOCK_MONOTONIC.
@@ -43,7 +41,6 @@ impl Idle {
     }
 }
 
-/// CPU time, waiting time and their counts, summed up to some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) exec_ns: u64,

@@ -82,7 +82,6 @@ fn beginning() -> String {
     trace
 }
 
-/// One round: the nodes of each layer run one after the other. A callback takes 50 us.
 fn round() -> String {
     let mut trace = String::new();
     let published = |layer: usize, chain: usize| 200_000 + 5_000 * layer + 300 * chain + 290;

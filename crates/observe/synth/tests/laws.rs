@@ -33,14 +33,12 @@ fn synthesise(run: Run, events: &[Event]) -> Model {
     synth.finish()
 }
 
-/// The behaviour of a generated run in one round.
 #[derive(Debug, Clone)]
 struct Round {
     /// Durations of the callbacks, in units of 10 us.
     run: [u16; 4],
     /// The fusing node gets its second input first.
     swapped: bool,
-    /// The item of this round is lost on its way to the last node.
     lost: bool,
     preempted: bool,
 }
@@ -79,7 +77,6 @@ impl Events {
         self.at(pid, kind);
     }
 
-    /// Publishes after `steps` times 10 us and returns the source time stamp.
     fn publish(&mut self, steps: u16, pid: u32, rmw: u64) -> i64 {
         self.stamp += 1;
         let event = EventKind::Publish {
@@ -240,7 +237,6 @@ fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
 #[derive(Debug, Clone)]
 struct Stated {
     modes: Vec<ModeRule>,
-    /// Numbers of two callbacks. The first hands data to the second through memory.
     link: Option<(usize, usize)>,
     /// Numbers of two callbacks. Chains are measured from the first to the publication of the
     /// second.
@@ -257,7 +253,6 @@ fn stated() -> impl Strategy<Value = Stated> {
     (rules, numbers(), numbers()).prop_map(|(modes, link, cut)| Stated { modes, link, cut })
 }
 
-/// Makes the model of a run with the user's statements in two passes, as the command does.
 fn synthesise_stated(run: Run, events: &[Event], stated: &Stated) -> Model {
     let pass = |options: &SynthOptions| {
         let mut synth = Synth::new(options.clone());
@@ -282,7 +277,6 @@ fn synthesise_stated(run: Run, events: &[Event], stated: &Stated) -> Model {
     pass(&options).finish()
 }
 
-/// Writes the model to a file and reads it back, as the command does.
 fn stored(model: &Model) -> Model {
     let text = serde_json::to_vec(model).unwrap();
     onbeat_document::file::read(&text).unwrap()
@@ -481,7 +475,6 @@ impl Draw {
     }
 }
 
-/// Makes any event on few threads with few handles.
 fn any_event() -> impl Strategy<Value = Event> {
     (0u64..60, 0u8..74, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
         let d = Draw::new(b);

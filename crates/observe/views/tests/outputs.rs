@@ -148,7 +148,6 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
     }
 }
 
-/// Collects the tags of HTML or SVG text outside of style elements.
 fn tags(text: &str) -> BTreeSet<String> {
     let mut rest = text;
     let mut found = BTreeSet::new();
@@ -263,7 +262,6 @@ impl<const N: usize> ConcatSets for [BTreeSet<String>; N] {
     }
 }
 
-/// Parses rows of comma-separated text with quotes (RFC 4180).
 fn csv_rows(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell, mut quoted) = (vec![], vec![], String::new(), false);
     let mut chars = text.chars().peekable();
@@ -301,7 +299,6 @@ fn inside(inner: Rect, outer: Rect) -> bool {
         && inner.y + inner.h <= outer.y + outer.h
 }
 
-/// Builds an unrealistic graph in which everything is connected to everything, loops included.
 fn tangle(seed: u64, nodes: usize, callbacks: usize, edges: usize) -> Model {
     use onbeat_document::schema::CallbackType::{Subscription, Timer};
     let mut random = generate::Random::new(seed);

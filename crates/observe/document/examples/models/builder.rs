@@ -5,7 +5,6 @@ use onbeat_document::schema::*;
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A fixed pseudo-random sequence (xorshift64*).
 pub struct Random(u64);
 
 impl Random {
@@ -25,7 +24,6 @@ impl Random {
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
-    /// Returns an approximately normal number of mean 0 and deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
@@ -95,7 +93,6 @@ impl Builder {
         }
     }
 
-    /// Adds a callback and returns its id.
     pub fn callback(
         &mut self,
         node: &str,
@@ -225,7 +222,6 @@ impl Builder {
         });
     }
 
-    /// Adds every path from a source to a sink as a chain, at most `limit`.
     pub fn chains(&mut self, limit: usize) {
         let targets: BTreeSet<_> = self.model.edges.iter().map(|e| e.to.clone()).collect();
         let mut stack: Vec<(Vec<String>, Vec<String>)> = self
@@ -316,7 +312,6 @@ impl Builder {
         means
     }
 
-    /// Sorts the model's lists as the schema requires, and returns the model.
     pub fn finish(mut self) -> Model {
         let m = &mut self.model;
         m.callbacks.sort_by(|a, b| a.id.cmp(&b.id));

@@ -9,7 +9,6 @@ use onbeat_document::schema::{Assumed, CallbackFigures, CallbackType, Junction, 
 use onbeat_document::Model;
 use CallbackType::{Client, Service, Subscription, Sync, Timer};
 
-/// The nodes of [`sixty`], from sensors to actuators.
 const NODES: [&str; 20] = [
     "/sensing/lidar/top/driver",
     "/sensing/lidar/left/driver",
@@ -127,7 +126,6 @@ pub fn sixty() -> Model {
 /// A topic that callbacks can subscribe to: the publishing callback, topic and stage.
 type Offer = (String, String, usize);
 
-/// Adds timers as sources, then subscriptions to earlier stages. Returns the topics.
 fn stages(b: &mut Builder) -> Vec<Offer> {
     let mut r = Random::new(5);
     let mut offers: Vec<Offer> = Vec::new();
@@ -197,7 +195,6 @@ fn service(b: &mut Builder) {
     }
 }
 
-/// Adds subscribers to existing topics until the model has 58 callbacks.
 fn fill_up(b: &mut Builder, offers: &[Offer]) {
     let mut k = 0;
     while b.model.callbacks.len() < 58 {
@@ -238,7 +235,6 @@ fn or_junction(b: &mut Builder, offers: &[Offer]) -> String {
     or
 }
 
-/// Adds a loop in which the emergency state returns to planning.
 fn feed_back(b: &mut Builder, or: &str, offers: &[Offer]) {
     let planner = b.callback(
         NODES[13],
@@ -262,7 +258,6 @@ fn feed_back(b: &mut Builder, or: &str, offers: &[Offer]) {
     }
 }
 
-/// Builds a model with malicious and very long names.
 pub fn hostile() -> Model {
     let mut b = Builder::new(3, 2, 40);
     let evil = "<script>alert(1)</script>";
@@ -312,12 +307,10 @@ pub fn hostile() -> Model {
     b.finish()
 }
 
-/// Builds a recording in which nothing happened.
 pub fn empty() -> Model {
     Builder::new(4, 1, 10).finish()
 }
 
-/// Returns all models with their names.
 pub fn all() -> Vec<(&'static str, Model)> {
     vec![
         ("parking", parking(12)),

@@ -56,14 +56,11 @@ struct Missing {
 
 struct Ends<'a> {
     graph: &'a Graph,
-    /// The topics that the user named as inputs. Chains begin there.
     inputs: BTreeSet<&'a str>,
     cuts: Vec<Cut>,
     /// The number of executions per callback that no item of another callback triggered.
     sourced: &'a BTreeMap<String, u64>,
-    /// The callbacks that take each callback's items.
     next: BTreeMap<&'a str, Vec<&'a str>>,
-    /// The callbacks that take items of other callbacks.
     fed: BTreeSet<&'a str>,
 }
 
@@ -244,7 +241,6 @@ mod tests {
     const B: &str = "/b:subscription(/x)";
     const C: &str = "/c:subscription(/y)";
 
-    /// Builds `A -/x-> B -/y-> C`, with executions that ended after each callback.
     fn line() -> Evidence {
         run("r")
             .with_callback(A, 10)

@@ -13,7 +13,6 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Builds the graph from the evidence. Callbacks and edges that it leaves out go to `hidden`.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> Self {
         Graph {
             edges: edges(evidence, groups, hidden),

@@ -6,7 +6,6 @@ use crate::schema::{JunctionKind, JunctionState, Matching, Reading};
 use crate::stated::StatedJunction;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The least number of outputs from which the data flow criterion concludes.
 const MIN_OUTPUTS: u64 = 5;
 
 /// The least number of observations that are not taken for chance.
@@ -29,7 +28,6 @@ pub(super) struct Group {
     /// The number of outputs that do not show which item of the publishing callback was joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
-    /// The confidence that the group exists, from 0 to 1.
     pub(super) confidence: f64,
 }
 
@@ -65,7 +63,6 @@ impl Group {
         }
     }
 
-    /// Returns the user statement that makes the group an AND or an OR.
     pub(super) fn statement(&self, kind: JunctionKind) -> StatedJunction {
         StatedJunction {
             node: self.node.clone(),
@@ -79,7 +76,6 @@ impl Group {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
-    /// The calls of a synchroniser were seen.
     MessageFilters,
     /// Each output followed a new input of each member.
     DataFlow,
@@ -99,14 +95,11 @@ impl Criterion {
 #[derive(Debug, Default)]
 pub(super) struct Decisions {
     groups: Vec<Group>,
-    /// The groups that may exist, but that the graph does not contain.
     doubts: Vec<Group>,
 }
 
-/// The groups, indexed by sync vertex and by published topic.
 pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
-    /// The group per publishing callback and topic.
     by_output: BTreeMap<&'a str, BTreeMap<&'a str, &'a Group>>,
     /// The groups that may exist, but that the graph does not contain.
     pub(super) doubts: &'a [Group],
@@ -249,7 +242,6 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Decides by the data flow: each output followed a new input of each member.
     fn by_data_flow(&self) -> Verdict {
         let evidence = self.evidence;
         let of = |id: &String| &evidence.members[id];
@@ -382,7 +374,6 @@ mod tests {
         decisions(evidence, &[]).groups.pop()
     }
 
-    /// Decides about topic `/out` of node `/f`, with the user's statements.
     fn decisions(evidence: SyncEvidence, stated: &[&str]) -> Decisions {
         let mut all = run("r").with_sync(evidence);
         for stated in stated {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 pub(super) const SEVERAL_PUBLISHERS: &str = "several_publishers";
 
-/// Returns the junctions, sorted by callback.
 pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     let mut junctions: Vec<Junction> = groups.iter().map(joined).collect();
     junctions.extend(groups.doubts.iter().flat_map(doubtful));
@@ -104,7 +103,6 @@ fn joined(group: &Group) -> Junction {
     }
 }
 
-/// Builds an OR for each publisher of a group that may exist but is not in the graph.
 fn doubtful(group: &Group) -> impl Iterator<Item = Junction> + '_ {
     group.publishers.iter().map(|publisher| Junction {
         callback: publisher.clone(),

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 
 pub(super) struct Paths {
     pub(super) ended: BTreeMap<PathKey, Ended>,
-    /// The items lost on the way to a path's last callback, by mode.
     lost: Counts,
-    /// The lineages dropped on the way to a path's last callback, by mode.
     dropped: Counts,
     pub(super) unread: Vec<HiddenPath>,
 }
@@ -71,7 +69,6 @@ impl Paths {
 
 struct Read {
     key: PathKey,
-    /// The positions in the evidence's path that were skipped.
     passed: Vec<usize>,
 }
 

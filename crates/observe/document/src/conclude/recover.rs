@@ -79,7 +79,6 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
     Ok(evidence)
 }
 
-/// Parses the evidence that a model keeps beside its conclusions.
 fn hidden(evidence: serde_json::Value) -> Result<Hidden, RecoverError> {
     match evidence {
         serde_json::Value::Null => Ok(Hidden::default()),
@@ -90,7 +89,6 @@ fn hidden(evidence: serde_json::Value) -> Result<Hidden, RecoverError> {
     }
 }
 
-/// Adds endpoints and helper threads, which the model shows unchanged.
 fn add_others(evidence: &mut Evidence, endpoints: Vec<Endpoint>, helpers: Vec<Helper>) {
     for e in endpoints {
         let (node, topic, kind) = (e.node, e.topic, e.kind);
@@ -151,7 +149,6 @@ fn add_runs(evidence: &mut Evidence, runs: Vec<Run>) -> Result<(), RecoverError>
     Ok(())
 }
 
-/// Keeps sentences that another program added, for example the recorder.
 fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumptions: Vec<String>) {
     let own = conclude(evidence.clone());
     let foreign = |said: Vec<String>, own: Vec<String>| {
@@ -178,7 +175,6 @@ impl OnlyMode {
         }))
     }
 
-    /// Puts the totals back into `modes`.
     fn restore<F: Figures>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
         if let (true, Some(mode)) = (modes.is_empty(), &self.0) {
             modes.insert(mode.clone(), total.clone());

@@ -12,7 +12,6 @@ use crate::schema::{Junction, JunctionKind, JunctionState, Matching};
 use crate::stated::StatedJunction;
 use std::collections::BTreeSet;
 
-/// Returns assumptions and coverage, each in alphabetical order.
 pub(super) fn sentences(
     evidence: &Evidence,
     groups: &Groups,
@@ -214,7 +213,6 @@ fn of_losses(run: &Run) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Reports whether a note is about an assumption. The others are about coverage.
 fn is_assumption(note: &Note) -> bool {
     use Note::{
         Assumed, CallerGuess, Cut, Input, Junction, NameRule, NodeName, Renamed, RingFound,

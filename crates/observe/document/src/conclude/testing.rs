@@ -14,7 +14,6 @@ pub(crate) fn times(n: u64, ns: u64) -> Dist {
     dist
 }
 
-/// Returns evidence of one run in which no callback ran.
 pub(crate) fn run(id: &str) -> Evidence {
     let run = Run {
         host: String::new(),
@@ -112,7 +111,6 @@ impl Evidence {
         self
     }
 
-    /// Adds evidence of a synchroniser in node `/f` that publishes `/out`.
     pub(crate) fn with_sync(mut self, sync: SyncEvidence) -> Self {
         self.syncs.insert("/f:sync(/out)".into(), sync);
         self

@@ -11,10 +11,8 @@ pub(super) enum Point {
     Topic(String),
 }
 
-/// The points by name. A callback takes precedence over a node, and a node over a topic.
 type Names = BTreeMap<String, Point>;
 
-/// Returns the names on the model's chains, or only those of `kind`.
 fn names(model: &Model, kind: Option<&str>) -> Names {
     let on_chain: BTreeSet<&str> = model
         .chains

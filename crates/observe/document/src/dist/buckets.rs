@@ -29,7 +29,6 @@ pub(super) struct Buckets {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Filled {
-    /// The bits kept of each value.
     pub(super) bits: u32,
     pub(super) buckets: Vec<Bucket>,
 }
@@ -81,7 +80,6 @@ impl Buckets {
         self.full.add(&other.buckets, other.bits);
     }
 
-    /// Returns the nonempty buckets with all values sorted in.
     pub(super) fn filled(&self) -> Cow<'_, Filled> {
         if self.recent.is_empty() {
             return Cow::Borrowed(&self.full);
@@ -146,7 +144,6 @@ impl Filled {
         }
     }
 
-    /// Keeps one bit fewer and unites buckets that become equal.
     fn coarsen(&mut self) {
         let fewer = self.bits - 1;
         for b in &mut self.buckets {
@@ -173,7 +170,6 @@ pub(super) fn number(value: u64, bits: u32) -> u32 {
     (shift << bits) + (value >> shift) as u32
 }
 
-/// Returns the lowest value and the width of a bucket.
 pub(super) fn range(number: u32, bits: u32) -> (u64, u64) {
     let (shift, kept) = (number >> bits, u64::from(number & ((1 << bits) - 1)));
     if shift == 0 {

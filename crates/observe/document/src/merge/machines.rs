@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Machines {
     /// The known boots of each known host. The entry `""` means an unknown boot.
     hosts: BTreeMap<String, BTreeSet<String>>,
-    /// The runs with a known boot, by their start.
     starts: BTreeMap<u64, BTreeSet<String>>,
-    /// The length of the longest run in `starts`, ns.
     longest_ns: u64,
 }
 

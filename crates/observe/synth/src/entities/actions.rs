@@ -29,7 +29,6 @@ impl Entities {
     }
 }
 
-/// Returns the action's name and the part that an endpoint of this kind and name has in the action.
 pub(super) fn of_name(kind: EntityKind, name: &str) -> Option<(&str, ActionPart)> {
     let (action, last) = name.rsplit_once("/_action/")?;
     let service = matches!(kind, EntityKind::Service | EntityKind::Client);

@@ -34,7 +34,6 @@ impl Entities {
         creation.node = Some(self.node(p, node, &full_name(namespace, name)));
     }
 
-    /// Adds a node that existed before the recording.
     pub(crate) fn node_found(&mut self, p: ProcessIndex, node: u64, name: &str) {
         self.process_mut(p).found = true;
         self.node(p, node, &full_name("", name));
@@ -61,7 +60,6 @@ impl Entities {
         self.process_mut(p).clocks.insert(clock, made);
     }
 
-    /// Creates the entity of a new publisher, subscription, service or client (`rcl_*_init`).
     pub(crate) fn endpoint_init(
         &mut self,
         p: ProcessIndex,
@@ -84,7 +82,6 @@ impl Entities {
         )
     }
 
-    /// Adds the QoS settings that a publisher or subscription was created with.
     pub(crate) fn endpoint_qos(
         &mut self,
         p: ProcessIndex,
@@ -103,7 +100,6 @@ impl Entities {
         }
     }
 
-    /// Adds an end of a link of onbeat-link, as an endpoint of a topic.
     pub(crate) fn link_init(
         &mut self,
         p: ProcessIndex,
@@ -119,7 +115,6 @@ impl Entities {
         self.get_mut(e).link = Some(link);
     }
 
-    /// Late attach: adds an endpoint that existed before the recording.
     pub(crate) fn endpoint_found(
         &mut self,
         p: ProcessIndex,
@@ -191,8 +186,6 @@ impl Entities {
         client
     }
 
-    /// Removes and returns the identifier that was announced for a client before the client was
-    /// created.
     pub(crate) fn announced_gid(&mut self, p: ProcessIndex, rmw: u64) -> Option<Gid> {
         self.process_mut(p).gids.remove(&rmw)
     }
@@ -239,7 +232,6 @@ impl Entities {
         }
     }
 
-    /// Returns the timer of a handle. Creates the timer if it is unknown.
     pub(crate) fn timer_found(&mut self, p: ProcessIndex, timer: u64) -> EntityId {
         match self.handle(p, HandleKind::Timer, timer) {
             Some(e) => e,
@@ -290,7 +282,6 @@ impl Entities {
         (it.looks, it.slot, it.vertex) = (looks, slot, None);
     }
 
-    /// Assigns a callback to its timer or service.
     pub(crate) fn set_callback(
         &mut self,
         p: ProcessIndex,
@@ -312,7 +303,6 @@ impl Entities {
         }
     }
 
-    /// Ties an rclcpp object to its rcl subscription (`rclcpp_subscription_init`).
     pub(crate) fn subscription_object(&mut self, p: ProcessIndex, subscription: u64, object: u64) {
         let process = self.process_mut(p);
         let key = (Tie::ObjectSubscription, object);
@@ -322,29 +312,23 @@ impl Entities {
         }
     }
 
-    /// Ties a callback to the rclcpp object of its subscription
-    /// (`rclcpp_subscription_callback_added`).
     pub(crate) fn subscription_callback(&mut self, p: ProcessIndex, object: u64, callback: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::Callback, callback));
         process.ties.insert((Tie::CallbackObject, callback), object);
     }
 
-    /// Ties an intra-process buffer to the rclcpp object of its subscription
-    /// (`rclcpp_ipb_to_subscription`).
     pub(crate) fn intra_buffer(&mut self, p: ProcessIndex, ipb: u64, object: u64) {
         let process = self.process_mut(p);
         process.ties.insert((Tie::IntraObject, ipb), object);
     }
 
-    /// Ties a ring buffer to its intra-process buffer (`rclcpp_buffer_to_ipb`).
     pub(crate) fn ring_intra_buffer(&mut self, p: ProcessIndex, buffer: u64, ipb: u64) {
         let process = self.process_mut(p);
         process.handles.remove(&(HandleKind::RingBuffer, buffer));
         process.ties.insert((Tie::RingIntra, buffer), ipb);
     }
 
-    /// Sets a callback's symbol. Returns the entity that runs the callback, and the symbol's name.
     pub(crate) fn callback_symbol(
         &mut self,
         p: ProcessIndex,
@@ -358,7 +342,6 @@ impl Entities {
     }
 }
 
-/// Returns the entity kind of an endpoint, and the kinds of its rcl and rmw handles.
 fn handles_of(endpoint: EndpointKind) -> (EntityKind, [HandleKind; 2]) {
     match endpoint {
         EndpointKind::Publisher => (

@@ -14,7 +14,6 @@ pub(crate) enum EntityKind {
     Task,
 }
 
-/// The data that only one kind of entity has.
 #[derive(Debug, Clone)]
 pub(crate) enum Role {
     Timer(Timer),
@@ -34,7 +33,6 @@ pub(crate) enum Role {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
-    /// The time when the timer is next due, if known.
     pub(super) due: Option<u64>,
     /// The current period. The period at creation is among the timer's [`Looks`].
     pub(super) period_ns: Option<u64>,
@@ -42,9 +40,7 @@ pub(crate) struct Timer {
     pub(super) clock: u64,
     pub(super) time: TimeBase,
     pub(super) cancelled: bool,
-    /// The timer was called at least once.
     pub(super) ran: bool,
-    /// The timer may have been called without being seen.
     pub(super) unseen_calls: bool,
 }
 
@@ -62,11 +58,9 @@ pub(crate) enum TimeBase {
     /// An unknown clock, which is assumed to pass at the same rate.
     #[default]
     Unknown,
-    /// A clock that passes at the same rate.
     Steady,
     /// A clock that passes at the same rate until the machine's clock is set.
     System,
-    /// A clock that a publisher of simulated time sets.
     Simulated,
 }
 
@@ -74,7 +68,6 @@ pub(crate) enum TimeBase {
 pub(crate) struct ServiceNames {
     /// The service's name with `/request`.
     pub(crate) request: NameId,
-    /// The service's name with `/response`.
     pub(crate) response: NameId,
 }
 
@@ -93,7 +86,6 @@ pub(crate) struct Looks {
     pub(crate) node: Option<NodeId>,
     /// The name of the topic or service. Timers have none.
     pub(crate) name: Option<NameId>,
-    /// The period that a timer had when it was created, if known.
     pub(crate) period_ns: Option<u64>,
 }
 
@@ -112,7 +104,6 @@ pub(crate) struct OfAction {
     pub(crate) part: ActionPart,
 }
 
-/// The way in which a callback nests with others, as far as seen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nests {
     /// A callback of the entity ended after an executor had run in it.
@@ -132,7 +123,6 @@ pub(crate) struct Slot {
     pub(crate) sure: bool,
 }
 
-/// A timer, subscription, publisher, service or client, or a task of rclpy's executor.
 #[derive(Debug, Clone)]
 pub(crate) struct Entity {
     pub(crate) looks: Looks,
@@ -152,12 +142,10 @@ pub(crate) struct Entity {
     pub(crate) symbol: Option<NameId>,
     /// The callback that the entity runs, once known. A service has one per caller instead.
     pub(crate) vertex: Option<VertexId>,
-    /// The callbacks of a service, one for each calling node.
     pub(crate) callers: Vec<(Option<NodeId>, VertexId)>,
 }
 
 impl Looks {
-    /// Reports whether all properties that an id shows are known.
     pub(super) fn are_known(&self) -> bool {
         self.node.is_some() && (self.kind != EntityKind::Timer || self.period_ns.is_some())
     }
@@ -183,13 +171,10 @@ impl Entity {
         }
     }
 
-    /// Reports whether a later entity that looks alike takes this one's place, although this one is
-    /// not destroyed.
     pub(crate) fn is_spent(&self) -> bool {
         matches!(&self.role, Role::Timer(timer) if timer.is_spent())
     }
 
-    /// Returns the queue depth of a subscription or publisher, or 0 if unknown.
     pub(crate) fn depth(&self) -> u64 {
         match self.role {
             Role::Topic { depth } => depth,
@@ -217,7 +202,6 @@ impl Entity {
         }
     }
 
-    /// Notes that a client sends a request with this sequence number.
     pub(crate) fn asks(&mut self, sequence: i64) {
         if let Role::Client { asked_from, .. } = &mut self.role {
             asked_from.get_or_insert(sequence);
@@ -233,13 +217,11 @@ impl Entity {
         }
     }
 
-    /// Reports whether a client's identifier is known from a request or response.
     pub(crate) fn gid_seen(&self) -> bool {
         self.gid().is_some_and(|g| g.seen)
     }
 }
 
-/// Reports whether every node has this topic or service, whatever the application does.
 pub(crate) fn is_infrastructure(kind: EntityKind, name: &str) -> bool {
     const TOPICS: &[&str] = &["/rosout", "/parameter_events"];
     const SERVICES: &[&str] = &[

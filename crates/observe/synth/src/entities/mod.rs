@@ -25,7 +25,6 @@ use onbeat_document::schema::Qos;
 use process::Tie;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The live endpoints of a topic or service.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Endpoints {
     pub(crate) publishers: Vec<EntityId>,
@@ -51,9 +50,7 @@ struct Ended {
     /// The dead entities, oldest first. Their places are used again much later.
     dead: VecDeque<EntityId>,
     free: Vec<EntityId>,
-    /// The places that have just become free, for [`Entities::take_freed`].
     freed: Vec<EntityId>,
-    /// The entities that ended since the last [`Entities::take_gone`].
     gone: Vec<EntityId>,
 }
 
@@ -66,7 +63,6 @@ pub(crate) struct Entities {
     endpoints: Vec<Endpoints>,
     ended: Ended,
     pub(crate) name_rules: NameRules,
-    /// The original names of nodes that a rule renamed, by their new name.
     pub(crate) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
     pub(crate) keep_infrastructure: bool,
@@ -81,7 +77,6 @@ pub(crate) struct NewEntity<'n> {
     /// The addresses that stand for the entity, or 0 for none.
     pub(crate) handles: [(HandleKind, u64); 2],
     pub(crate) node: Option<super::ids::NodeId>,
-    /// The name of the topic or service. It is empty for timers.
     pub(crate) name: &'n str,
     pub(crate) depth: u64,
     pub(crate) period_ns: Option<u64>,
@@ -109,7 +104,6 @@ impl Entities {
         &mut self.processes.list[p.index()]
     }
 
-    /// Reports whether the model leaves out an entity.
     pub(crate) fn is_hidden(&self, e: EntityId) -> bool {
         self.get(e).infrastructure && !self.keep_infrastructure
     }
@@ -152,7 +146,6 @@ impl Entities {
         self.process_mut(p).handles.insert((kind, address), e);
     }
 
-    /// Returns the entity whose callback has this address, following rclcpp's objects.
     pub(crate) fn callback(&mut self, p: ProcessIndex, callback: u64) -> Option<EntityId> {
         let process = self.process_mut(p);
         if let Some(&e) = process.handles.get(&(HandleKind::Callback, callback)) {
@@ -327,7 +320,6 @@ impl Entities {
         }
     }
 
-    /// Reports whether entities ended for which other trackers keep data.
     pub(crate) fn some_ended(&self) -> bool {
         !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
     }

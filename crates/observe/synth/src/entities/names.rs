@@ -10,7 +10,6 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Returns the index of a name. A new name is added.
     pub(crate) fn intern(&mut self, name: &str) -> NameId {
         if let Some(&id) = self.index.get(name) {
             return id;

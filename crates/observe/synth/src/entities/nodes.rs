@@ -17,7 +17,6 @@ pub(crate) struct Node {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// The node is known by its own name.
     Known,
     /// The node is unknown. It stands for all nodes of its process and is named after the process.
     Guessed,
@@ -57,7 +56,6 @@ impl Nodes {
         self.list[node.index()].live = false;
     }
 
-    /// Revives a dead node of this name and program, or adds a new one.
     fn revive_or_insert(
         &mut self,
         name: NameId,
@@ -88,7 +86,6 @@ impl Nodes {
         node
     }
 
-    /// Adds a stand-in for the node of one endpoint, until that node is known.
     fn insert_stand_in(&mut self, of: NodeId) -> NodeId {
         let node = NodeId::new(self.list.len());
         self.list.push(Node {
@@ -100,8 +97,6 @@ impl Nodes {
 }
 
 impl Entities {
-    /// Returns the node of a process: the one with this handle and name, a revived one of this
-    /// name, or a new one.
     pub(crate) fn node(&mut self, p: ProcessIndex, handle: u64, full_name: &str) -> NodeId {
         let name = self.normal_name(p, full_name);
         if handle != 0 {
@@ -129,7 +124,6 @@ impl Entities {
         node
     }
 
-    /// Returns a node's full name after the naming rules.
     fn normal_name(&mut self, p: ProcessIndex, full_name: &str) -> NameId {
         let pid = self.process(p).pid;
         let normal = self.name_rules.apply(full_name, pid);
@@ -177,7 +171,6 @@ impl Entities {
         self.process(p).node_handles.get(&handle).copied()
     }
 
-    /// Returns the process's guessed node, which is named after the process. Creates it if needed.
     pub(crate) fn fallback_node(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
         if let Some(node) = process.fallback {
@@ -206,7 +199,6 @@ impl Entities {
         self.nodes.insert_stand_in(fallback)
     }
 
-    /// Returns the node of an entity, if known by now.
     pub(crate) fn node_of_entity(&self, e: EntityId) -> Option<NodeId> {
         self.get(e).node().map(|node| self.nodes.settled(node))
     }
@@ -245,7 +237,6 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
     format!("{slash}{namespace}/{}", name.trim_start_matches('/'))
 }
 
-/// Returns a name for the node of a process whose command alone is known.
 fn unknown_name(command: &str) -> String {
     match program_name(command).as_str() {
         "" => "/unknown".into(),

@@ -6,7 +6,6 @@ use crate::index::NameId;
 use crate::values::Gid;
 use rustc_hash::FxHashMap;
 
-/// The kind of object for which an address stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HandleKind {
     RclPublisher,
@@ -27,13 +26,9 @@ pub(crate) enum HandleKind {
 /// A tie from one address to another, resolved late because the order of the events is not fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
-    /// A tie from a callback to the rclcpp object that owns it.
     CallbackObject,
-    /// A tie from an rclcpp object to its rcl subscription.
     ObjectSubscription,
-    /// A tie from a ring buffer to its intra-process buffer.
     RingIntra,
-    /// A tie from an intra-process buffer to its rclcpp object.
     IntraObject,
 }
 
@@ -51,13 +46,10 @@ pub(crate) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) entities: Vec<EntityId>,
-    /// The subscriptions that are known by their ring buffer only.
     pub(super) by_ring: Vec<EntityId>,
-    /// Some nodes of the process existed before the recording.
     pub(super) found: bool,
     /// The process ran before the recording.
     pub(crate) late: bool,
-    /// The guessed node, which stands in while a node is unknown.
     pub(super) fallback: Option<NodeId>,
     pub(crate) command: Option<NameId>,
     /// Timers of the process may have been called without being seen. It ran before the recording,

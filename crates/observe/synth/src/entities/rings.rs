@@ -34,7 +34,6 @@ impl Entities {
         e
     }
 
-    /// Returns a process's only subscription of a topic whose ring buffer is unknown.
     fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
         let handles = &self.process(p).handles;
         let rings = handles
@@ -74,8 +73,6 @@ impl Entities {
         e
     }
 
-    /// Late attach: removes and returns the only subscription of this topic that was known by its
-    /// ring buffer alone.
     pub(super) fn take_by_ring(&mut self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
         let found = self.process(p).by_ring.iter().copied();
         let found: Vec<EntityId> = found

@@ -39,7 +39,6 @@ impl Entities {
         }
     }
 
-    /// Reports whether another timer that looks alike has taken the place of a cancelled timer.
     fn is_replaced(&self, e: EntityId) -> bool {
         let it = self.get(e);
         let mut entities = self.process(it.process).entities.iter();
@@ -75,7 +74,6 @@ impl Entities {
         (before.is_some() && before != set).then_some(e)
     }
 
-    /// Notes that a clock follows simulated time from now on, or follows it no longer.
     pub(crate) fn clock_override(&mut self, p: ProcessIndex, clock: u64, active: bool) {
         let time = match active {
             true => TimeBase::Simulated,
@@ -115,7 +113,6 @@ impl Entities {
         }
     }
 
-    /// Returns the address of a timer's clock, or 0 if unknown.
     pub(crate) fn clock_of(&self, e: EntityId) -> u64 {
         match &self.get(e).role {
             Role::Timer(timer) => timer.clock,
@@ -180,7 +177,6 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Returns when the timer that is called at `time` was released. Both times are in ms.
     fn called(harness: &mut Harness, time: u64, idle: Option<Idle>) -> Option<u64> {
         let timer = harness.entity(10, HandleKind::Timer, 0x50).unwrap();
         let entities = &mut harness.synth.cx.entities;

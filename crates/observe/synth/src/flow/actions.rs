@@ -20,7 +20,6 @@ struct Goal {
     client: EntityId,
     sequence: i64,
     sent: u64,
-    /// The running callback that received the answer to the goal.
     answered_by: Option<InstanceId>,
 }
 
@@ -50,7 +49,6 @@ fn push<T>(list: &mut Vec<T>, item: T) {
 }
 
 impl Actions {
-    /// Removes the goal whose result `owner` asks for and returns when the goal was sent.
     fn asked_for(&mut self, action: NameId, process: ProcessIndex, owner: Owner) -> Option<u64> {
         let of_action = |g: &Goal| g.action == action && g.process == process;
         let by_answer = |g: &Goal| match owner {

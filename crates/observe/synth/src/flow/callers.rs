@@ -36,7 +36,6 @@ const MAX_ANSWERS: usize = 4096;
 /// call returns, and the sender may be preempted before.
 const SETTLE_NS: u64 = 50_000_000;
 
-/// The identifier of all zeros, which does not identify a client.
 const NO_GID: Gid = [0; 16];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +47,6 @@ enum Caller {
 }
 
 impl Callers {
-    /// Assigns an identifier to a client. `seen` means that a request or response carried it.
     fn bind(&mut self, entities: &mut Entities, gid: Gid, client: EntityId, seen: bool) {
         if gid == NO_GID {
             return;
@@ -59,7 +57,6 @@ impl Callers {
         }
     }
 
-    /// Returns the client of the service `name` to which an identifier is assigned.
     fn bound(&self, entities: &Entities, gid: Gid, name: Option<NameId>) -> Option<EntityId> {
         let &client = self.clients.get(&gid)?;
         let it = entities.get(client);
@@ -95,12 +92,10 @@ impl Callers {
 }
 
 impl Flow {
-    /// Handles a client that reports its identifier.
     pub(crate) fn announce(&mut self, cx: &mut Context, gid: Gid, client: EntityId) {
         self.callers.bind(&mut cx.entities, gid, client, false);
     }
 
-    /// Keeps a response until a client reads it.
     pub(crate) fn answered(&mut self, cx: &Context, response: &Response, source_ns: Option<i64>) {
         let &Response {
             gid,
@@ -219,7 +214,6 @@ impl Flow {
         }
     }
 
-    /// Decides which client sent a request and notes if it is a guess or unknown.
     pub(super) fn caller(
         &mut self,
         cx: &mut Context,

@@ -14,12 +14,10 @@ use onbeat_document::cuts::Cut;
 pub(super) struct Cuts {
     /// The ids of callbacks with which chains begin.
     from: Vec<String>,
-    /// The topics with which chains end.
     to: Vec<NameId>,
 }
 
 impl Cuts {
-    /// Reports whether chains end at this topic.
     pub(super) fn end_at(&self, name: NameId) -> bool {
         self.to.contains(&name)
     }
@@ -46,7 +44,6 @@ impl Flow {
         };
     }
 
-    /// Marks a new vertex if chains begin at it.
     pub(super) fn tie_cuts(&mut self, cx: &Context, v: VertexId) {
         if self.cuts.from.is_empty() {
             return;
@@ -62,8 +59,6 @@ impl Flow {
         self.graph.vertex_mut(v).links.cut = is_one;
     }
 
-    /// Starts a lineage at a callback with which chains begin, and adds it after the lineages of
-    /// the taken data.
     pub(super) fn begin_cut(
         &mut self,
         cx: &mut Context,

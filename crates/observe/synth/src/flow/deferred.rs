@@ -19,7 +19,6 @@ const RETRY_NS: u64 = 2_000_000;
 
 const MAX_DEFERRED: usize = 200_000;
 
-/// The instances, entities and items that deferred events concern.
 #[derive(Debug, Clone, Default)]
 struct Subjects {
     instances: FxHashSet<InstanceId>,
@@ -30,10 +29,8 @@ struct Subjects {
     publishers: FxHashSet<EntityId>,
     /// Items by topic and time stamp. An item without a stamp stands for all items of its topic.
     items: FxHashSet<(Option<NameId>, Option<i64>)>,
-    /// Subscriptions into whose ring buffer a deferred event puts an item.
     rings: FxHashSet<EntityId>,
     works: FxHashSet<HandedId>,
-    /// Work or results that a deferred event hands on.
     hands: FxHashSet<HandId>,
 }
 
@@ -114,7 +111,6 @@ impl Subjects {
         }
     }
 
-    /// Reports whether an event depends on a deferred one.
     fn delay(&self, event: &SpanEvent, entities: &Entities) -> bool {
         match event {
             SpanEvent::Begin(begin) => {
@@ -178,7 +174,6 @@ impl Deferred {
 }
 
 impl Flow {
-    /// Applies the next event or defers it. Events come in order.
     pub(crate) fn receive(&mut self, cx: &mut Context, event: &SpanEvent) {
         if let SpanEvent::Decided { decision, owner } = *event {
             if !self.deferred.is_empty() {
@@ -226,8 +221,6 @@ impl Flow {
         self.deferred.events.push(event);
     }
 
-    /// Reports whether an event must wait, either for a decision of its own or for a deferred
-    /// event.
     fn must_wait(&self, cx: &Context, event: &SpanEvent) -> bool {
         !self.is_ready(cx, event) || self.deferred.subjects.delay(event, &cx.entities)
     }
@@ -255,8 +248,6 @@ impl Flow {
         }
     }
 
-    /// Checks the deferred events again and applies those that are ready. With `force`, applies
-    /// all.
     pub(super) fn drain(&mut self, cx: &mut Context, force: bool) {
         self.deferred.next_retry = self.now + RETRY_NS;
         let force = force || self.deferred.events.len() >= MAX_DEFERRED;

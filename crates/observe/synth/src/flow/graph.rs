@@ -18,9 +18,7 @@ use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
-    /// Data goes through the middleware.
     Topic,
-    /// Data goes within the process.
     Intra,
     /// Data goes through a node's memory, as the user states.
     Link,
@@ -62,9 +60,7 @@ pub(crate) struct Use {
 pub(crate) struct VertexLooks {
     pub(crate) kind: CallbackType,
     pub(crate) node: Option<NodeId>,
-    /// The topic or service, or `None` for timers.
     pub(crate) name: Option<NameId>,
-    /// The caller's node, for a vertex of a service whose caller is known.
     pub(crate) caller: Option<NodeId>,
     pub(crate) period_ns: Option<u64>,
 }
@@ -80,7 +76,6 @@ pub(crate) struct Executions {
     pub(crate) count: u64,
     /// Counts executions whose input no callback published.
     pub(crate) sourced: u64,
-    /// The ends of some executions were inferred.
     pub(crate) inferred: bool,
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
@@ -95,7 +90,6 @@ pub(crate) struct Measured {
 }
 
 impl Executions {
-    /// Returns the distribution of the times from start to start over all modes.
     pub(crate) fn interarrival(&self) -> Dist {
         let mut all = Dist::new();
         for (_, measured) in self.measured.iter() {
@@ -119,7 +113,6 @@ pub(crate) struct Batches {
 pub(crate) struct LinkEnds {
     pub(crate) from: Vec<usize>,
     pub(crate) to: Vec<usize>,
-    /// Chains also begin here, because the user cut them.
     pub(super) cut: bool,
 }
 
@@ -131,7 +124,6 @@ pub(super) enum NodeBy {
     /// The callback sent a request with a client of this node. Often such a node exists for calls
     /// only.
     Request,
-    /// The callback published with a publisher of this node.
     Topic,
     /// The callback used publishers of several nodes, so its node stays unknown.
     Several,
@@ -140,7 +132,6 @@ pub(super) enum NodeBy {
 #[derive(Debug, Clone)]
 pub(crate) struct Vertex {
     pub(crate) looks: VertexLooks,
-    /// The node that stands in while the own node is unknown.
     stand_in: NodeId,
     node_by: NodeBy,
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
@@ -181,7 +172,6 @@ impl Vertex {
         };
     }
 
-    /// Reports whether the node was concluded from the callback's outputs only.
     pub(crate) fn node_follows_from_outputs(&self) -> bool {
         matches!(self.node_by, NodeBy::Request | NodeBy::Topic)
     }
@@ -206,7 +196,6 @@ impl Graph {
         &self.vertices[v.index()]
     }
 
-    /// Sets whether chains begin at a vertex because the user cut them.
     pub(crate) fn set_cut(&mut self, v: VertexId, begins: bool) {
         if let Some(vertex) = self.vertices.get_mut(v.index()) {
             vertex.links.cut = begins;
@@ -234,7 +223,6 @@ impl Graph {
         &mut edges[id.index()]
     }
 
-    /// Returns the figures of an edge for items published at `time`.
     pub(super) fn sent(&mut self, from: VertexId, hop: Hop, time: u64) -> &mut EdgeFigures {
         let mode = self.switches.at(time);
         self.edge(from, hop).figures.of(mode)
@@ -244,7 +232,6 @@ impl Graph {
         self.sent(from, hop, time).published += 1;
     }
 
-    /// Moves all edges that end at `from` so that they end at `to`.
     pub(super) fn redirect(&mut self, from: VertexId, to: VertexId) {
         for i in 0..self.edges.len() {
             if self.edges[i].to != from {
@@ -313,7 +300,6 @@ impl Flow {
         v
     }
 
-    /// Returns the vertex of a service for a caller's node, or for unknown callers.
     pub(super) fn service_vertex(
         &mut self,
         cx: &mut Context,
@@ -349,7 +335,6 @@ impl Flow {
         v
     }
 
-    /// Returns the node of an entity as far as it is known, or a node that stands in for it.
     pub(super) fn node_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let it = cx.entities.get(e);
         let node = match it.node() {

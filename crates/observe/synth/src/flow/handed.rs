@@ -42,14 +42,12 @@ impl Flow {
         }
     }
 
-    /// Drops a wake-up with which no execution begins.
     pub(super) fn drop_work(&mut self, work: HandedId) {
         if let Some(mut kept) = self.ways.handed.0.remove(&work) {
             self.lineage.steps.release_all(&mut kept.lineages);
         }
     }
 
-    /// Starts an execution of `to` that begins with a wake-up.
     pub(super) fn take_work(&mut self, work: HandedId, to: VertexId) -> Option<Incoming> {
         let kept = self.ways.handed.0.remove(&work)?;
         let Hop { name, route, .. } = self.ways.links.hop(to, Route::HandedOver);

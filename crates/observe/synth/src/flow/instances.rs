@@ -26,7 +26,6 @@ pub(super) struct Instance {
     pub(super) lineages: Lineages,
     /// The input was not observed, and the instance has received nothing from a link since.
     pub(super) unseen: bool,
-    /// The time and name of the last publication.
     pub(super) output: Option<(u64, NameId)>,
     /// The time at which the input went to a synchroniser, and the number of the synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
@@ -161,7 +160,6 @@ impl Flow {
         }
     }
 
-    /// Lets an entity take an input and returns the vertex that runs on it.
     fn take_input(&mut self, cx: &mut Context, entity: EntityId, input: Input) -> Taken {
         let it = cx.entities.get(entity);
         let (kind, name) = (it.kind(), it.name());
@@ -201,7 +199,6 @@ impl Flow {
         }
     }
 
-    /// Records the latency of an edge and returns the time at which the item arrived.
     fn arrival(
         &mut self,
         vertex: VertexId,

@@ -20,12 +20,10 @@ pub(crate) struct Lineage {
     pub(super) ignored: Vec<NameId>,
 }
 
-/// An item that an instance took, with its publisher, time and lineages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incoming {
     /// The publishing vertex, or `None` if no known callback published the item.
     pub(super) vertex: Option<VertexId>,
-    /// The time of the publication.
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
@@ -38,7 +36,6 @@ pub(super) struct Incoming {
 /// An item that was counted as published for an entity and that the entity may still take.
 pub(super) struct Awaited {
     pub(super) from: VertexId,
-    /// The time of the publication.
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
@@ -97,7 +94,6 @@ impl Lineage {
         self.extend_by(notes, to, data, next, Route::Topic);
     }
 
-    /// Continues lineages as [`Self::extend`] does, for data that came by `route`.
     fn extend_by(
         &mut self,
         notes: &mut Notes,
@@ -186,7 +182,6 @@ impl Flow {
         }
     }
 
-    /// Returns the lineages of an execution: those of the item that it took, or a new one.
     pub(super) fn lineages_of(
         &mut self,
         cx: &mut Context,

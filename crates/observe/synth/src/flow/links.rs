@@ -10,7 +10,6 @@ use crate::index::{NameId, VertexId};
 use crate::links::Link;
 use crate::Context;
 
-/// Lineages on their way through a node's memory.
 #[derive(Debug, Clone)]
 struct Carried {
     time: u64,
@@ -28,7 +27,6 @@ pub(super) struct Links {
     /// The vertex ids that an earlier pass over the same events found.
     ids: Vec<Option<String>>,
     carried: Vec<Option<Carried>>,
-    /// The name of the edges that links make.
     memory: NameId,
 }
 
@@ -58,7 +56,6 @@ impl Links {
 }
 
 impl Flow {
-    /// Finds the links that start or end at a new vertex.
     pub(super) fn tie_links(&mut self, cx: &Context, v: VertexId) {
         if self.ways.links.links.is_empty() {
             return;
@@ -119,7 +116,6 @@ impl Flow {
         }
     }
 
-    /// Puts the lineages of a callback that ends on the links that start there.
     pub(super) fn carry(&mut self, it: &Instance, time: u64) {
         for i in 0..self.graph.vertex(it.vertex).links.from.len() {
             let link = self.graph.vertex(it.vertex).links.from[i];

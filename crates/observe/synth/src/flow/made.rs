@@ -50,7 +50,6 @@ impl Flow {
         self.ways.made.0.remove(at)
     }
 
-    /// Starts a callback on work that was handed to it.
     pub(super) fn take_made(&mut self, hand: HandId, to: VertexId) -> Option<Incoming> {
         let kept = self.take_hand(hand)?;
         let hop = self.ways.links.hop(to, Route::Made);

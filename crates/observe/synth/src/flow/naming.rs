@@ -91,7 +91,6 @@ fn timer_period(v: &Vertex) -> String {
     }
 }
 
-/// Formats a period in ms as the shortest decimal number.
 fn in_ms(ns: u64) -> String {
     let (ms, rest) = (ns / 1_000_000, ns % 1_000_000);
     if rest == 0 {

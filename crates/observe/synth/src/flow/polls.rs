@@ -191,7 +191,6 @@ impl Flow {
         }
     }
 
-    /// Returns the items that callbacks have published and that an entity may still take.
     fn awaited(&self, cx: &Context, e: EntityId) -> Vec<Awaited> {
         let entity = cx.entities.get(e);
         let mut all = Vec::new();

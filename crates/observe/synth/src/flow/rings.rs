@@ -19,12 +19,10 @@ struct Slot {
     lineages: Lineages,
 }
 
-/// The ring buffers by subscription, each with its messages by index.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rings(FxHashMap<EntityId, FxHashMap<u64, Slot>>);
 
 impl Rings {
-    /// Returns the messages of callbacks that are in a subscription's ring buffer.
     pub(super) fn awaited(
         &self,
         subscription: EntityId,
@@ -44,7 +42,6 @@ impl Rings {
     }
 }
 
-/// Maximum number of messages in one ring buffer.
 const MAX_RING: usize = 4096;
 
 impl Flow {
@@ -99,7 +96,6 @@ impl Flow {
         }
     }
 
-    /// Lets a subscription take the message at an index of its ring buffer.
     pub(super) fn take_ring(
         &mut self,
         cx: &mut Context,

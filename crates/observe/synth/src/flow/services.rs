@@ -23,7 +23,6 @@ pub(super) struct Sent {
     /// The service's vertex for this client, as expected when the request was sent.
     to: Option<VertexId>,
     lineages: Lineages,
-    /// A callback sent the request, but it is unknown which one.
     ambiguous: bool,
 }
 
@@ -50,7 +49,6 @@ enum CallState {
     },
     /// The callback ended after its response, or was cut off.
     Done,
-    /// One of several other callbacks made the response.
     Ambiguous,
 }
 
@@ -64,18 +62,14 @@ pub(crate) struct Services {
     call_of: FxHashMap<(EntityId, i64), CallKey>,
 }
 
-/// Maximum number of requests in flight, and of calls in flight.
 const MAX_CALLS: usize = 8192;
 
 impl Services {
-    /// Returns the requests with this number that were sent to the service `name`.
     pub(super) fn sent(&self, name: NameId, sequence: i64) -> &[Sent] {
         let sent = self.sent.get(&(name, sequence));
         sent.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the responses that were counted as published for a client and that it may still
-    /// take.
     pub(super) fn awaited(
         &self,
         client: EntityId,
@@ -162,7 +156,6 @@ impl Flow {
         }
     }
 
-    /// Drops the oldest request of a client with this sequence number.
     fn drop_sent(&mut self, cx: &Context, name: NameId, sequence: i64, client: EntityId) {
         let Some(list) = self.ways.services.sent.get_mut(&(name, sequence)) else {
             return;
@@ -233,7 +226,6 @@ impl Flow {
         (to, Some(incoming))
     }
 
-    /// Starts the call of a service's instance that runs on a request.
     pub(super) fn open_call(
         &mut self,
         cx: &mut Context,
@@ -342,7 +334,6 @@ impl Flow {
         }
     }
 
-    /// Drops a call. With `lost`, its response counts as lost.
     fn drop_call(&mut self, cx: &mut Context, key: CallKey, lost: bool) {
         let Some(mut call) = self.ways.services.calls.remove(&key) else {
             return;

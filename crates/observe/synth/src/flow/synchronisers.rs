@@ -28,7 +28,6 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 struct Entry {
     start: u64,
-    /// The end of the callback, or `None` while it runs.
     end: Option<u64>,
     /// The start of the chain that brought the input.
     origin: u64,
@@ -41,7 +40,6 @@ pub(crate) struct Member {
     pub(crate) instances: u64,
     /// Counts instances that published anything.
     pub(crate) productive: u64,
-    /// Counts instances that handed their input to a synchroniser.
     pub(crate) synchronised: u64,
     /// The synchroniser to which the subscription last handed an input.
     filter: Option<u64>,
@@ -97,18 +95,15 @@ pub(crate) struct Part {
 pub(crate) struct Joined {
     pub(crate) used: u64,
     pub(crate) skipped: u64,
-    /// The times from the end of the subscription's callback to the start of the synchroniser.
     pub(crate) latency: Dist,
 }
 
-/// Counts what the outputs show about one subscription.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     /// Counts outputs for which the subscription had an unused input.
     pub(crate) fresh: u64,
     /// Counts outputs before which the subscription had exactly one input.
     pub(crate) once: u64,
-    /// Counts outputs that the subscription published itself.
     pub(crate) published: u64,
     /// Counts outputs through a synchroniser that this subscription also feeds.
     pub(crate) shared: u64,
@@ -147,7 +142,6 @@ impl Part {
     }
 }
 
-/// A topic that the node's subscriptions publish.
 #[derive(Debug, Clone)]
 pub(crate) struct Output {
     pub(crate) topic: NameId,
@@ -162,13 +156,11 @@ pub(crate) struct Output {
     /// absent if only those of the publishing callback were followed.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
-    /// Items of this output were joined by approximate time.
     pub(crate) joined_nearest: bool,
     /// Counts outputs for which the publishing callback did not use its oldest unused input.
     pub(crate) chosen: u64,
 }
 
-/// The subscriptions whose lineages are followed into an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
     /// Follows those of the subscriptions that may be waited for according to the evidence.
@@ -208,14 +200,12 @@ struct Published {
 /// Represents a difference of 0, so that differences can be negative.
 const ZERO: u64 = 1 << 62;
 
-/// Returns `a - b`, shifted by [`ZERO`].
 fn difference(a: u64, b: u64) -> u64 {
     ZERO.saturating_add(a).saturating_sub(b)
 }
 
 const MAX_INPUTS: usize = 8;
 
-/// Maximum number of inputs that count as unused.
 const MAX_CREDIT: u8 = 3;
 
 /// Up to this number of outputs, a group is followed whatever its evidence shows.
@@ -410,7 +400,6 @@ impl Output {
 }
 
 impl Flow {
-    /// Adds an input to its node when a subscription's callback begins.
     pub(super) fn enter_node(&mut self, cx: &Context, instance: InstanceId) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -459,7 +448,6 @@ impl Flow {
         }
     }
 
-    /// Moves the group of a guessed node to the node that was found for it.
     pub(crate) fn rehome(&mut self, guess: NodeId, node: NodeId) {
         if guess != node && !self.groups.contains_key(&node) {
             if let Some(group) = self.groups.remove(&guess) {
@@ -702,7 +690,6 @@ impl Group {
 }
 
 impl Lineage {
-    /// Continues the lineages of the publishing callback through an output.
     fn pass(&mut self, input: NameId, (output, by): (&Output, &Published), added: &mut Lineages) {
         for &own in by.it.lineages.as_slice() {
             let path = self.steps.path(own);
@@ -720,8 +707,6 @@ impl Lineage {
         }
     }
 
-    /// Continues the lineages of another input through an output. The input was handed over at
-    /// `handed`.
     fn synchronise(
         &mut self,
         (lineages, handed): (&Lineages, u64),
@@ -748,14 +733,12 @@ impl Lineage {
         }
     }
 
-    /// Ends a lineage at an output, unless the path continues.
     fn finish_output(&mut self, step: StepId, output: &Output, by: &Published) {
         let topic = Some(output.topic);
         self.paths.finish(&self.steps, step, by.time, topic);
     }
 }
 
-/// Returns the start of the chain that brought an instance's input.
 fn chain_start_of(lineage: &Lineage, it: &Instance) -> u64 {
     let first = it.lineages.as_slice().first();
     first.map_or(it.start, |&step| lineage.steps.origin(step))

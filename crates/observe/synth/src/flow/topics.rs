@@ -22,7 +22,6 @@ struct Item {
     source_ns: Option<i64>,
     vertex: Option<VertexId>,
     lineages: Lineages,
-    /// A callback published the item, but it is unknown which one.
     ambiguous: bool,
 }
 
@@ -44,7 +43,6 @@ impl Published {
     }
 }
 
-/// The position up to which a subscription has read a publisher's items.
 #[derive(Debug, Clone)]
 struct Cursor {
     publisher: EntityId,
@@ -61,7 +59,6 @@ struct Cursor {
     skipped: VecDeque<(u64, bool)>,
 }
 
-/// The relation of a taken item to those taken before.
 struct Take {
     skipped: std::ops::Range<u64>,
     /// Present if the item was skipped before, with whether it counted as overwritten then.
@@ -69,7 +66,6 @@ struct Take {
     /// The item was published before the subscription existed, or was already taken.
     latched: bool,
     doubled: bool,
-    /// This is the first take of the pair.
     first: bool,
     intra: bool,
 }
@@ -85,7 +81,6 @@ pub(super) struct Topics {
     offsets: Vec<i64>,
 }
 
-/// Maximum number of items kept per publisher for late subscribers.
 const MAX_LATCHED: u64 = 32;
 const MAX_ITEMS: u64 = 2048;
 const UNKNOWN_DEPTH: u64 = 1024;
@@ -101,8 +96,6 @@ const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 const STEP_NS: u64 = 1_000_000;
 
 impl Topics {
-    /// Stores a sampled clock offset. Returns whether the machine's clock was set since the last
-    /// sample.
     pub(super) fn set_offset(&mut self, offset: i64) -> bool {
         let before = self.offsets.first().copied();
         if self.offsets.first() != Some(&offset) {
@@ -130,7 +123,6 @@ impl Topics {
         cursors.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the cursor of a subscription for a publisher. A missing cursor is created at `join`.
     fn cursor(&mut self, subscription: EntityId, publisher: EntityId, join: u64) -> &mut Cursor {
         let s = subscription.index();
         if self.cursors.len() <= s {
@@ -159,7 +151,6 @@ impl Topics {
         self.cursor(subscription, publisher, next).intra = true;
     }
 
-    /// Records that the publishing call of a publisher's last item had returned by `time`.
     pub(super) fn returned(&mut self, publisher: EntityId, time: u64) {
         let published = self.published_mut(publisher);
         if let Some(item) = published.and_then(|p| p.items.back_mut()) {
@@ -210,8 +201,6 @@ impl Topics {
         published.items.get(usize::try_from(i).ok()?)
     }
 
-    /// Finds an item by its time stamp, if the subscription can receive it and has not taken it
-    /// yet.
     fn find_item(
         &mut self,
         entities: &Entities,
@@ -278,7 +267,6 @@ impl Topics {
         Some((publisher, sequence))
     }
 
-    /// Moves a subscription's cursor past an item that it takes.
     fn advance(
         &mut self,
         subscription: EntityId,
@@ -312,8 +300,6 @@ impl Topics {
         take
     }
 
-    /// Returns the items that were counted as published for a subscription and that it may still
-    /// take.
     pub(super) fn awaited(
         &self,
         subscription: EntityId,
@@ -642,7 +628,6 @@ impl Flow {
         }
     }
 
-    /// Drops all items at the end of the recording. Old ones count as lost.
     pub(super) fn settle_topics(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         for p in 0..self.ways.topics.published.len().min(cx.entities.len()) {
             let p = EntityId::new(p);

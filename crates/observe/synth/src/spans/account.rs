@@ -39,7 +39,6 @@ impl Account {
         self.scheduled
     }
 
-    /// Returns the time since which the thread is ready without a CPU, or `None` if it is not.
     pub(crate) fn ready_since(&self) -> Option<u64> {
         (self.state == State::Ready).then_some(self.since)
     }

@@ -15,7 +15,6 @@ pub(super) enum Fit {
     Busy,
     /// The client belongs to the same node, and has no known usual endpoint.
     Free,
-    /// The client is the endpoint's usual one.
     Usual,
 }
 
@@ -31,7 +30,6 @@ pub(super) struct Habits {
     /// The clients whose callbacks publish by an endpoint, and how often that was certain. The key
     /// is `None` if the endpoint is unknown.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
-    /// The number of executions in a row in which a client's callback has published nothing.
     silent_in_a_row: FxHashMap<EntityId, u32>,
 }
 
@@ -60,7 +58,6 @@ impl Habits {
         mean.map_or(UNKNOWN_MEAN_NS, |m| m.value.max(1))
     }
 
-    /// Notes that a client's callback certainly published by an endpoint.
     pub(super) fn learn_user(&mut self, endpoint: Option<EntityId>, client: EntityId) {
         let known = self.users.entry(endpoint).or_default();
         match known.iter_mut().find(|k| k.0 == client) {

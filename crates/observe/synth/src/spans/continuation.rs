@@ -30,13 +30,10 @@ pub(super) struct PendingResponse {
     pub(super) doubtful: bool,
 }
 
-/// The response whose code makes a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chosen {
     NoResponse,
-    /// The code of the response at this place, and how well its client fits.
     One(usize, Fit),
-    /// The code of one of several clients that fit equally well.
     Several(Fit),
 }
 
@@ -52,7 +49,6 @@ impl Chosen {
 /// A piece of code that has published something and that waited for a response or executes a goal.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
-    /// The client that got the response, or the task.
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
@@ -70,7 +66,6 @@ pub(super) struct Goal {
     pub(super) action: NameId,
     /// The task's own times before this stretch.
     pub(super) earlier: Totals,
-    /// The goal's final state is published.
     pub(super) done: bool,
 }
 
@@ -86,7 +81,6 @@ const MAX_PENDING: usize = 64;
 impl Spans {
     // ---- responses that code waits for
 
-    /// Keeps the response of a span for which code [waits](Spans::waits_for_response).
     pub(super) fn push_pending(&mut self, ti: ThreadIndex, span: &CallbackSpan) {
         let (Some(client), Some(triggered)) = (span.entity, span.triggered()) else {
             return;
@@ -118,7 +112,6 @@ impl Spans {
         self.processes[process].pending.push_back(response);
     }
 
-    /// Removes and returns the responses that were taken on this thread.
     fn take_pending(&mut self, ti: ThreadIndex) -> Vec<PendingResponse> {
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
         let mine = |p: &PendingResponse| p.thread == ti;
@@ -334,8 +327,6 @@ impl Spans {
         self.habits.fit(&cx.entities, client, endpoint)
     }
 
-    /// Returns the responses whose code may publish by `endpoint` on this thread, with their
-    /// places.
     fn candidates<'a>(
         &'a self,
         cx: &'a Context,

@@ -18,7 +18,6 @@ pub(super) struct Events {
     pub(super) runs_rclcpp: bool,
     /// Calls of timers whose callbacks have not started yet, oldest first.
     called: VecDeque<Called>,
-    /// Late attach: assumptions about which timer a callback belongs to.
     guesses: Vec<Guess>,
 }
 

@@ -18,7 +18,6 @@ use crate::notes::Note;
 use crate::values::{Cpus, Release, Totals};
 use crate::Context;
 
-/// A task that was made and has not published yet.
 #[derive(Debug, Clone, Copy)]
 struct Made {
     action: NameId,
@@ -164,8 +163,6 @@ impl Spans {
         Some(Owner::Instance(instance))
     }
 
-    /// Reports whether the task on a thread publishes by an endpoint that does not belong to its
-    /// action.
     fn is_within_goal(&self, cx: &Context, ti: ThreadIndex, endpoint: EntityId) -> bool {
         let thread = &self.threads[ti];
         let Some(task) = thread.continuation() else {

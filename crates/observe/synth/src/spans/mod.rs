@@ -50,7 +50,6 @@ use thread::{Library, Phase, Threads};
 #[derive(Debug, Clone, Default)]
 struct ProcessSpans {
     guards: Guards,
-    /// The responses that rclpy has taken and whose waiting code has not run yet.
     pending: VecDeque<PendingResponse>,
     events: Events,
     suspended: Suspended,
@@ -99,8 +98,6 @@ pub(crate) struct Spans {
     ended_waits: Vec<(InstanceId, Vec<Wait>)>,
 }
 
-/// Reports whether the model leaves out the span's callback, or the callback of the span is
-/// unknown.
 fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
@@ -198,7 +195,6 @@ impl Spans {
         self.hand_over(ti, time, by);
     }
 
-    /// Notes that the thread runs and that its scheduler events are recorded from now on.
     pub(crate) fn watched(&mut self, ti: ThreadIndex, time: u64) {
         self.threads[ti].account.watched(time);
     }
@@ -388,8 +384,6 @@ impl Spans {
         self.end_round(ti, time, round_ends, tail);
     }
 
-    /// Notes that an entity is about to be read or a timer called, by the executor or by a running
-    /// callback.
     pub(crate) fn next_input(
         &mut self,
         cx: &mut Context,
@@ -429,7 +423,6 @@ impl Spans {
 
     // ---- spans
 
-    /// Opens a span: an entity was read or a timer called, and its callback follows.
     pub(crate) fn read(
         &mut self,
         cx: &mut Context,
@@ -458,7 +451,6 @@ impl Spans {
         self.open(cx, ti, (time, cpu), Some(entity), input, None);
     }
 
-    /// Opens a span: an intra-process item is taken from a ring buffer.
     pub(crate) fn dequeue(
         &mut self,
         cx: &mut Context,
@@ -509,8 +501,6 @@ impl Spans {
         }
     }
 
-    /// Reports the beginning of the span's instance, unless it was reported or its entity is
-    /// hidden.
     fn begin(&mut self, cx: &Context, ti: ThreadIndex, span: &mut CallbackSpan) {
         let Some(entity) = span.entity else {
             return;
@@ -538,7 +528,6 @@ impl Spans {
         }
     }
 
-    /// Reports that a message was taken and no callback ran on it.
     fn read_only(&mut self, cx: &Context, subscription: EntityId, input: Input) {
         if let Input::Message { source_ns } = input {
             if !cx.entities.is_hidden(subscription) {
@@ -590,7 +579,6 @@ impl Spans {
         }
     }
 
-    /// Returns the end of an inferred span that closes now, and how that end was found.
     fn inferred_end(
         &mut self,
         cx: &Context,

@@ -86,7 +86,6 @@ impl Spans {
         }
     }
 
-    /// Reports an input that the innermost waiting callback of the thread took itself.
     pub(super) fn own_input(&mut self, cx: &Context, ti: ThreadIndex, read: &CallbackSpan) {
         let outer = self.threads[ti].outer().last();
         let instance = outer.and_then(|outer| outer.instance);

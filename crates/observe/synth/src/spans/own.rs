@@ -17,13 +17,11 @@ use crate::ids::{EntityId, HandedId, InstanceId, ThreadIndex};
 use crate::index::NameId;
 use crate::values::{Cpus, Release};
 
-/// The state of a thread that may be one of the application's own.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnThread {
     /// The time when the thread first got a CPU, if it was made within the recording.
     first_run: FirstRun,
     last_cpu: u16,
-    /// An executor works on the thread, so it is not one of the application's own.
     is_executor: bool,
     /// The thread has published before anything showed whether a callback did so.
     is_doubtful: bool,
@@ -31,7 +29,6 @@ pub(super) struct OwnThread {
     work: Option<Box<Work>>,
 }
 
-/// Wake-ups of a thread by callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Handed {
     made: Option<HandedId>,
@@ -50,13 +47,10 @@ enum FirstRun {
     At(Mark),
 }
 
-/// The work of one of the application's own threads, up to its last publication.
 #[derive(Debug, Clone)]
 struct Work {
-    /// The execution of the last publication. `None` while its start is unknown.
     execution: Option<Execution>,
     last: Mark,
-    /// The time when the last message was published within the process, if it was.
     message: Option<u64>,
 }
 
@@ -112,8 +106,6 @@ impl Work {
 }
 
 impl Spans {
-    /// Reports whether a thread that publishes now is one of the application's own and not an
-    /// executor's.
     fn is_own(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let free = !thread.running.own.is_executor && thread.rounds.last_trigger.is_none();
@@ -278,8 +270,6 @@ impl Spans {
         self.end(ti, execution.instance, end, how, execution.cpus);
     }
 
-    /// Ends the thread's own work: it publishes nothing more because it ends or belongs to an
-    /// executor.
     pub(super) fn close_own(&mut self, ti: ThreadIndex, time: u64, why: CloseReason) {
         let handed = std::mem::take(&mut self.threads[ti].running.own.handed);
         for unused in [handed.made, handed.longest, handed.last] {

@@ -8,7 +8,6 @@ use crate::ids::{EntityId, InstanceId, ThreadIndex};
 use crate::Context;
 
 impl Spans {
-    /// Returns the cause of a publication or request by `endpoint` that this thread makes now.
     fn owner(
         &mut self,
         cx: &mut Context,
@@ -122,8 +121,6 @@ impl Spans {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }
 
-    /// Returns the rcl handle of the publisher if the thread's last `rcl_publish` was of this
-    /// message.
     pub(crate) fn last_rcl_publish(&self, ti: ThreadIndex, message: u64) -> Option<u64> {
         let (publisher, m) = self.threads[ti].calls.rcl_publish;
         (publisher != 0 && (m == message || message == 0)).then_some(publisher)
@@ -239,7 +236,6 @@ impl Spans {
         self.new_events.push(SpanEvent::Response(response));
     }
 
-    /// Reports that a callback hands its input to a synchroniser.
     pub(crate) fn synchronise(
         &mut self,
         cx: &Context,

@@ -144,7 +144,6 @@ impl Spans {
         Some(span)
     }
 
-    /// Returns the input of an entity's callback and when it was released, from the read before it.
     fn input_of(
         &mut self,
         cx: &mut Context,

@@ -118,7 +118,6 @@ impl Spans {
         }
     }
 
-    /// Handles one more trigger of the same guard: the callback ran in between.
     fn next_trigger(
         &mut self,
         cx: &mut Context,

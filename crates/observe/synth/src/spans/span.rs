@@ -11,7 +11,6 @@ pub(super) struct CallbackSpan {
     pub(super) entity: Option<EntityId>,
     pub(super) input: Input,
     pub(super) release: Release,
-    /// The instance, once [`SpanEvent::Begin`](crate::events::SpanEvent) was sent.
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
     /// The times that the callback spent before the sums in `from`, which restart after each nested
@@ -66,7 +65,6 @@ pub(super) struct Together {
     pub(super) input: Input,
 }
 
-/// The triggers of the executor's guard condition since the read.
 #[derive(Debug, Clone)]
 pub(super) enum Triggers {
     None,
@@ -86,7 +84,6 @@ pub(super) struct Triggered {
     /// The longest time between two triggers after the first. The code that waited for a response
     /// ran there.
     pub(super) longest: Option<(Mark, Mark)>,
-    /// The undecided owner of the publications after the last trigger.
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
 }
@@ -120,13 +117,11 @@ impl CallbackSpan {
         to.totals.since(&self.from.totals).plus(&self.earlier)
     }
 
-    /// Stops the callback's times, because a nested callback begins.
     pub(super) fn pause(&mut self, now: &Mark) {
         self.earlier = self.spent(now);
         self.from.totals = now.totals;
     }
 
-    /// Starts the callback's times again, because the nested callback ended.
     pub(super) fn resume(&mut self, now: &Mark) {
         self.from.totals = now.totals;
     }
@@ -135,7 +130,6 @@ impl CallbackSpan {
         matches!(self.bounds, Bounds::Exact(_))
     }
 
-    /// Reports whether only the read of the input is known so far.
     pub(super) fn is_read_only(&self) -> bool {
         self.instance.is_none() && !self.is_exact()
     }
@@ -168,7 +162,6 @@ impl CallbackSpan {
         }
     }
 
-    /// Reports whether the span is exact and belongs to the callback at this address.
     pub(super) fn is_callback(&self, callback: u64) -> bool {
         self.exact().is_some_and(|e| e.callback == callback)
     }
@@ -184,7 +177,6 @@ impl CallbackSpan {
         }
     }
 
-    /// Returns when the entity was read, if exactly one trigger came since.
     pub(super) fn read_at(&self) -> Option<Mark> {
         self.once().map(|once| once.1)
     }
@@ -195,7 +187,6 @@ impl CallbackSpan {
         self.instance.is_none() && self.triggered().is_some_and(|t| t.is_pending)
     }
 
-    /// Returns the triggers of rclpy's executor if there are two or more.
     pub(super) fn triggered(&self) -> Option<&Triggered> {
         match &self.bounds {
             Bounds::Inferred(Inferred {
@@ -206,7 +197,6 @@ impl CallbackSpan {
         }
     }
 
-    /// Notes the second trigger of a guard. The callback ran until `last`.
     pub(super) fn set_triggered(&mut self, guard: u64, last: Mark) {
         if let Some(inferred) = self.inferred_mut() {
             inferred.triggers = Triggers::Several(Triggered {

@@ -57,8 +57,6 @@ impl Spans {
         &mut self.processes[process.index()].suspended
     }
 
-    /// Returns the guard of rclpy's executor if the thread is in a callback of that executor which
-    /// has not ended.
     pub(super) fn open_guard(&self, cx: &Context, ti: ThreadIndex) -> Option<u64> {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -102,7 +100,6 @@ impl Spans {
         span.is_some_and(|s| !s.entity.is_some_and(client)) && thread.rounds.sets == 0
     }
 
-    /// Leaves out the thread's callback if it [may or may not have ended](Spans::is_doubtful).
     pub(super) fn leave_doubtful(&mut self, cx: &mut Context, ti: ThreadIndex) {
         if self.is_doubtful(cx, ti) {
             let thread = &mut self.threads[ti];
@@ -189,7 +186,6 @@ impl Spans {
         }
     }
 
-    /// Notes that a request is sent, by the instance `by` if it is known.
     pub(super) fn ask(
         &mut self,
         cx: &Context,
@@ -233,7 +229,6 @@ impl Spans {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Returns the place of the suspended callback that waits for the response which a span took.
     fn awaiting(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<usize> {
         let process = self.threads[ti].process;
         let suspended = &self.processes[process.index()].suspended;
@@ -279,7 +274,6 @@ impl Spans {
         self.end(ti, instance, end, Ending::Inferred, client.cpus);
     }
 
-    /// Puts a suspended callback back on its thread, where it continues at `from`.
     fn continue_suspended(&mut self, ti: ThreadIndex, at: usize, from: &Mark) -> InstanceId {
         let mut open = self.suspended(ti).open.remove(at);
         if open.spins && open.thread == ti {

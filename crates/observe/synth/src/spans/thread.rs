@@ -18,7 +18,6 @@ use std::ops::{Index, IndexMut};
 pub(super) enum Phase {
     Waiting {
         from: u64,
-        /// The time when the thread last woke up, if it slept.
         woken: Option<u64>,
     },
     /// The executor works. `after` is its last wait, if the thread slept in it.
@@ -33,7 +32,6 @@ impl Phase {
         }
     }
 
-    /// Returns the last wait, if the thread slept in it and it is over.
     pub(super) fn idle(&self) -> Option<Idle> {
         match *self {
             Phase::Waiting { .. } => None,
@@ -55,11 +53,9 @@ pub(super) enum Running {
     #[default]
     Nothing,
     Callback(CallbackSpan),
-    /// A continuation of rclpy: code that waited for a response.
     Continuation(Continuation),
 }
 
-/// The span that runs on a thread, and the callbacks within which it runs.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stack {
     top: Running,
@@ -71,7 +67,6 @@ pub(super) struct Stack {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
-    /// rclpy, or plain rcl.
     Other,
     /// rclcpp, whose callbacks have events of their own.
     Rclcpp { client_call: bool },
@@ -93,7 +88,6 @@ pub(super) struct Rounds {
     pub(super) overhead: RunningMedian,
 }
 
-/// The calls of a thread to which a later call of the same thread refers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Calls {
     /// The last `rcl_publish`: the publisher's handle and the message.

@@ -61,7 +61,6 @@ impl Spans {
         }
     }
 
-    /// Reports the executions of the other inputs that were taken with the span's input.
     pub(super) fn settle_together(
         &mut self,
         cx: &Context,

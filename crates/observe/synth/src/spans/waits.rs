@@ -10,12 +10,10 @@ use onbeat_trace::UNTOLD;
 /// The most waits that a thread keeps until an execution ends. Later ones are dropped.
 const KEPT: usize = 1024;
 
-/// The state of a thread that waits, and its waits since its last execution ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
     /// The time since which the thread is ready, and its CPU if it was preempted.
     ready: Option<(u64, Option<u16>)>,
-    /// The time since which the thread is asleep within an execution.
     asleep: Option<u64>,
     list: Vec<Wait>,
     /// The start of a nested execution. Earlier waits belong to the outer execution.
@@ -52,7 +50,6 @@ impl ThreadWaits {
         });
     }
 
-    /// Removes and returns the waits up to the end of an execution, or `None` if there are none.
     pub(super) fn take_until(&mut self, time: u64) -> Option<Vec<Wait>> {
         let from = std::mem::take(&mut self.from);
         if self.list.is_empty() {
@@ -70,8 +67,6 @@ impl Spans {
         self.ended_waits.drain(..)
     }
 
-    /// Notes when the ending execution began. If it is nested, earlier waits belong to the outer
-    /// execution.
     pub(super) fn note_nested_start(&mut self, ti: ThreadIndex, start: u64) {
         let thread = &mut self.threads[ti];
         if !thread.outer().is_empty() {
@@ -79,8 +74,6 @@ impl Spans {
         }
     }
 
-    /// Notes which thread had the CPU while this one waited. This thread gets the CPU after
-    /// `prev_tid`.
     pub(crate) fn waited(
         &mut self,
         cx: &mut Context,

@@ -48,7 +48,6 @@ impl Sleeps {
         self.woken = Some(time);
     }
 
-    /// Returns when the last sleep began and when the thread was woken up, if it was.
     pub(super) fn ended(&self) -> Option<(Mark, u64)> {
         let (from, woken) = (self.last?, self.woken?);
         (woken >= from.time).then_some((from, woken))
@@ -82,18 +81,14 @@ impl Sleeps {
         is_longest
     }
 
-    /// Returns when the thread last went to sleep, if that was at `time` or later.
     pub(super) fn since(&self, time: u64) -> Option<Mark> {
         self.last.filter(|mark| mark.time >= time)
     }
 
-    /// Returns when a worker got up for its current work, if that was after the last trigger or
-    /// publication.
     pub(super) fn up(&self) -> Option<Mark> {
         self.up
     }
 
-    /// Notes a trigger or a publication, after which the next work begins.
     pub(super) fn restart(&mut self, at: &Mark) {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }

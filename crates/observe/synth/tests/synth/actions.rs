@@ -4,8 +4,6 @@
 
 use super::*;
 
-/// Process 10, one thread of rclpy: `/walker` has the server of `/walk`. `/asker` has its client
-/// and a timer (0x50) that sends goals.
 const WALK: &str = "
 1ms cpu0 10/10 process command=/opt/walk distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=walker namespace=/
@@ -451,7 +449,6 @@ const POOLED: &str = "\
 15600 11 switch_out state=1
 ";
 
-/// Returns the lines of the goal of [`POOLED`] from `t` us on, as number `n`.
 fn pooled(t: u64, n: u64) -> Vec<String> {
     let line = |line: &str| {
         let mut words = line.splitn(3, ' ');
@@ -566,8 +563,6 @@ fn the_model_does_not_guess_which_of_two_goals_is_executed() {
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
 
-/// A pool whose thread 10 waits, with a publisher of `/done` at the client's node. `/witness` in
-/// process 20 takes `/done`.
 fn with_witness() -> String {
     let mut s = WALK.to_string()
         + "1ms cpu0 10/10 publisher_init publisher=0x12 node=0x2 rmw=0x1012 topic=/done
@@ -582,7 +577,6 @@ fn with_witness() -> String {
     s
 }
 
-/// Thread `tid` takes the response `n` of a client, for which code waits, and sleeps.
 fn response_on(t: u64, tid: u64, rmw: u64, n: u64) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
     at(0, "switch_in")
@@ -596,7 +590,6 @@ fn response_on(t: u64, tid: u64, rmw: u64, n: u64) -> String {
         + &at(50, "switch_out state=1")
 }
 
-/// Code on thread `tid` computes for 4 ms and then sends `event`.
 fn code_on(t: u64, tid: u64, event: &str) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu{} 10/{tid} {event}\n", t + us, tid - 10);
     at(0, "switch_in") + &at(4000, event) + &at(4100, "switch_out state=1")

@@ -14,8 +14,6 @@ fn ends(from: &str, to: &str, through: &[&str]) -> Ends {
     }
 }
 
-/// Returns the model of a trace, and the model in which the parts between these ends are chains of
-/// their own.
 fn cut(trace: &str, ends: &Ends) -> (Model, Model) {
     let events = text::parse(trace).unwrap();
     let mut synth = Synth::new(SynthOptions::new(run("r1", DEFAULT_MODE)));
@@ -33,8 +31,6 @@ fn whole_chains(model: &Model) -> Vec<&Chain> {
     model.chains.iter().filter(|c| !c.cut).collect()
 }
 
-/// A line of four nodes. The filter starts 2 ms after the driver, the mapper 5 to 8 ms. Each
-/// publishes half a millisecond after its start.
 fn line() -> System {
     let mut s = System::new();
     let a = s.node("lidar/driver", &[100], &[], &["/points"]);

@@ -3,8 +3,6 @@
 
 use super::*;
 
-/// Process 10 writes `/a` from its own thread. Process 20 has a listener and writes `/b`. Process
-/// 30 takes in a loop.
 const NODES: &str = "
 1ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=0
 1ms cpu0 10/10 thread comm=source
@@ -30,7 +28,6 @@ const NODES: &str = "
 5ms cpu0 20/21 switch_out state=1
 ";
 
-/// The source wakes up at `t` us and all three run once: the listener for 2 ms, the loop for 1 ms.
 fn once(t: u64) -> String {
     format!(
         "{t}us cpu0 10/10 switch_in

@@ -92,7 +92,6 @@ fn round(t: u64, slow: bool) -> String {
     )
 }
 
-/// The executor and the timers' thread go to sleep. Then `n` rounds of 10 ms follow.
 fn rounds(start: &str, n: u64) -> String {
     let mut s = start.to_string();
     s += "2ms cpu0 10/10 switch_out state=1\n2ms cpu1 10/12 switch_out state=1\n";
@@ -213,8 +212,6 @@ fn late_attach_ties_callbacks_to_timers_that_are_called_on_a_separate_thread() {
     );
 }
 
-/// Process 10: a node of rclpy with an executor of events on thread 10. It has a timer (0x50) that
-/// publishes /out, and a subscription to /in.
 const PY: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py namespace=/
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out

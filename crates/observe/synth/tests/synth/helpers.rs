@@ -15,7 +15,6 @@ const THREADS: &str = "
 5ms cpu0 10/13 switch_out next_tid=0 state=1
 ";
 
-/// Thread 11 is ready at `t` us and has no CPU for `ready` us. Then it runs for 100 us.
 fn receive(t: u64, ready: u64) -> String {
     let (at, end) = (t + ready, t + ready + 100);
     format!(

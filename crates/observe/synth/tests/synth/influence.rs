@@ -27,7 +27,6 @@ const NAMES: &str = "
 3ms cpu0 40/40 bystander comm=kworker/0:1-events process=kworker/0:1-events kernel=yes
 ";
 
-/// The talker sleeps in its executor from 9 ms on.
 const SLEEPS: &str = "
 9ms cpu0 10/10 executor_wait_for_work timeout_ns=0
 9ms cpu0 10/10 wait

@@ -7,7 +7,6 @@ use super::*;
 const COMMAND: &str =
     "0 cpu0 10/10 process command=/opt/lib/chain distribution=kilted rmw=x late=yes\n";
 
-/// The names that late attach finds in the wait set and in memory.
 const NODES: &str = "
 {t} cpu0 10/10 node_found node=0x1 name=/first
 {t} cpu0 10/10 node_found node=0x2 name=/second
@@ -18,7 +17,6 @@ const NODES: &str = "
 {t} cpu0 10/10 endpoint_node endpoint=subscription rcl=0x21 node=0x3
 ";
 
-/// The endpoints, as they are found at their first use.
 const ENDPOINTS: &str = "
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
 1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/b
@@ -27,7 +25,6 @@ const ENDPOINTS: &str = "
 1ms cpu0 10/10 timer_found timer=0x50
 ";
 
-/// Rounds of the chain every 10 ms, between two times in ms.
 fn rounds(from: u64, to: u64) -> String {
     let round = |ms: u64| {
         format!(
@@ -394,7 +391,6 @@ fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// The executor continues at `t` us, and waits.
 fn waits(t: u64) -> String {
     py(t, "wait_set_init") + &py(t + 1, "wait")
 }
@@ -535,7 +531,6 @@ fn known_and_found_later() -> (String, String) {
     (first.join("\n") + "\n", later + "\n")
 }
 
-/// The beginning of the sentence about requests from before the recording.
 const FROM_BEFORE_THE_RECORDING: &str =
     "A response answered a request from before the recording, or of a callback that began before it,";
 
@@ -573,7 +568,6 @@ fn a_nested_executor_is_recognised_wherever_the_recording_begins_in_it() {
     }
 }
 
-/// A round of a coroutine of `/planner` that awaits `/plan`, while its other timer runs.
 fn awaited(t: u64, sequence: u64, seen: u64) -> String {
     let guard = "guard_trigger guard=0x9";
     let lines = [
@@ -636,7 +630,6 @@ fn a_coroutine_is_recognised_wherever_the_recording_begins_in_it() {
     }
 }
 
-/// A process of one node whose timer polls `/scan`, runs for 9 ms, and publishes `/command`.
 const POLLING_NODE: &str = "
 0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
 1ms cpu0 10/10 node_found node=0x0 name=/poller
@@ -648,7 +641,6 @@ const POLLING_NODE: &str = "
 1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/command
 ";
 
-/// Returns a round of the polling process, recorded from `seen` us on and up to `end` us.
 fn polling(t: u64, seen: u64, end: u64) -> String {
     let mut text = format!(
         "{}us cpu1 20/20 timer_call timer=0x50

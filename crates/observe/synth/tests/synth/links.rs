@@ -7,8 +7,6 @@ use onbeat_document::titles::titles;
 const SENSE: &str = "/car/sense:timer(10ms)";
 const FUSE: &str = "/car/fuse:subscription(/car/fuse/0)";
 
-/// Task `sense` of process 10 sends over the links `/front` (number 1000) and `/rear` (2000). Task
-/// `fuse` of process 20 is fed by both.
 const CAR: &str = "
 1ms cpu0 10/10 link_init end=0x11 link=1000 depth=4 sends=yes name=/front
 1ms cpu0 10/10 link_init end=0x12 link=2000 depth=4 sends=yes name=/rear
@@ -25,7 +23,6 @@ const CAR: &str = "
 1ms cpu1 20/20 subscription_callback object=0x20 callback=0x20
 ";
 
-/// The sensor runs at `t` us for 200 us and sends items of this number, after 50 and 100 us.
 fn sense(t: u64, number: u64) -> String {
     format!(
         "{t}us cpu0 10/10 timer_call timer=0x50
@@ -40,7 +37,6 @@ fn sense(t: u64, number: u64) -> String {
     )
 }
 
-/// The fusion runs at `t` us for 300 us and receives items of these numbers after 10 us.
 fn fuse(t: u64, front: u64, rear: u64) -> String {
     format!(
         "{t}us cpu1 20/20 callback_start callback=0x20
@@ -54,7 +50,6 @@ fn fuse(t: u64, front: u64, rear: u64) -> String {
     )
 }
 
-/// Four executions of each, 10 ms apart. The fusion starts 400 us after the sensor.
 fn drive(numbers: [(u64, u64); 4]) -> String {
     let mut trace = CAR.to_string();
     for (i, (front, rear)) in (0..).zip(numbers) {
@@ -114,7 +109,6 @@ fn lost_and_doubled_items_are_counted() {
     assert!(notes(&model).contains(said), "{}", notes(&model));
 }
 
-/// The same events of a van, in processes 30 and 40, over links of the same names.
 fn of_a_van(trace: &str) -> String {
     let pairs = [
         ("10/10", "30/30"),

@@ -3,8 +3,6 @@
 use super::*;
 use onbeat_document::merge::{filter_mode, merge, set_mode, ModelMergeError};
 
-/// Process 10: the lifecycle node `/sensor` has a timer of 10 ms and publishes /scan, and /mode now
-/// and then. Process 20: `/taker` listens to /scan.
 const CREATED: &str = "
 1ms cpu0 10/10 process command=/opt/sensor distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=sensor namespace=/

@@ -3,7 +3,6 @@
 use super::*;
 use onbeat_document::merge::merge;
 
-/// A process of a program makes a node with a timer of `period` ms that runs once, at `t` ms.
 fn program(t: u64, pid: u32, program: &str, node: &str, period: u64) -> String {
     let line = |t: u64, what: &str| format!("{t}ms cpu0 {pid}/{pid} {what}\n");
     [

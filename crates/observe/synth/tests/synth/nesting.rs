@@ -4,7 +4,6 @@
 use super::rclcpp::{sorted, LISTENER};
 use super::*;
 
-/// Process 30: `/sensor` with a timer of 40 ms that publishes `/scan`.
 const SENSOR: &str = "
 1ms cpu2 30/30 node_init node=0x1 rmw=0x1001 name=sensor namespace=/
 1ms cpu2 30/30 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan
@@ -30,7 +29,6 @@ const SENSOR_T: &str = "/sensor:timer(40ms)";
 const POLLER_T: &str = "/poller:timer(100ms)";
 const LISTENER_S: &str = "/listener:subscription(/chatter)";
 
-/// The sensor's timer runs at `t` us for 200 us.
 fn sense(t: u64) -> String {
     format!(
         "{t}us cpu2 30/30 timer_call timer=0x50
@@ -67,7 +65,6 @@ fn poll(t: u64, scan: Option<u64>) -> String {
     )
 }
 
-/// The listener takes the item with stamp `source` us at `t` us and runs for 500 us.
 fn hear(t: u64, source: u64) -> String {
     format!(
         "{t}us cpu1 20/20 take rmw=0x1020 source_ns={source}us
@@ -89,7 +86,6 @@ fn polled(rounds: u64) -> Model {
     model(&sorted(&parts))
 }
 
-/// Checks that the model has no junctions and reports no gaps except missing scheduler events.
 fn check_nothing_missing(m: &Model) {
     assert!(m.junctions.is_empty(), "{:#?}", m.junctions);
     let usual = |c: &String| {
@@ -372,8 +368,6 @@ fn planned(rounds: u64, call_is_seen: bool) -> Model {
     model(&sorted(&parts))
 }
 
-/// Checks that the model states the way from a response to its waiting callback as found, and not
-/// as stated by the user.
 fn check_waited_link(m: &Model) {
     let said = |word: &str| m.assumptions.iter().any(|a| a.contains(word));
     assert!(said("waited for the response"), "{:?}", m.assumptions);
@@ -508,8 +502,6 @@ fn callbacks_nested_too_deeply_are_counted_apart() {
 
 // ---- rclpy: two triggers of the executor's guard around a callback
 
-/// Process 10: `/planner` with a timer of 100 ms that publishes `/chatter`. `/helper` has a client
-/// of `/plan` and a subscription to `/scan`.
 const PY_PLANNER: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=planner namespace=/
 1ms cpu0 10/10 clock_init clock=0x7
@@ -537,7 +529,6 @@ fn py(t: u64, lines: &[(u64, &str)]) -> String {
     lines.iter().map(line).collect()
 }
 
-/// The server answers request `sequence` from `t` us to 3 ms later.
 fn answer(t: u64, sequence: u64) -> String {
     let request = format!("gid=0102030405060708090a0b0c0d0e0f10 sequence={sequence}");
     format!(

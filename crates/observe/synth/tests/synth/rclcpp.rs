@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Process 10: node `/talker` with a timer of 100 ms that publishes /chatter.
 pub const TALKER: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 thread comm=talker
@@ -51,8 +50,6 @@ pub fn talk(t: u64, publish: u64, run: u64) -> String {
     )
 }
 
-/// The listener, which was asleep, is woken up at `t` us. It takes the item of source time `source`
-/// and runs for `run` us.
 pub fn listen(t: u64, source: u64, run: u64) -> String {
     format!(
         "{t}us cpu1 20/20 wake waker_tid=21
@@ -561,7 +558,6 @@ fn intra_process_items_are_followed_through_ring_buffers() {
     assert_eq!(chains(&m), [format!("{T} > {S}"), format!("{T} > {l}")]);
 }
 
-/// A client node and a service node of rclcpp. With `end`, the return of `execute_client` is seen.
 fn client_and_service(jazzy: bool, end: bool) -> String {
     let mut parts = vec!["1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=asker
 1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/sv

@@ -22,7 +22,6 @@ const PY: &str = "
 1ms cpu0 10/10 timer_init timer=0x51 period_ns=50ms
 ";
 
-/// Process 30: a listener to /out and /aux in one plain rcl process.
 const EARS: &str = "
 1ms cpu1 30/30 node_init node=0x1 rmw=0x1001 name=ears
 1ms cpu1 30/30 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/out
@@ -139,7 +138,6 @@ fn code_after_the_last_trigger_belongs_to_no_callback() {
     );
 }
 
-/// Process 20: a plain service of /sv and /sw, whose callback takes `run` us.
 const SERVER: &str = "
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server
 1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/sv

@@ -5,12 +5,10 @@ use super::structure::System;
 use super::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// The behaviour of a node.
 #[derive(Clone, Copy)]
 enum Behaviour {
     /// Publishes with this period in ms.
     Sense(u64),
-    /// Publishes on each input.
     Pass,
     /// Stores its two inputs. Publishes when both are there, and clears them.
     Fuse,
@@ -62,14 +60,10 @@ const NODES: &[Node] = &[
 /// The queue of executions: (time in us, number) to (node, input and time stamp).
 type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 
-/// The threads that run the nodes.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
-    /// Each node is a process of its own.
     Processes,
-    /// One process, with an executor of this number of threads.
     Executor(u32),
-    /// One process, with an executor for each node.
     PerNode,
 }
 
@@ -198,7 +192,6 @@ fn the_reference_system_drops_no_lineage_and_all_its_fusions_are_open_or_decided
     assert!(settled.chains.iter().all(|c| !c.ambiguous));
 }
 
-/// Returns the number of callbacks and of threads of each executor.
 fn executors(m: &Model) -> Vec<(usize, usize)> {
     let executor = |e: &Executor| (e.callbacks.len(), e.threads);
     m.executors.iter().map(executor).collect()

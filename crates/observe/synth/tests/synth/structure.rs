@@ -20,7 +20,6 @@ impl System {
         }
     }
 
-    /// A system in one process, with each node on the thread that [`System::on`] sets.
     pub fn in_one_process() -> Self {
         let threads = Some(Vec::new());
         System {
@@ -29,7 +28,6 @@ impl System {
         }
     }
 
-    /// Lets a node run on this thread from now on.
     pub fn on(&mut self, node: usize, thread: u32) {
         if let Some(threads) = &mut self.threads {
             threads.resize(threads.len().max(node + 1), 0);
@@ -49,8 +47,6 @@ impl System {
         self.text += &format!("{t}us cpu{} {pid}/{tid} {what}\n", node % 2);
     }
 
-    /// Adds a node with timers (periods in ms), subscriptions and publishers, and returns its
-    /// number.
     pub fn node(&mut self, name: &str, timers: &[u64], inputs: &[&str], outputs: &[&str]) -> usize {
         let n = self.names.len();
         self.names.push(name.into());
@@ -114,8 +110,6 @@ impl System {
         self.callback(t, node, 0x600 + timer, outputs, run, None);
     }
 
-    /// Lets subscription `input` take the item with time stamp `source`, and runs its callback like
-    /// a timer's.
     pub fn take(
         &mut self,
         t: u64,
@@ -133,7 +127,6 @@ impl System {
         self.callback(t, node, 0x700 + input, outputs, run, None);
     }
 
-    /// Like `take`, but the input goes to a synchroniser of `message_filters`.
     pub fn take_sync(
         &mut self,
         t: u64,
@@ -151,7 +144,6 @@ impl System {
         self.callback(t, node, 0x700 + input, outputs, run, Some("sync_input"));
     }
 
-    /// Like `take`, but the input goes to a synchroniser by approximate time.
     pub fn take_approximate(
         &mut self,
         t: u64,
@@ -195,7 +187,6 @@ impl System {
         );
     }
 
-    /// Returns the time stamp of the `i`th item that a callback which began at `t` publishes.
     pub fn stamp(t: u64, i: usize) -> u64 {
         t + 1 + i as u64
     }
@@ -915,8 +906,6 @@ fn a_chain_whose_end_only_takes_repeated_data_has_an_age_and_no_latency() {
     assert_eq!(f.age_ns.as_ref().map(|age| age.count()), Some(5));
 }
 
-/// Endpoints and their QoS settings. The subscription has this durability and reports its settings
-/// twice, once with an unknown reliability.
 fn qos_trace(durability: u8) -> String {
     let qos = |what: &str, rest: &str| {
         format!(

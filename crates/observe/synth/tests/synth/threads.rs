@@ -26,8 +26,6 @@ const SCAN: &str = "/worker:subscription(/scan)";
 const WORKED: &str = "/worker:thread(/worked)";
 const EARS: &str = "/ears:subscription(/worked)";
 
-/// Thread 11 wakes up at `t` us, runs for 2 ms, of which it is only ready for 0.4 ms, and publishes
-/// /scan.
 fn drive(t: u64) -> String {
     format!(
         "{t}us cpu1 10/11 woken ready_ns=5us
@@ -45,7 +43,6 @@ fn drive(t: u64) -> String {
     )
 }
 
-/// The callback of /worker takes the scan of `t` us and runs for 1 ms.
 fn scan(t: u64) -> String {
     format!(
         "{}us cpu0 10/10 take rmw=0x1020 source_ns={}us
@@ -61,7 +58,6 @@ fn scan(t: u64) -> String {
     )
 }
 
-/// Thread `tid`, which the callback makes, works for 3 ms and publishes /worked for /ears.
 fn work(t: u64, tid: u64) -> String {
     format!(
         "{}us cpu0 10/{tid} fork parent_pid=10 parent_tid=10 comm=main
@@ -84,8 +80,6 @@ fn work(t: u64, tid: u64) -> String {
     )
 }
 
-/// One round every 100 ms. The driver's thread exists before. Each piece of work has a thread of
-/// its own.
 fn rounds(n: u64) -> String {
     let mut parts = vec![NODES.to_string()];
     // The computing time before the first publication is unknown.

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Process 10: rclpy's node /py with a clock of ROS time (0x7) and a publisher of /out.
 const NODE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 clock_kind clock=0x7 time=1
@@ -13,7 +12,6 @@ fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// rclpy makes a timer of `period` ms at `t` us.
 fn make(t: u64, timer: u64, period: u64) -> String {
     [
         py(t, &format!("timer_clock timer={timer:#x} clock=0x7")),
@@ -29,7 +27,6 @@ fn make(t: u64, timer: u64, period: u64) -> String {
     .concat()
 }
 
-/// rclpy calls a timer at `t` us, after it has slept since `from` us. The callback takes 100 us.
 fn call(from: u64, t: u64, timer: u64, within: &str) -> String {
     [
         py(from, "wait_set_init"),
@@ -50,7 +47,6 @@ fn call(from: u64, t: u64, timer: u64, within: &str) -> String {
     .concat()
 }
 
-/// Returns the longest release jitter and response time, in us.
 fn worst(model: &Model, id: &str) -> (u64, u64) {
     let f = &callback(model, id).figures;
     (f.release_jitter_ns.max() / 1000, f.response_ns.max() / 1000)

@@ -9,7 +9,6 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// CARET's word for an unknown value.
 const UNDEFINED: &str = "UNDEFINED";
 
 fn quoted(text: &str) -> String {
@@ -243,7 +242,6 @@ impl<'a> Node<'a> {
         self.callbacks.iter().map(entry).collect()
     }
 
-    /// Returns the data paths through memory that the user stated with links.
     fn variable_passings(&self) -> Vec<String> {
         let within = |e: &&Edge| self.find(&e.from).is_some() && self.find(&e.to).is_some();
         let passing = |e: &Edge| {
@@ -270,8 +268,6 @@ impl<'a> Node<'a> {
         subscriptions.iter().map(entry).collect()
     }
 
-    /// Returns the publishers of each topic, and the contexts that relate it to a subscription's
-    /// topic.
     fn publishes(&self) -> (Vec<String>, Vec<String>) {
         let mut publishers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut contexts: BTreeMap<(&str, &str), Context> = BTreeMap::new();
@@ -323,7 +319,6 @@ fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
     )
 }
 
-/// The relation between a taken message and a published one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
     /// The callback that takes the message publishes.

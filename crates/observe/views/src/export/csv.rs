@@ -23,7 +23,6 @@ pub(super) fn text(cell: &str) -> String {
     format!("\"{guard}{}\"", cell.replace('"', "\"\""))
 }
 
-/// The figures of a distribution, in the order of their columns.
 const DIST: [&str; 6] = ["count", "min", "mean", "p50", "p99", "max"];
 
 fn heads(prefix: &str) -> String {
@@ -37,7 +36,6 @@ fn heads(prefix: &str) -> String {
     .join(",")
 }
 
-/// Returns the figures' cells. They are empty if the distribution has no value.
 fn figures(d: &Dist) -> String {
     if d.count() == 0 {
         return "0,,,,,".into();

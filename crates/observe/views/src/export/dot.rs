@@ -83,7 +83,6 @@ fn vertex(out: &mut String, model: &Model, i: usize) {
     );
 }
 
-/// Writes an edge with its topic, median latency and losses as the label.
 fn edge(out: &mut String, e: &Edge) {
     let l = &e.figures.latency_ns;
     let median = match l.count() {

@@ -154,7 +154,6 @@ impl<W: Write> Timeline<W> {
         self.flush()
     }
 
-    /// Writes the slice of the thread that leaves a CPU.
     fn leave_cpu(&mut self, cpu: u16, time_ns: u64) -> io::Result<()> {
         let Some(&(since, tid)) = self.cpus.get(&cpu).filter(|c| c.1 != 0) else {
             return Ok(());
@@ -216,7 +215,6 @@ impl<W: Write> Timeline<W> {
         Ok(())
     }
 
-    /// Writes one end of an arrow. Both ends share the item's number and topic.
     fn arrow(
         &mut self,
         end: &str,

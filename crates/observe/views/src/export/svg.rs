@@ -240,7 +240,6 @@ fn draw_sync(out: &mut String, r: Rect) {
     );
 }
 
-/// Draws a callback's box: its type as a colour, its trigger, its figures and its junction.
 fn draw_cell(out: &mut String, callback: &Callback, cell: &CallbackBox) {
     let r = cell.rect;
     let (caption, figures) = captions(callback);

@@ -27,7 +27,6 @@ pub const SYNC_SIZE: f64 = 28.0;
 pub const TITLE_HEIGHT: f64 = 20.0;
 /// The space between a node's box and its callbacks.
 pub const PAD: f64 = 10.0;
-/// The distance between two labels of one callback.
 const LABEL_STEP: f64 = 15.0;
 /// The font size of labels.
 pub const LABEL_FONT: f64 = 10.5;

@@ -17,7 +17,6 @@ struct Placed {
 }
 
 impl Plan<'_> {
-    /// Finds an order of the items from top to bottom, and returns their tops.
     pub(super) fn order_and_place(&mut self) -> Vec<f64> {
         let items = self.items();
         let mut best = self.pull_into_order(&items);
@@ -29,7 +28,6 @@ impl Plan<'_> {
         tops
     }
 
-    /// Returns the best order found by repeatedly moving items towards the ends of their wires.
     fn pull_into_order(&mut self, items: &[Item]) -> Placed {
         // The first order is by name, which is the order of callbacks. Tracks stand beside their
         // sources.

@@ -8,13 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 /// An item that takes vertical space: a node's box, or a net's track.
 #[derive(Clone)]
 pub(super) enum Item {
-    /// The index into `clusters`.
     Cluster(usize),
-    /// The index into `tracks`.
     Track(usize),
 }
 
-/// A node's box, which spans the ranks of its callbacks.
 pub(super) struct Cluster {
     pub(super) name: String,
     pub(super) first: usize,
@@ -53,9 +50,7 @@ pub(super) struct NetPlan {
     pub(super) source: usize,
     pub(super) topic: String,
     pub(super) lines: Vec<usize>,
-    /// The track over further ranks, if the net needs one.
     pub(super) forward: Option<usize>,
-    /// The track back to earlier ranks, if the net needs one.
     pub(super) backward: Option<usize>,
     pub(super) labelled: bool,
 }
@@ -63,11 +58,8 @@ pub(super) struct NetPlan {
 /// A point whose height in the drawing matters.
 #[derive(Clone, Copy)]
 pub(super) enum Port {
-    /// The point at which a net leaves its callback.
     Out(usize),
-    /// The point at which wires enter a callback.
     In(usize),
-    /// A point on a track.
     Track(usize),
 }
 
@@ -85,7 +77,6 @@ impl NetPlan {
 }
 
 impl<'a> Plan<'a> {
-    /// Collects the parts of a model's graph, not yet ordered.
     pub(super) fn new(model: &'a Model) -> Self {
         let n = model.callbacks.len();
         let (names, cluster_of) = nodes(model);
@@ -112,7 +103,6 @@ impl<'a> Plan<'a> {
         plan
     }
 
-    /// Groups lines into nets, and adds nets for topics that no callback takes.
     fn make_nets(&mut self) {
         let model = self.model;
         let mut of: BTreeMap<(usize, &str), usize> = BTreeMap::new();
@@ -212,7 +202,6 @@ impl<'a> Plan<'a> {
         own.max(LABEL_STEP * labels as f64)
     }
 
-    /// Stacks each box's columns, each in the middle of the box.
     pub(super) fn stack_callbacks(&mut self) {
         self.height = vec![0.0; self.clusters.len()];
         for (i, c) in self.clusters.iter().enumerate() {
@@ -257,7 +246,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the index of a port's item, and the port's offset in it.
     pub(super) fn place(&self, port: Port) -> (usize, f64) {
         match port {
             Port::In(v) => (self.cluster_of[v], self.inner[v]),

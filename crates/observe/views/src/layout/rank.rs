@@ -11,7 +11,6 @@ pub(super) struct Line {
     pub(super) back: bool,
 }
 
-/// Returns the lines of the model. Lines that close a loop are marked.
 pub(super) fn lines(model: &Model) -> Vec<Line> {
     let callbacks = model.callbacks.iter().enumerate();
     let index: HashMap<&str, usize> = callbacks.map(|(i, c)| (c.id.as_str(), i)).collect();
@@ -29,7 +28,6 @@ pub(super) fn lines(model: &Model) -> Vec<Line> {
     lines
 }
 
-/// The state of a callback in the search for loops.
 #[derive(Clone, Copy, PartialEq)]
 enum Visit {
     NotYet,
@@ -97,7 +95,6 @@ pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<
 struct Ranking<'a> {
     /// The predecessors of each callback, without loops.
     ins: Vec<Vec<usize>>,
-    /// The successors of each callback, without loops.
     outs: Vec<Vec<usize>>,
     cluster_of: &'a [usize],
     members: BTreeMap<usize, Vec<usize>>,
@@ -154,7 +151,6 @@ impl<'a> Ranking<'a> {
         moved
     }
 
-    /// Returns a rank at which a callback's wires and its node's box are shorter, if one exists.
     fn best_rank(&self, v: usize) -> Option<usize> {
         let rank = &self.rank;
         let (ins, outs) = (&self.ins[v], &self.outs[v]);

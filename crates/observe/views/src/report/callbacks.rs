@@ -32,7 +32,6 @@ pub(super) fn callbacks(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Writes a callback's row. `busiest` is the largest load of all callbacks.
 fn row(out: &mut String, c: &Callback, busiest: f64) {
     let f = &c.figures;
     let (e, r, j) = (&f.exec_ns, &f.response_ns, &f.release_jitter_ns);
@@ -70,7 +69,6 @@ fn row(out: &mut String, c: &Callback, busiest: f64) {
     );
 }
 
-/// Lists the first three threads and counts the rest.
 fn threads(all: &[ThreadUse]) -> String {
     let mut lines: Vec<String> = all.iter().take(3).map(|t| xml(&thread(t))).collect();
     if all.len() > 3 {

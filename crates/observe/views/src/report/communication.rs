@@ -67,7 +67,6 @@ pub(super) fn actions(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Counts the items that were overwritten or not selected, without being lost.
 fn passed_over(f: &EdgeFigures) -> String {
     let of = |n: u64, what| match n {
         0 => String::new(),
@@ -108,7 +107,6 @@ fn row(out: &mut String, model: &Model, e: &Edge) {
     );
 }
 
-/// Returns the table cell of a callback at one end of an edge.
 fn end(model: &Model, id: &str) -> String {
     let callback = model.callbacks.iter().find(|c| c.id == id);
     let text = callback.map_or(id.to_string(), |c| match c.kind {

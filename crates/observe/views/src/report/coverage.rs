@@ -59,7 +59,6 @@ pub(super) fn coverage(out: &mut String, model: &Model, recordings: &[Manifest])
     list(out, "Events lost while recording", &lost, "None.");
 }
 
-/// Writes a recorder's statistics: machine, processes, and the state of each probe.
 pub(super) fn recorder(out: &mut String, recording: &Manifest, names: ProcessNames) {
     let missing = recording
         .observed

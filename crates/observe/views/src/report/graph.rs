@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 /// The scale below which the graph's text is unreadable. Smaller graphs scroll instead.
 const READABLE: f64 = 0.72;
 
-/// The greatest width of the graph on the page.
 const PAGE_WIDTH: f64 = 1400.0;
 
 pub(super) fn graph(out: &mut String, model: &Model) {

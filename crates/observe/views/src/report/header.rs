@@ -92,7 +92,6 @@ fn list(names: &BTreeSet<&str>) -> String {
     }
 }
 
-/// Writes the only run, or a table of several.
 fn runs(out: &mut String, model: &Model) {
     if model.runs.len() > 1 {
         let _ = write!(

@@ -11,7 +11,6 @@ pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Separates thousands by a thin space.
 pub(super) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -58,7 +57,6 @@ pub(super) fn modes_of(model: &Model) -> BTreeSet<&str> {
     model.runs.iter().map(|r| r.mode.as_str()).collect()
 }
 
-/// Describes a callback by its node and its trigger.
 pub(super) fn in_words(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) => format!("{} ({})", c.node, captions(c).0),

@@ -12,7 +12,6 @@ use std::fmt::Write as _;
 /// The number of growth charts shown at first. The rest can be unfolded.
 const GROWTH_SHOWN: usize = 12;
 
-/// Writes execution times and latencies per mode. Writes nothing if all runs have the same mode.
 pub(super) fn modes(out: &mut String, model: &Model) {
     let modes = modes_of(model);
     if modes.len() < 2 {
@@ -39,7 +38,6 @@ pub(super) fn modes(out: &mut String, model: &Model) {
     table(out, &modes, ["Latency of chain", "median", "max"], rows);
 }
 
-/// Returns a row with a name, then a middle value and the largest value of each mode.
 fn row<'a>(
     name: String,
     modes: impl Iterator<Item = Option<&'a Dist>>,
@@ -58,7 +56,6 @@ fn row<'a>(
     format!("<tr>{name}{cells}</tr>\n")
 }
 
-/// Writes a table with two columns per mode.
 fn table(out: &mut String, modes: &BTreeSet<&str>, heads: [&str; 3], rows: String) {
     let [what, first, second] = heads;
     let (mut names, mut columns) = (String::new(), String::new());
@@ -78,7 +75,6 @@ fn table(out: &mut String, modes: &BTreeSet<&str>, heads: [&str; 3], rows: Strin
     );
 }
 
-/// Writes the growth of each callback's extremes. Writes nothing for a single run.
 pub(super) fn growth(out: &mut String, model: &Model) {
     if model.runs.len() < 2 {
         return;

@@ -44,7 +44,6 @@ impl Passage {
     }
 }
 
-/// Numbers each passage's bend from the left. Also returns the number of bends side by side.
 pub(super) fn bends(passages: &[Passage]) -> (Vec<usize>, usize) {
     let order = order(passages);
     let mut bend = vec![0; passages.len()];
@@ -61,7 +60,6 @@ pub(super) fn bends(passages: &[Passage]) -> (Vec<usize>, usize) {
     (bend, count)
 }
 
-/// Returns the passages that bend, from left to right.
 fn order(passages: &[Passage]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..passages.len())
         .filter(|&i| !passages[i].is_straight())

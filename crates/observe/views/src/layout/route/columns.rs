@@ -10,7 +10,6 @@ use std::collections::HashMap;
 
 #[derive(Default)]
 pub(super) struct Columns {
-    /// The left edge of boxes.
     pub(super) left: Vec<f64>,
     pub(super) width: Vec<f64>,
     pub(super) label_end: Vec<f64>,
@@ -20,16 +19,12 @@ pub(super) struct Columns {
     pub(super) back_end: Vec<f64>,
     /// The first bend of wires to the next rank.
     pub(super) channel: Vec<f64>,
-    /// The right end of the drawing.
     pub(super) right: f64,
 }
 
-/// The space that each rank needs besides its callbacks.
 struct Room {
     labels: Vec<f64>,
-    /// The number of bends of backward wires that end at the rank.
     back_ends: Vec<usize>,
-    /// The number of bends of backward wires that leave from the rank.
     back_starts: Vec<usize>,
 }
 

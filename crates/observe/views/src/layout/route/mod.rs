@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap};
 const BEND_STEP: f64 = 7.0;
 const CORNER: f64 = 6.0;
 
-/// Draws a placed graph. `tops` are the tops of its items.
 pub(super) fn draw(plan: &Plan, tops: &[f64]) -> Layout {
     let mut low = f64::MAX;
     let mut high = f64::MIN;
@@ -34,14 +33,12 @@ pub(super) fn draw(plan: &Plan, tops: &[f64]) -> Layout {
     }
 }
 
-/// A graph with all its horizontal and vertical positions.
 struct Drawing<'a> {
     plan: &'a Plan<'a>,
     tops: &'a [f64],
     columns: Columns,
     /// The bends in the channel behind a rank, by rank and net.
     bends: HashMap<(usize, usize), usize>,
-    /// The bends of nets that go back, by net.
     back: HashMap<usize, usize>,
 }
 
@@ -69,7 +66,6 @@ impl<'a> Drawing<'a> {
         y(self.plan, self.tops, port)
     }
 
-    /// Returns the x at which a net bends in the channel behind a rank.
     fn bend(&self, rank: usize, net: usize) -> f64 {
         let bend = self.bends.get(&(rank, net)).copied().unwrap_or(0);
         self.columns.channel[rank] + BEND_STEP * bend as f64
@@ -191,7 +187,6 @@ fn y(plan: &Plan, tops: &[f64], port: Port) -> f64 {
     tops[item] + offset
 }
 
-/// Returns the passages between each rank and the next.
 fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
     let y = |port| y(plan, tops, port);
     let mut channels: Vec<BTreeMap<usize, Passage>> =

@@ -12,14 +12,12 @@ const ROW: f64 = 20.0;
 const NAMES: f64 = 430.0;
 const TOP: f64 = 24.0;
 
-/// A callback with the text beside its row: the node, then the caption.
 pub(crate) struct Named<'a> {
     pub(crate) callback: &'a Callback,
     pub(crate) caption: String,
     pub(crate) kind: &'static str,
 }
 
-/// Returns box plots of execution times on one logarithmic axis, one row per callback.
 pub(crate) fn box_plots(rows: &[Named]) -> String {
     let axis = axis(rows);
     let height = ROW * rows.len() as f64;
@@ -76,7 +74,6 @@ fn axis(rows: &[Named]) -> Axis {
     }
 }
 
-/// Draws the names of a row, with its figures as a tooltip.
 fn draw_names(out: &mut String, row: &Named, y: f64) {
     let d = &row.callback.figures.exec_ns;
     let node = fit_text(&row.callback.node, 11.5, 190.0);

@@ -12,7 +12,6 @@ const TOP: f64 = 8.0;
 const PLOT_WIDTH: f64 = WIDTH - 52.0 - 62.0;
 const PLOT_HEIGHT: f64 = HEIGHT - 8.0 - 34.0;
 
-/// A callback's extremes over all runs up to and including one.
 struct Point {
     best: f64,
     mean: f64,
@@ -85,7 +84,6 @@ fn points(callback: &Callback) -> Vec<Point> {
     runs.into_iter().map(point).collect()
 }
 
-/// The plot's scale: runs to the right, times upwards.
 struct Plot {
     scale: Axis,
     runs: usize,

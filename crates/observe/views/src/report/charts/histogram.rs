@@ -12,8 +12,6 @@ const PLOT_WIDTH: f64 = WIDTH - 16.0;
 const PLOT_HEIGHT: f64 = 116.0;
 const BINS: usize = 70;
 
-/// Draws the histogram of a distribution, or nothing if it is empty. `what` describes the histogram
-/// to screen readers.
 pub(crate) fn histogram(dist: &Dist, what: &str) -> String {
     if dist.count() == 0 {
         return String::new();
@@ -102,7 +100,6 @@ struct Mark {
     x: f64,
 }
 
-/// Places the marks so that their labels do not overlap: in separate rows, or far enough apart.
 fn marks(dist: &Dist, axis: &Axis) -> Vec<Mark> {
     let values = [
         ("median", dist.quantile(0.5)),

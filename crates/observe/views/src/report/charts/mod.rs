@@ -32,7 +32,6 @@ impl Axis {
         self.left + self.width * share.clamp(0.0, 1.0)
     }
 
-    /// Returns round values along the axis. A linear axis has about `count` of them at most.
     fn ticks(&self, count: f64) -> Vec<f64> {
         if self.log {
             self.log_ticks()
@@ -75,7 +74,6 @@ impl Axis {
     }
 }
 
-/// Formats an axis label as a duration, without superfluous digits.
 fn tick_label(ns: f64) -> String {
     if ns == 0.0 {
         return "0".into();

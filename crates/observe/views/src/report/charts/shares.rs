@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 /// The number of callback colours in the style sheet for share bars.
 const COLOURS: usize = 8;
 
-/// Draws the bar of a chain's shares, with callbacks in colours and edges in grey.
 pub(crate) fn share_bar(shares: &[Share]) -> String {
     const W: f64 = 1000.0;
     let mut out = format!(

@@ -24,7 +24,6 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     found
 }
 
-/// Returns the dependencies in the manifests, by `folder/crate`.
 fn dependencies_in_manifests() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
     let folders = |at: &Path| {
@@ -108,7 +107,6 @@ const NOT_AS_ROOT: [&str; 17] = [
     "url",
 ];
 
-/// The packages of the installed programs.
 const PROGRAMS: [&str; 4] = [
     "onbeat",
     "onbeat-link-cli",
@@ -116,7 +114,6 @@ const PROGRAMS: [&str; 4] = [
     "onbeat-store-cli",
 ];
 
-/// Returns the crates that are compiled for these packages, with version and features.
 fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {
     let output = std::process::Command::new(env!("CARGO"))
         .args(["tree", "--locked", "-e", edges, "--prefix", "none"])

@@ -29,7 +29,6 @@ fn onbeat(dir: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Runs the command, checks its exit code, and returns its standard output.
 fn good(dir: &Path, args: &[&str], code: i32) -> String {
     let out = onbeat(dir, args);
     let err = String::from_utf8_lossy(&out.stderr);
@@ -283,7 +282,6 @@ fn unusable_files_are_named_with_the_way_out() {
     assert!(line.contains("->"), "{line}");
 }
 
-/// Writes a small generated recording.
 fn trace(path: &Path, seed: u64) {
     let options = onbeat_trace::WriterOptions::default();
     let mut writer = onbeat_trace::Writer::create(path, options).unwrap();
@@ -477,7 +475,6 @@ fn executions_add_up_to_the_models_figures() {
     assert!(times.is_empty(), "not in the model: {times:?}");
 }
 
-/// Every line of the text is read back as the same event.
 #[test]
 fn the_text_of_a_trace_is_the_trace() {
     let dir = TempDir::new().unwrap();
@@ -731,7 +728,6 @@ fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     names
 }
 
-/// The policy of a redaction that shows three topics.
 const VISIBLE: &str =
     "visible:\n  topics: [/lidar_front/points_raw, /lidar_rear/points_raw, /localization/ndt_pose]\n";
 const REDACT: [&str; 6] = [
@@ -758,7 +754,6 @@ fn redacted(d: &Path) -> String {
     fs::read_to_string(d.join("out.json")).unwrap()
 }
 
-/// Returns the id of a redacted model's chain from the rear lidar to the pose.
 fn rear_chain(text: &str) -> String {
     let model: serde_json::Value = serde_json::from_str(text).unwrap();
     let chains = model["chains"].as_array().unwrap();
@@ -799,7 +794,6 @@ fn all_commands_read_a_redacted_model_with_the_same_answers() {
     assert!(fault.contains("redacted"), "{fault}");
 }
 
-/// Returns all files below a directory, or the file itself.
 fn files_of(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return vec![path.into()];

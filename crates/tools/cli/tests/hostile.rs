@@ -60,7 +60,6 @@ impl Harness {
         command
     }
 
-    /// Starts a hostile process and waits until it has reported that it is ready.
     fn hostile(&self, words: &[&str]) -> Ended {
         let folder = self.dir.path().join(words[0]);
         fs::create_dir(&folder).expect("a directory");
@@ -76,12 +75,10 @@ impl Harness {
         Ended(child)
     }
 
-    /// Records everything for a moment.
     fn record(&self, trace: &str) -> Recorded {
         self.record_until(trace, || true)
     }
 
-    /// Records everything until a condition holds.
     fn record_until(&self, trace: &str, enough: impl FnMut() -> bool) -> Recorded {
         let recorder = self
             .recorder(trace)
@@ -119,12 +116,10 @@ impl Harness {
     }
 }
 
-/// A recording that ended without an error.
 struct Recorded {
     /// The output on the standard error.
     said: String,
     path: PathBuf,
-    /// The recorder's peak memory.
     peak_kib: u64,
 }
 
@@ -136,7 +131,6 @@ fn peak_if_it_runs(pid: u32) -> Option<u64> {
     peak.trim().split(' ').next()?.parse().ok()
 }
 
-/// A process that is killed when the test ends.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -157,7 +151,6 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Maps the file at a path permanently, and returns the address.
 fn map(path: &Path) -> usize {
     let file = File::open(path).expect("it was made");
     // SAFETY: the mapping is new and nobody reads it.
@@ -200,7 +193,6 @@ fn map_beside_fifo(library: &Path) {
     }
 }
 
-/// Carries out the attack that the first word selects.
 fn attack(words: &[String]) {
     match words[0].as_str() {
         // A FIFO replaces the library by which a process is recognised as a ROS 2 process.
@@ -255,10 +247,8 @@ fn stop_answering() {
     fs::write(served::SILENT, b"").expect("written");
 }
 
-/// The file with the number of waits.
 const WAITS: &str = "waits";
 
-/// Waits on a handle in memory mapped from a file system that does not answer.
 fn wait_on_silent_memory() {
     let text = |text: &str| CString::new(text).expect("no zero in it");
     // SAFETY: the libraries belong to this test, and their functions take numbers and do not use
@@ -338,7 +328,6 @@ int main(void)
 }
 "#;
 
-/// Functions with the names of libtracetools.
 const TRACETOOLS: &str = r#"
 static volatile unsigned long calls;
 void ros_trace_rcl_init(void *context) { calls++; }
@@ -348,7 +337,6 @@ void ros_trace_rcl_node_init(void *node, void *rmw, char *name, char *namespace)
 void ros_trace_rmw_take(void *rmw, void *message, long source_ns, int taken) { calls++; }
 "#;
 
-/// A function with a name of librcl.
 const RCL: &str = r#"
 static volatile unsigned long calls;
 void rcl_wait(void *set, long timeout_ns) { calls++; }

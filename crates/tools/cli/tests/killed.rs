@@ -11,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 const ROUNDS: u64 = 100;
 
-/// Compiles a program that publishes through imitations of ROS 2 libraries until it is killed.
 fn compile(dir: &Path) -> PathBuf {
     let sources =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../observe/record/src/preload/tests");
@@ -56,7 +55,6 @@ impl Count {
         u64::from_le_bytes(bytes)
     }
 
-    /// Waits until the program has published more than `count` times.
     fn wait_beyond(&self, count: u64) {
         let begin = Instant::now();
         while self.word(0) <= count {
@@ -69,7 +67,6 @@ impl Count {
     }
 }
 
-/// Returns the directories that recordings of these processes have left behind.
 fn left(below: &Path, recorders: &[u32]) -> Vec<PathBuf> {
     let entries = fs::read_dir(below).into_iter().flatten().flatten();
     let own = |name: &str| {

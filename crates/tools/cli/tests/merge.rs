@@ -18,7 +18,6 @@ fn good(dir: &Path, args: &[&str]) {
     assert!(out.status.success(), "{args:?}: {err}");
 }
 
-/// Makes models of runs in three modes: copies of the recorded run with different ids.
 fn runs(number: usize) -> TempDir {
     let dir = TempDir::new().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");

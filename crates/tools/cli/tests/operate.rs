@@ -75,8 +75,6 @@ fn sched_ext_is_refused_where_the_kernel_has_none() {
     assert!(!dir.path().join("started").exists());
 }
 
-/// Without an application and without the right to look for one, the dry run shows the plan and the
-/// machine.
 #[test]
 fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -113,7 +111,6 @@ fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
     assert_eq!(both.status.code(), Some(2), "{}", text(&both));
 }
 
-/// systemd itself checks the unit that is shipped.
 #[test]
 fn systemd_accepts_the_unit() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -44,7 +44,6 @@ int main(int argc, char **argv)
 }
 "#;
 
-/// A directory with a space in its name and a copy of onbeat.
 struct Place {
     dir: TempDir,
 }
@@ -72,8 +71,6 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// Compiles a program that prints `says` when it is asked for its version, and otherwise begins
-    /// with `name`.
     fn compile(&self, file: &str, name: &str, says: &str) {
         fs::write(self.path("program.c"), SOURCE).expect("written");
         let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
@@ -86,7 +83,6 @@ impl Place {
         assert!(status.expect("clang starts").success());
     }
 
-    /// Makes a place with a program of this version as `onbeat-replay`.
     fn with_program() -> Place {
         let place = Place::new();
         place.compile("onbeat-replay", "first", &version());
@@ -103,7 +99,6 @@ impl Place {
         self.command(words).output().expect("it starts")
     }
 
-    /// Asserts that the program is refused in one line with these words.
     fn is_refused(&self, says: &[&str]) {
         let output = self.run(&["replay", "x"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -128,7 +123,6 @@ fn lines(output: &Output) -> Vec<&OsStr> {
         .collect()
 }
 
-/// Reports whether this is root. Prints the reason if the checks for root are skipped.
 fn is_root() -> bool {
     // SAFETY: `geteuid` cannot fail and takes no arguments.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -299,7 +293,6 @@ fn a_program_of_root_gets_no_more_rights_than_its_command_needs() {
     assert!(text.contains("NoNewPrivs:\t1"), "{text}");
 }
 
-/// The description that each program prints must also be in the list of all commands.
 #[test]
 fn help_lists_the_commands_of_all_programs() {
     let onbeat = Path::new(env!("CARGO_BIN_EXE_onbeat"));

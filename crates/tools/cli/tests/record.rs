@@ -53,7 +53,6 @@ fn the_model_of_a_killed_recording_spans_its_events(harness: &Harness) {
     }
 }
 
-/// Waits until a trace on the disk has events that span some time.
 fn wait_for_events(trace: &Path) {
     let begin = Instant::now();
     while !Reader::open(trace).is_ok_and(|mut reader| reader.events().count() > 10) {

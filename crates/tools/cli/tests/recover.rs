@@ -44,7 +44,6 @@ fn last_cpu() -> u16 {
     unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) as u16 - 1 }
 }
 
-/// Reports whether a reservation can be made on this machine, and prints the reason if not.
 fn can_reserve(test: &str) -> bool {
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: {test}: needs root");
@@ -97,7 +96,6 @@ fn guard_of(pid: u32) -> Option<u32> {
     })
 }
 
-/// A process to be shaped, and the owner of its reservation.
 struct Scene {
     dir: tempfile::TempDir,
     target: Child,

@@ -91,7 +91,6 @@ impl Harness {
     }
 }
 
-/// Does the same as `setcap CAPABILITIES+ep FILE`.
 fn set_capabilities(file: &Path) -> std::io::Result<()> {
     const REVISION_2_AND_EFFECTIVE: u32 = 0x0200_0001;
     let mut words = [REVISION_2_AND_EFFECTIVE, 0, 0, 0, 0];
@@ -109,7 +108,6 @@ fn set_capabilities(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Returns the capability sets with these names from the text of `/proc/PID/status`.
 fn sets(text: &str, names: &[&str]) -> Vec<u64> {
     let value = |name: &&str| {
         let line = text.lines().find_map(|line| line.split_once(name));

@@ -3,10 +3,8 @@
 
 use std::path::PathBuf;
 
-/// The name of a test and its function.
 pub type Test<H> = (&'static str, fn(&H));
 
-/// Makes a list of the tests with these names.
 macro_rules! tests {
     ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
 }

@@ -52,7 +52,6 @@ enum Part {
 }
 
 impl Part {
-    /// Returns the beginning of figure and file names.
     fn id(self) -> &'static str {
         match self {
             Part::Alone => "parking",
@@ -163,7 +162,6 @@ impl Part {
     }
 }
 
-/// Starts SYN, which ends when the returned value is dropped.
 fn start_syn(
     context: &Context,
     programs: &Programs,
@@ -271,7 +269,6 @@ fn summarise(context: &mut Context, report: &mut Report, model: &Model, part: Pa
     Ok(())
 }
 
-/// Makes a row of Table 3.3 and adds its values as figures.
 fn row(
     report: &mut Report,
     part: Part,

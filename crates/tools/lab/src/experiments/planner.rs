@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 const PSO: &str = include_str!("../../native/pso.py");
 
-/// The numbers of bands in Figure 4.7.
 const BANDS: std::ops::RangeInclusive<usize> = 1..=8;
 
 /// The slot and buffer. They put a single band where the thesis has it: [86, 87] ms for a worst
@@ -33,7 +32,6 @@ struct Case {
     latencies_ns: Vec<u64>,
 }
 
-/// The results for one case and number of bands.
 struct Cell {
     case: usize,
     bands: usize,

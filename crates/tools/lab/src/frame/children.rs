@@ -178,7 +178,6 @@ impl Guarded {
         }
     }
 
-    /// Waits until the child ends, or returns `None` after `limit`.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Option<Ended>> {
         let until = Instant::now() + limit;
         loop {

@@ -50,7 +50,6 @@ impl Context {
         self.options.quick
     }
 
-    /// Reports whether the part is to be run: no part was chosen, or this one.
     pub fn wants(&self, part: &str) -> bool {
         self.options.only.as_deref().is_none_or(|only| only == part)
     }
@@ -70,7 +69,6 @@ impl Context {
         }
     }
 
-    /// Returns `quick` for a quick run, else `full`.
     pub fn pick<T>(&self, full: T, quick: T) -> T {
         if self.options.quick {
             quick
@@ -79,7 +77,6 @@ impl Context {
         }
     }
 
-    /// Returns `quick` for a quick run, `long` for a long one, else `usual`.
     pub fn pick_of_three<T>(&self, long: T, usual: T, quick: T) -> T {
         match (self.options.long, self.options.quick) {
             (_, true) => quick,
@@ -108,7 +105,6 @@ impl Context {
         self.options.seed
     }
 
-    /// Returns a random number generator for one purpose.
     pub fn rng(&self, purpose: &str) -> Rng {
         Rng::for_purpose(self.options.seed, purpose)
     }
@@ -130,7 +126,6 @@ impl Context {
             .map_err(|e| LabError::program(program, e))
     }
 
-    /// Returns the directory of a ROS 2 distribution that `./dev ros-env` has installed.
     pub fn ros_env(&self, distribution: &str) -> Result<PathBuf> {
         let dir = cache_dir().join(format!("ros-{distribution}"));
         if dir.join(".onbeat-packages").is_file() {
@@ -158,7 +153,6 @@ impl Context {
             })
     }
 
-    /// Creates a file without a name, which disappears when it is closed.
     pub fn unnamed_file(&self) -> Result<File> {
         let path = self.options.dir.join("unnamed.new");
         let file = File::options()

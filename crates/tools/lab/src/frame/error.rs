@@ -15,7 +15,6 @@ pub enum LabError {
         experiment: &'static str,
         known: String,
     },
-    /// The experiment does not support an option of other experiments.
     #[error("{experiment} {lacks}. Leave {option} out")]
     NoExtra {
         experiment: &'static str,

@@ -2,13 +2,11 @@
 
 use super::{Context, Report, Result};
 
-/// A measurement that can be repeated with one command.
 pub struct Experiment {
     pub name: &'static str,
     /// One line: what the experiment shows, and the table or figure of a paper that it repeats.
     pub about: &'static str,
     pub parts: &'static [&'static str],
-    /// The options that this experiment supports and others do not.
     pub takes: &'static [Extra],
     /// The function that runs it. Parts that this machine cannot run go into [`Report::skipped`].
     /// An error means that the experiment has no result at all.

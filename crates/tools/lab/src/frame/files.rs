@@ -26,13 +26,11 @@ pub fn take_text(path: &Path) -> Result<String> {
     read
 }
 
-/// Creates an empty directory. Removes an existing one first.
 pub fn fresh_dir(path: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(path);
     make_dir(path)
 }
 
-/// Creates a directory and its parents if they do not exist.
 pub fn make_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(LabError::file("making", path))
 }

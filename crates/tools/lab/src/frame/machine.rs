@@ -12,7 +12,6 @@ pub struct Machine {
     pub cpu: String,
     pub cores: usize,
     pub kernel: String,
-    /// Memory in MiB.
     pub memory_mb: u64,
     pub clock: String,
     pub virtual_machine: bool,
@@ -43,7 +42,6 @@ pub struct Load {
     pub steal: f64,
 }
 
-/// Measures the [`Load`] between its start and its end.
 #[derive(Debug, Clone)]
 pub struct LoadMeter {
     load1: f64,

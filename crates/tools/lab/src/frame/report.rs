@@ -4,10 +4,8 @@ use super::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-/// The value of `schema` in `results.json`.
 pub const SCHEMA: &str = "onbeat-lab/1";
 
-/// One result: a value with its unit, its target, and the value of a paper or peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// The name, unique in the experiment. Words are joined by `_`, parts by `.`.
@@ -55,12 +53,10 @@ impl Figure {
         }
     }
 
-    /// Sets an upper limit as the target, if there is one.
     pub fn at_most(self, limit: impl Into<Option<f64>>) -> Self {
         self.compared("at_most", limit.into(), |value, limit| value <= limit)
     }
 
-    /// Sets a lower limit as the target, if there is one.
     pub fn at_least(self, limit: impl Into<Option<f64>>) -> Self {
         self.compared("at_least", limit.into(), |value, limit| value >= limit)
     }
@@ -75,7 +71,6 @@ impl Figure {
         self
     }
 
-    /// Returns the sign between the value and its target.
     pub fn sign(&self) -> &'static str {
         match self.relation.as_deref() {
             Some("at_least") => ">=",
@@ -83,7 +78,6 @@ impl Figure {
         }
     }
 
-    /// Sets the same figure of a paper or a peer, if there is one.
     pub fn baseline(mut self, value: impl Into<Option<f64>>, whose: impl Into<String>) -> Self {
         if let Some(value) = value.into() {
             self.baseline = Some(value);
@@ -137,13 +131,10 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Adds a row with `first` in its first cell.
     pub fn row_of(&mut self, first: impl Into<String>, others: impl IntoIterator<Item = String>) {
         self.row([first.into()].into_iter().chain(others));
     }
 
-    /// Formats the table as text with aligned columns: the first to the left, the others to the
-    /// right.
     pub fn text(&self) -> String {
         let columns = self
             .rows
@@ -192,7 +183,6 @@ pub struct Skipped {
 pub struct Report {
     pub figures: Vec<Figure>,
     pub tables: Vec<Table>,
-    /// Facts that a reader needs to judge the figures.
     pub notes: Vec<String>,
     pub skipped: Vec<Skipped>,
 }
@@ -221,8 +211,6 @@ impl Report {
         });
     }
 
-    /// Formats the report as text: tables, figures with target and baseline, notes, and skipped
-    /// parts.
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",

@@ -46,7 +46,6 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-/// Refuses options that the experiment does not support.
 fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     if let Some(only) = &options.only {
         if !experiment.parts.contains(&only.as_str()) {

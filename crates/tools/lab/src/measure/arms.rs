@@ -24,7 +24,6 @@ pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)
     out
 }
 
-/// Calls `measure(arm, round)` in the order of [`schedule`] and keeps the samples that it returns.
 pub fn interleave<E>(
     names: &[&str],
     rounds: usize,
@@ -65,12 +64,10 @@ impl ArmSamples {
         self.rounds.len()
     }
 
-    /// Returns the samples of an arm in a round, in the order in which they were measured.
     pub fn of(&self, round: usize, arm: usize) -> &[f64] {
         &self.rounds[round][arm]
     }
 
-    /// Returns the samples of an arm over all rounds, sorted.
     pub fn pooled(&self, arm: usize) -> Sorted {
         Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
     }
@@ -99,8 +96,6 @@ impl ArmSamples {
         self.compare(a, b, q, rng, |va, vb| vb - va)
     }
 
-    /// Estimates the ratio of a quantile of arm `b` to that of arm `a`, over the samples of all
-    /// rounds together.
     pub fn quantile_ratio(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
     }
@@ -140,13 +135,11 @@ impl ArmSamples {
             })
     }
 
-    /// Writes every sample into an open file, each line after a prefix.
     pub fn write(&self, raw: &mut Raw, prefix: &str) -> Result<()> {
         self.lines(prefix)
             .try_for_each(|line| raw.line(format_args!("{line}")))
     }
 
-    /// Writes every sample into a file of its own with the columns `arm,round,value`.
     pub fn save(&self, context: &mut Context, file: &str) -> Result<()> {
         let mut raw = context.raw(file, "arm,round,value")?;
         self.write(&mut raw, "")?;

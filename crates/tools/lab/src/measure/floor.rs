@@ -92,7 +92,6 @@ impl Cyclictest {
         Some(Cyclictest { child, out })
     }
 
-    /// Stops cyclictest and adds its measurements to `floor`.
     pub fn end(mut self, floor: &mut Floor) {
         // cyclictest prints its histogram when it is interrupted.
         let _ = self.child.end(libc::SIGINT);

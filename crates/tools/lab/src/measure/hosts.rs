@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 pub const INTERFACE: &str = "link0";
 /// Bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
-/// How long the interfaces may take to come up.
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +37,6 @@ impl Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     None,
-    /// A limited rate, first come, first served.
     Rate {
         bits_per_second: u64,
     },
@@ -140,7 +138,6 @@ impl Hosts {
             .unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     }
 
-    /// Limits the link in both directions.
     pub fn limit(&self, limit: Limit) -> Result<()> {
         for host in [Host::Sender, Host::Receiver] {
             // This fails if no limit was set before, which is fine.
@@ -165,7 +162,6 @@ impl Hosts {
         Ok(())
     }
 
-    /// Returns the bytes that a host has sent over the link so far.
     pub fn sent_bytes(&self, host: Host) -> Result<u64> {
         let counted = self.run_on(host, || {
             let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
@@ -183,7 +179,6 @@ impl Hosts {
         }
     }
 
-    /// Runs `ip` on a host.
     pub fn ip(&self, host: Host, words: &[&str]) -> Result<()> {
         self.configure(host, "ip", words)
     }

@@ -87,7 +87,6 @@ impl Layers {
         self.failed = std::mem::replace(&mut self.failed, Ok(())).and(pushed);
     }
 
-    /// Writes the events that create a node and its endpoints.
     fn begin(&mut self, place: Place) {
         let pid = place.pid();
         let name = |name: String| name.into_boxed_str();
@@ -138,7 +137,6 @@ impl Layers {
         }
     }
 
-    /// Writes the events of a node in one round. The last of its callbacks publishes.
     fn run(&mut self, place: Place, round: u64) {
         let (pid, published) = (place.pid(), place.published_ns(round));
         let inputs = place.inputs();
@@ -174,7 +172,6 @@ impl Layers {
     }
 }
 
-/// Writes a trace of `events` events into a directory that must not hold one yet.
 pub fn write_layers(events: u64, dir: &Path) -> Result<()> {
     let failed = |why: String| LabError::unexpected(format!("the trace {}", dir.display()), why);
     let writer =

@@ -6,22 +6,17 @@ use crate::measure::{native, ros};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program to build: its name, its source files, and the files that these include.
 pub struct Source<'a> {
-    /// A name that is unique among all programs.
     pub name: &'a str,
     pub files: Vec<PathBuf>,
     pub included: Vec<PathBuf>,
 }
 
 impl Source<'_> {
-    /// Builds a C program that needs only the system.
     pub fn plain(self) -> Result<PathBuf> {
         self.build("cc", ["-std=gnu11"].map(String::from).to_vec())
     }
 
-    /// Builds a C program on Cyclone DDS. Generates the types of `idl` first, in a directory of
-    /// this experiment.
     pub fn on_cyclone(mut self, idl: &Path, experiment: &str) -> Result<PathBuf> {
         const FIX: &str = "install cyclonedds-dev and cyclonedds-tools";
         if !Path::new("/usr/include/dds/dds.h").is_file() {
@@ -46,7 +41,6 @@ impl Source<'_> {
         self.build("c++", arguments.to_vec())
     }
 
-    /// Builds a C program on rcl with the messages of std_msgs.
     pub fn on_rcl(mut self, env: &Path) -> Result<PathBuf> {
         let stubs = cache_dir().join(format!("lab/{}-python-symbols.c", self.name));
         let text = ros::with_python_symbols("// Empty definitions for the linker.", env)?;

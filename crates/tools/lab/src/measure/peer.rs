@@ -78,7 +78,6 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a program. Error messages call it `name`.
     pub fn start(context: &Context, command: &mut Command, name: &str) -> Result<Peer> {
         let errors = context.unnamed_file()?;
         let written = errors.try_clone().map_err(|e| LabError::program(name, e))?;
@@ -153,12 +152,10 @@ impl Peer {
         }
     }
 
-    /// Waits for the end of the peer's run and returns what it used.
     pub fn done(&mut self) -> Result<Usage> {
         self.done_after(Duration::ZERO)
     }
 
-    /// Waits for the end of a run that takes `run`, and returns what it used.
     pub fn done_after(&mut self, run: Duration) -> Result<Usage> {
         let words = self.expect_within("done", run + PATIENCE)?;
         Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
@@ -242,7 +239,6 @@ pub fn stop_all(peers: &mut [Peer]) -> Result<()> {
         .try_for_each(|peer| peer.expect("written").map(drop))
 }
 
-/// Closes the standard input of all peers, which ends them, and waits for them.
 pub fn end_all(peers: &mut [Peer]) {
     peers.iter_mut().for_each(|p| p.input = None);
     let until = Instant::now() + Duration::from_secs(10);

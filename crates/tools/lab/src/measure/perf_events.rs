@@ -61,7 +61,6 @@ impl PerfEvents {
     }
 }
 
-/// Returns the numbers of those descriptors in `dir` that are perf events.
 fn numbers(dir: &Path) -> Result<Vec<i32>> {
     let entries = fs::read_dir(dir).map_err(LabError::file("reading", dir))?;
     let number = |entry: fs::DirEntry| {

@@ -87,7 +87,6 @@ pub fn open(dir: &Path) -> Result<Reader> {
     Reader::open(dir).map_err(|e| LabError::unexpected(format!("the trace {}", dir.display()), e))
 }
 
-/// Returns the number of events that the recording dropped.
 pub fn lost(manifest: &Manifest) -> u64 {
     manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
 }
@@ -99,7 +98,6 @@ pub fn hits(manifest: &Manifest) -> u64 {
     called.map(|p| p.hits).sum()
 }
 
-/// Reads the manifest and the size of a finished recording.
 pub fn recorded(dir: &Path) -> Result<Recorded> {
     let manifest = open(dir)?.manifest().clone();
     let bytes = std::fs::read_dir(dir)

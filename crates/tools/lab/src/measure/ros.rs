@@ -37,7 +37,6 @@ pub const STD_MSGS: [&str; 2] = [
     "std_msgs__rosidl_generator_c",
 ];
 
-/// Returns the arguments to compile and link a C program with rcl and the named libraries.
 pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
     let include = env.join("include");
     let mut arguments: Vec<String> =
@@ -96,7 +95,6 @@ pub fn with_python_symbols(source: &str, env: &Path) -> Result<String> {
     Ok(format!("{source}\n{stubs}"))
 }
 
-/// Sets the environment variables that a compiled ROS 2 program needs.
 pub fn enter(command: &mut Command, env: &Path) {
     command
         .env("LD_LIBRARY_PATH", loader_path(env))

@@ -7,16 +7,12 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub sequence: i64,
-    /// The time at which the message was due to be sent.
     pub intended_ns: i64,
-    /// The time at which sending began.
     pub sent_ns: i64,
-    /// The time at which the message could be read.
     pub received_ns: i64,
 }
 
 impl Sample {
-    /// Returns the time from the begin of sending until the message could be read.
     pub fn latency_us(&self) -> f64 {
         (self.received_ns - self.sent_ns) as f64 / 1e3
     }

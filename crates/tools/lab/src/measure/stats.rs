@@ -4,7 +4,6 @@ use crate::frame::report::number;
 use crate::frame::rng::Rng;
 use crate::frame::Estimate;
 
-/// The default number of resamplings for an interval.
 pub const RESAMPLES: usize = 400;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,7 +76,6 @@ impl Sorted {
     }
 }
 
-/// Figures of a set of samples, in the unit of the samples.
 #[derive(Debug, Clone, Copy)]
 pub struct Summary {
     pub count: usize,
@@ -174,7 +172,6 @@ pub fn bootstrap(
     }
 }
 
-/// Returns a figure over independent values with its 95 % interval, by resampling them.
 pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
     bootstrap(values.len(), RESAMPLES, rng, |pick| {
         figure(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())

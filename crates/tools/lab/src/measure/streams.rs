@@ -19,7 +19,6 @@ use crate::frame::rng::Rng;
 use crate::frame::{LabError, Result};
 use std::path::Path;
 
-/// The minimum, mean and maximum of a time, ns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
     pub min: u64,
@@ -102,7 +101,6 @@ impl Arrivals {
             .collect()
     }
 
-    /// Returns the same messages with processing times that are `factor` times as long.
     pub fn slowed(&self, factor: u64) -> Arrivals {
         Arrivals {
             due_ns: self.due_ns.clone(),
@@ -110,12 +108,10 @@ impl Arrivals {
         }
     }
 
-    /// Returns the time from the start to the last message, ns.
     pub fn length_ns(&self) -> u64 {
         self.due_ns.last().copied().unwrap_or(0)
     }
 
-    /// Formats the stream for the measured programs.
     pub fn text(&self) -> String {
         let lines = self.due_ns.iter().zip(&self.processing_ns);
         lines

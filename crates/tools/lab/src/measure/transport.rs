@@ -17,7 +17,6 @@ const REAL_TIME_PRIORITY: i32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Program {
-    /// A hand-over by the futex system call alone.
     Futex,
     Cyclone,
     CyclonePipeline,
@@ -51,13 +50,10 @@ impl Program {
     }
 }
 
-/// A measured combination of a program and its settings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Arm {
-    /// The name in tables and plots.
     pub name: &'static str,
     pub program: Program,
-    /// The receivers wait by polling instead of sleeping.
     pub spins: bool,
     /// The arm needs iceoryx's daemon and uses its memory.
     pub shares_memory: bool,
@@ -102,16 +98,13 @@ pub const FAST: Arm = arm("Fast DDS, data sharing", Program::Fast, 7);
 pub const ROS2: Arm = copying(arm("ROS 2 Kilted", Program::Ros2, 8));
 pub const ICEORYX2: Arm = arm("iceoryx2, event", Program::Iceoryx2, 3);
 pub const ICEORYX2_BUSY: Arm = busy(arm("iceoryx2, busy", Program::Iceoryx2, 4));
-/// A channel whose consumer sleeps.
 pub const ONBEAT: Arm = arm("onbeat", Program::Onbeat, 1);
-/// A channel whose consumer polls.
 pub const ONBEAT_BUSY: Arm = busy(arm("onbeat, busy", Program::Onbeat, 2));
 pub const ONBEAT_CHAIN: Arm = Arm {
     thread_role: "chained",
     ..busy(arm("onbeat, chain", Program::Onbeat, 2))
 };
 
-/// The arms that send from one process to another.
 pub const BETWEEN_PROCESSES: [Arm; 9] = [
     FUTEX,
     ONBEAT,
@@ -124,7 +117,6 @@ pub const BETWEEN_PROCESSES: [Arm; 9] = [
     ROS2,
 ];
 
-/// The programs that could be built, and the environment that they need.
 pub struct Peers {
     programs: BTreeMap<Program, PathBuf>,
     ros: Option<PathBuf>,
@@ -148,7 +140,6 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Builds some of the programs. The report lists those that failed as skipped.
     pub fn of_programs(
         context: &mut Context,
         report: &mut Report,
@@ -198,13 +189,11 @@ impl Peers {
         self.programs.contains_key(&program)
     }
 
-    /// Returns a name that no other session uses.
     pub fn name(&self) -> String {
         self.names.set(self.names.get() + 1);
         format!("onbeat_lab_{}_{}", std::process::id(), self.names.get())
     }
 
-    /// Returns the process id of iceoryx's daemon if it runs.
     pub fn roudi(&self) -> Option<u32> {
         self.roudi.as_ref().map(|r| r.child.pid())
     }
@@ -219,7 +208,6 @@ impl Peers {
         Ok(command)
     }
 
-    /// Returns the command of a program with its environment and normal scheduling.
     pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self.programs.get(&program).ok_or_else(|| {
             LabError::unexpected("the peer", "it was not built; the report says why")

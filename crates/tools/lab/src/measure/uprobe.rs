@@ -48,7 +48,6 @@ pub struct ProgramStats {
     pub id: u32,
     /// The time spent in the program while accounting was on.
     pub run_time_ns: u64,
-    /// The runs of the program while accounting was on.
     pub runs: u64,
 }
 
@@ -94,7 +93,6 @@ pub fn program_name(id: u32) -> Option<String> {
     (result == 0).then(|| String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// Returns the programs that a process holds open by descriptors.
 pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     let dir = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&dir).map_err(LabError::file("reading", &dir))?;

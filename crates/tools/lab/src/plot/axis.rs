@@ -22,7 +22,6 @@ pub(super) fn span(values: impl Iterator<Item = f64>, from_zero: bool) -> Range<
     })..(high + room)
 }
 
-/// Formats a number at an axis in a short form.
 pub(super) fn label(v: &f64) -> String {
     let a = v.abs();
     if a >= 1e6 {
@@ -70,7 +69,6 @@ fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// Returns the axis of percentiles up to the last of `count` samples.
 pub(super) fn percentile_axis(count: f64) -> Ticks {
     let ticks = [
         (0.0, "0"),

@@ -15,9 +15,7 @@ pub struct Line {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Axes<'a> {
-    /// The label of the x axis, with its unit.
     pub x: &'a str,
-    /// The label of the y axis, with its unit.
     pub y: &'a str,
     pub log_x: bool,
     pub from_zero: bool,
@@ -73,7 +71,6 @@ impl<'a> Axes<'a> {
     }
 }
 
-/// Draws lines with dots over a quantity.
 pub fn lines(title: &str, axes: Axes<'_>, lines: &[Line]) -> Result<String> {
     let ys = lines.iter().flat_map(|l| &l.points).map(|p| p.1);
     let y_range = span(ys.chain(axes.mark.map(|m| m.0)), axes.from_zero);

@@ -76,7 +76,6 @@ macro_rules! mesh {
 }
 use {legend, mesh};
 
-/// Returns a chart with a title and room for the labels of its axes.
 fn chart<'a, 'b>(area: &'a Area<'b>, title: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut builder = ChartBuilder::on(area);
     builder
@@ -87,12 +86,10 @@ fn chart<'a, 'b>(area: &'a Area<'b>, title: &str) -> ChartBuilder<'a, 'b, SVGBac
     builder
 }
 
-/// Returns a function that draws the stroke before a name in the legend.
 fn stroke(style: ShapeStyle) -> impl Fn((i32, i32)) -> PathElement<(i32, i32)> {
     move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style)
 }
 
-/// Splits an area into the plot and, on its right, a legend with these names.
 fn with_legend<'b, 'n>(
     area: &Area<'b>,
     names: impl Iterator<Item = &'n str>,

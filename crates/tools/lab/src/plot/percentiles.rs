@@ -41,7 +41,6 @@ fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Draws the value at each percentile on a logarithmic axis, one line per series.
 pub fn percentiles(title: &str, unit: &str, series: &[(&str, Sorted)]) -> Result<String> {
     let count = series.iter().map(|s| s.1.len()).max();
     let x_axis = percentile_axis(count.unwrap_or(0).max(10) as f64);

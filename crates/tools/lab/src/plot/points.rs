@@ -26,7 +26,6 @@ fn extent(series: &[Points], high: f64, room: f64) -> (f64, Range<f64>) {
     (last, (low - room).max(0.0)..high + room)
 }
 
-/// Draws the points of several series over a common x axis, with the legend beside the plot.
 pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let high = series.iter().flat_map(|s| &s.1).map(|p| p.1);
     let (last, range) = extent(series, high.fold(f64::MIN, f64::max), 0.05);

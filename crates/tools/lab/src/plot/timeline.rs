@@ -74,7 +74,6 @@ pub fn timeline(
     })
 }
 
-/// Draws the colours and names of the states beside the plot.
 fn key(area: &Area<'_>, states: &[&str]) -> Drawn {
     for (i, state) in states.iter().enumerate() {
         let y = 60 + 24 * i as i32;

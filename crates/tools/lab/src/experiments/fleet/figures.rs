@@ -7,7 +7,6 @@ use crate::measure::stats::{bootstrap, fit_line, median, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 use std::collections::BTreeSet;
 
-/// Returns the median of one figure over all merges of `models` models by one engine.
 fn median_of(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) -> f64) -> f64 {
     let these = merges
         .iter()
@@ -28,7 +27,6 @@ fn fit(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f6
     (slope, r2)
 }
 
-/// Adds figures for differing results, cost per model, fit and peak memory, and the table.
 pub fn add(
     context: &Context,
     report: &mut Report,

@@ -23,7 +23,6 @@ pub struct Engine {
     python: PathBuf,
 }
 
-/// One line of output of `scripts/engines/cluster.py`.
 #[derive(Deserialize)]
 struct MergeResult {
     models: usize,
@@ -38,15 +37,11 @@ pub struct Merged {
     pub round: usize,
     pub models: usize,
     pub seconds: f64,
-    /// The CPU time of all processes of the engine.
     pub cpu_s: f64,
-    /// The peak of the resident memory of all processes together.
     pub peak_mb: f64,
     pub sha256: String,
 }
 
-/// Returns the merge in one process and the installed engines. The report lists the others as
-/// skipped.
 pub fn engines(report: &mut Report) -> Vec<Engine> {
     let mut engines = vec![Engine {
         name: "alone",
@@ -64,7 +59,6 @@ pub fn engines(report: &mut Report) -> Vec<Engine> {
     engines
 }
 
-/// Merges the first models of each size with each engine, in rounds of random order.
 pub fn measure(
     context: &mut Context,
     engines: &[Engine],
@@ -117,7 +111,6 @@ fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Starts an engine and lets it merge each number of models in turn.
 fn cluster(
     context: &Context,
     engine: &Engine,

@@ -1,6 +1,5 @@
 //! The conditions under which the ping-pong runs.
 
-/// The executors and processes of the two nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One executor with one node (1e1n).
@@ -11,7 +10,6 @@ pub enum Layout {
     TwoProcesses,
 }
 
-/// The priorities of the main thread and of the middleware's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
     /// The main thread runs at 98, the others under the time-sharing policy (RR-TS).
@@ -27,20 +25,15 @@ pub enum Threads {
 /// The cores of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// All are on the same core.
     Together,
-    /// The kernel chooses their core.
     Anywhere,
     /// All are on the other core, where `onbeat shape` puts them if it can.
     Apart,
 }
 
-/// The moment at which the inhibitor begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// No inhibitor runs.
     None,
-    /// Begins before the benchmark.
     Before,
     /// Begins 0 to 300 ms after the benchmark's start, while the two sides discover each other
     /// or soon after. The paper calls this "immediately".
@@ -60,7 +53,6 @@ pub struct Condition {
 }
 
 impl Place {
-    /// Returns the value of the program's argument `pin`.
     pub fn pin_argument(self) -> &'static str {
         match self {
             Place::Together => "all",
@@ -145,7 +137,6 @@ impl Condition {
         all
     }
 
-    /// Returns the conditions with an inhibited thread. Their cause is searched in recordings.
     pub fn inhibited() -> Vec<Condition> {
         [Order::AtOnce, Order::Later]
             .map(|order| Condition::new(Layout::TwoProcesses, Threads::TimeSharing, order))
@@ -171,7 +162,6 @@ impl Condition {
         )
     }
 
-    /// Returns the condition's part of figure and file names.
     pub fn key(&self) -> String {
         let words = self.name().to_lowercase().replace("middleware's ", "");
         let parts: Vec<String> = words

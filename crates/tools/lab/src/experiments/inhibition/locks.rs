@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The number of the system call on x86-64.
 const SYS_FUTEX: u64 = 202;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_COMMAND: u64 = 127;
@@ -74,7 +73,6 @@ impl Account {
         })
     }
 
-    /// Returns the times that were added since an earlier account.
     pub fn since(self, before: Account) -> Account {
         Account {
             ran_ns: self.ran_ns.saturating_sub(before.ran_ns),

@@ -8,7 +8,6 @@ pub struct Loop {
     pub woke_ns: i64,
     /// The end of the call that sends the ping.
     pub sent_ns: i64,
-    /// The arrival of the answer, or `None` if none came.
     pub received_ns: Option<i64>,
 }
 
@@ -70,7 +69,6 @@ impl Pattern {
     }
 }
 
-/// The patterns in the order of the tables.
 pub const PATTERNS: [Pattern; 5] = [
     Pattern::None,
     Pattern::SendBlocks,
@@ -104,7 +102,6 @@ impl Measures {
         }
     }
 
-    /// Returns the longest M2, in us.
     pub fn send_max(&self) -> f64 {
         largest(&self.send_us)
     }
@@ -119,7 +116,6 @@ impl Measures {
         self.answers().fold(0.0, f64::max)
     }
 
-    /// Returns the longest M4, in us.
     pub fn gap_max(&self) -> f64 {
         largest(&self.gap_us)
     }
@@ -158,7 +154,6 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// Makes one loop every 10 ms. A call takes 0.1 ms, an answer 0.3 ms.
     fn even(count: i64) -> Vec<Loop> {
         let at = |i: i64| Loop {
             woke_ns: i * 10 * MS,

@@ -7,7 +7,6 @@ use super::run::{Bench, Length};
 use crate::frame::report::{number, Report, Table};
 use crate::frame::{Context, Result};
 
-/// The paper's number of loops, which take a minute.
 const LOOPS: u32 = 6000;
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(

@@ -51,7 +51,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds the programs. The report lists those that cannot be built as skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Programs> {
         context.step("build the programs", 600);
         let sources = context.source("crates/tools/lab/peers/inhibition")?;
@@ -99,7 +98,6 @@ impl Programs {
     }
 }
 
-/// Describes a program of the folder `peers/inhibition`.
 fn source<'a>(sources: &Path, name: &'a str, file: &str) -> Source<'a> {
     Source {
         name,

@@ -45,7 +45,6 @@ impl Arm {
     }
 }
 
-/// Adds all tables, figures and plots of one middleware to the report.
 pub fn judge(
     context: &mut Context,
     report: &mut Report,
@@ -188,7 +187,6 @@ fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Shows which threads held the locks for which main threads were seen waiting.
 fn holders(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: locks that a main thread waited for (checked every 2 ms)",
@@ -254,8 +252,6 @@ fn write_loops(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> R
     raw.finish()
 }
 
-/// Plots M2 and M3 over loops for two processes: without an inhibitor, and for each condition with
-/// one, its run with the longest M2.
 fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<()> {
     let shown: Vec<&Arm> = arms
         .iter()

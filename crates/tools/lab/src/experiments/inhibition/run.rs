@@ -56,7 +56,6 @@ pub struct Run {
     pub identity: Identity,
 }
 
-/// The process ids and times by which a run is found in a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     pub processes: Vec<(&'static str, u32)>,

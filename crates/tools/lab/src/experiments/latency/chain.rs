@@ -12,7 +12,6 @@ use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
 const ANSWER: usize = 64;
-/// The paper's names of the chain's nodes.
 const NAMES: [char; 5] = ['A', 'B', 'C', 'D', 'E'];
 
 fn node(peers: &Peers, words: &[String], receives: bool) -> Result<Node> {
@@ -20,7 +19,6 @@ fn node(peers: &Peers, words: &[String], receives: bool) -> Result<Node> {
     Ok(Node::new(command, words, receives))
 }
 
-/// Measures one node that answers each message and one that sends messages and takes the answers.
 pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let (there, back) = (peers.name(), peers.name());
@@ -63,7 +61,6 @@ pub fn ping_pong(context: &mut Context, report: &mut Report, peers: &Peers) -> R
     tables::add(context, report, ("pingpong", title), &all)
 }
 
-/// Measures each step of a chain of five nodes, and the whole chain.
 pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let count = context.pick(450, 20);
     let topics: Vec<String> = (1..NAMES.len()).map(|_| peers.name()).collect();

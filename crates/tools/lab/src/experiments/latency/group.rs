@@ -12,9 +12,7 @@ use std::time::Duration;
 /// The time from the start command to the first message of the warm-up.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// A node of a group before its start.
 pub struct Node {
-    /// The program with its settings, but without `words`.
     pub command: Command,
     /// The role and the topics, as arguments of the program.
     pub words: Vec<String>,
@@ -52,7 +50,6 @@ impl Group {
         Ok(Group { peers, files })
     }
 
-    /// Runs all nodes. Returns the samples of each receiving node, in the order of the nodes.
     pub fn run(&mut self, run: Run) -> Result<Vec<Vec<Sample>>> {
         let files = self.files.iter().map(|(_, file)| &**file);
         run.prepare(&mut self.peers, files)?;

@@ -16,7 +16,6 @@ use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Result};
 use crate::measure::transport::{Arm, Peers, CYCLONE, FAST, ROS2};
 
-/// Sizes of messages in bytes, as in the paper.
 const SIZES: [usize; 8] = [
     256,
     1 << 10,

@@ -92,7 +92,6 @@ fn start(context: &Context, peers: &Peers, hosts: &Hosts) -> Result<Group> {
     )
 }
 
-/// The other traffic: a TCP connection that always sends at a given rate.
 struct Traffic {
     peers: Vec<Peer>,
     key: std::path::PathBuf,

@@ -81,10 +81,8 @@ const TRANSPORTS: [Transport; 4] = [
     },
 ];
 
-/// The settings of Fast DDS for [`Transport::repaired_at_once`].
 const REPAIRED: &str = include_str!("../../../native/repaired-at-once.xml");
 
-/// Compares the middlewares, and Fast DDS under other settings.
 pub fn middlewares(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let mut arms = vec![];
     for arm in peers.of(&ARMS) {

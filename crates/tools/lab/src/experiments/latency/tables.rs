@@ -6,11 +6,8 @@ use crate::frame::{Context, Result};
 use crate::measure::stats::{mean_80, mean_replaced, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
-/// Latencies of one condition, by message size.
 pub struct Series {
-    /// The label in tables and pictures.
     pub name: String,
-    /// The part of figure names.
     pub id: String,
     /// The size in bytes and the latencies in us, in the order of measurement.
     pub by_size: Vec<(usize, Vec<f64>)>,
@@ -34,8 +31,6 @@ impl Series {
     }
 }
 
-/// Adds one part to the report: medians, means with intervals, means with replaced outliers, and
-/// box plots.
 pub fn add(
     context: &mut Context,
     report: &mut Report,

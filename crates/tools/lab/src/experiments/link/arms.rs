@@ -12,7 +12,6 @@ pub const RATE: u64 = 1_000_000_000;
 /// The longest wait of a message behind less urgent bytes of its own host under onbeat's flow
 /// control. It equals the time that one window takes on the limited link.
 pub const WINDOW_NS: u64 = 1_000_000;
-/// The bytes of a segment on the wire, with its headers.
 pub const SEGMENT: u64 = 1514;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +24,6 @@ enum Program {
 }
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
-    /// The label in tables and plots.
     pub name: &'static str,
     /// The name in the program's arguments and in names of figures.
     pub id: &'static str,
@@ -89,7 +87,6 @@ pub const OURS: Arm = arm("ours", "ours", 5);
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
 /// A channel of onbeat-flow with several consumers on the other host. Only `consumers` measures it.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
-/// All arms except [`MULTIPLEXED`] and [`CHANNELS`].
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];
@@ -101,7 +98,6 @@ const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
 <Internal><SocketReceiveBufferSize min="4MB"/></Internal>
 </Domain></CycloneDDS>"#;
 
-/// The arms that can be measured on this machine.
 pub struct Arms {
     available: Vec<Arm>,
     link: PathBuf,
@@ -110,8 +106,6 @@ pub struct Arms {
 }
 
 impl Arms {
-    /// Looks for the programs of the arms. The report lists missing ones as skipped, with the
-    /// reason.
     pub fn prepare(context: &Context, report: &mut Report) -> Result<Arms> {
         let link = cache_dir().join("peers/release/peer-link");
         if !link.is_file() {
@@ -158,7 +152,6 @@ impl Arms {
         wanted
     }
 
-    /// Returns the arms whose messages a capture can recognise.
     pub fn plaintext(&self) -> Vec<Arm> {
         let mut all = self.available_among(&ALL);
         all.retain(|arm| arm.is_plaintext);
@@ -170,7 +163,6 @@ impl Arms {
         command
     }
 
-    /// Returns the command of an arm's process on a host, without its streams.
     pub fn command(
         &self,
         context: &Context,
@@ -238,7 +230,6 @@ impl Arm {
     }
 }
 
-/// Arms that would be of interest but cannot be measured here, with the reason.
 const UNAVAILABLE: [(&str, &str); 1] = [
     (
     "verbs, and libfabric over verbs",

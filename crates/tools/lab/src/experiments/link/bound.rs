@@ -15,10 +15,8 @@ const STREAMS: [(u8, usize, u64); 3] = [
     (1, 1 << 20, 21_170_000),
     (0, 1 << 20, 43_310_000),
 ];
-/// The bytes of a packet on the link, without the Ethernet header.
 const MTU: usize = 1500;
 
-/// The latencies of a stream and their bound, in us.
 struct Row {
     alone: f64,
     longest: f64,

@@ -33,26 +33,21 @@ pub struct Stream {
     pub period_ns: u64,
     /// The number of messages. At 0, the stream sends as long as the others do.
     pub count: u64,
-    /// The first message's time after the beginning.
     pub offset_ns: u64,
 }
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub streams: Vec<Stream>,
-    /// The greatest number of messages of a stream on their way.
     pub credits: usize,
     /// Streams take turns of this many messages.
     pub turn: Option<u64>,
     /// The peers compute the two halves of Figure 5.15's neural network.
     pub network: bool,
-    /// The consumers of each stream, if it is a channel.
     pub consumers: Option<usize>,
-    /// Packets that leave the sender are captured.
     pub captured: bool,
     /// Streams without an end send from a process of their own. All other programs are urgent and
     /// run at real-time priority.
     pub apart: bool,
-    /// The programs of both hosts run entirely at real-time priority.
     pub real_time: bool,
 }
 
@@ -61,11 +56,9 @@ pub struct Plan {
 pub struct Sample {
     pub stream: u32,
     pub number: u64,
-    /// The time at which the message was due.
     pub intended_ns: i64,
     /// The time at which its content was complete at the sender.
     pub sent_ns: i64,
-    /// The time at which the receiver could read the message.
     pub received_ns: i64,
     /// The time at which the receiver's work on the message was done.
     pub finished_ns: i64,
@@ -107,7 +100,6 @@ pub struct Outcome {
     pub cpu: f64,
     /// The bytes that left the sender, with all headers.
     pub sent_bytes: u64,
-    /// The captured packets that left the sender; empty without a capture.
     pub packets: Vec<Packet>,
 }
 
@@ -139,7 +131,6 @@ impl Testbed {
         self.failed.take().into_iter().collect()
     }
 
-    /// Sets the link up for arms that do not need `tc prio`.
     pub fn limit_plain(&self, limited: bool) -> Result<()> {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
@@ -293,7 +284,6 @@ fn read(file: &Path) -> Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Checks that every message of each finite stream arrived exactly once.
 fn check_all_arrived(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     for (i, stream) in plan.streams.iter().enumerate() {
         let mut numbers: Vec<u64> = samples

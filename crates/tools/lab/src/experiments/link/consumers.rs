@@ -52,7 +52,6 @@ fn count_for_size(count: u64, bytes: usize) -> u64 {
     }
 }
 
-/// Returns the bytes sent, with all headers. Every consumer has received every message.
 fn sent_bytes(
     context: &Context,
     testbed: &Testbed,

@@ -84,7 +84,6 @@ mod tests {
     use super::*;
     use crate::measure::capture::{marks, Mark};
 
-    /// Makes a packet as it is on the wire: headers, then repeated marks of messages.
     fn packet(at_ns: i64, messages: &[(u32, u64)]) -> Packet {
         let mut wire = vec![0xaa; 54];
         for &(stream, number) in messages {

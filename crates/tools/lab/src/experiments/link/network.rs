@@ -21,7 +21,6 @@ const THESIS: [f64; 3] = [100.0, 65.0, 50.0];
 /// accelerators.
 const THESIS_CONTENTION: (f64, f64) = (600.0, 100.0);
 
-/// The arms whose peer has the neural network.
 const ARMS: [Arm; 5] = [
     arms::TCP,
     arms::PRIO,
@@ -30,7 +29,6 @@ const ARMS: [Arm; 5] = [
     arms::OURS,
 ];
 
-/// The times of a run's inputs, in ms.
 struct Times {
     computing: Sorted,
     communication: Sorted,

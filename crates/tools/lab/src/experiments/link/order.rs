@@ -8,13 +8,10 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::plot::{lines, Axes, Line};
 
-/// Tasks that send in turns.
 const TASKS: u64 = 3;
-/// Messages that a task sends at its turn.
 const TURN: u64 = 4;
 /// Turns of each task in an experiment. The peers use the same number.
 const ROUNDS: u64 = 9;
-/// Messages of an experiment that are checked, as in the thesis.
 const FIRST: usize = 100;
 /// The share of messages in their place with standard Soft-RoCE in the thesis, in %.
 const THESIS: f64 = 30.0;
@@ -72,7 +69,6 @@ fn line(name: &str, orders: &[Vec<WireMessage>]) -> Line {
     }
 }
 
-/// Returns the messages of each experiment in the order of their first packets on the wire.
 pub fn orders_of(
     context: &Context,
     testbed: &Testbed,

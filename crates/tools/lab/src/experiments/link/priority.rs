@@ -29,7 +29,6 @@ fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
     }
 }
 
-/// Plans small urgent messages, with or without the load.
 pub fn urgent_plan(count: u64, loaded: bool) -> Plan {
     let mut streams = vec![Stream {
         priority: 2,

@@ -20,7 +20,6 @@ const ADDED: (f64, f64) = (10.0, 2.0);
 /// The CPU use that flow control may add here up to 4 MB, in percentage points.
 const ADDED_CPU: f64 = 1.0;
 
-/// Formats a size for readers.
 pub fn name_of(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MB", b >> 20),
@@ -28,7 +27,6 @@ pub fn name_of(bytes: usize) -> String {
     }
 }
 
-/// Formats a size as a part of a figure's name.
 pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
 }
@@ -38,7 +36,6 @@ struct SizeSamples {
     bytes: usize,
     transfers: ArmSamples,
     cpu: ArmSamples,
-    /// The latency that qperf reports, in us.
     qperf: Option<f64>,
 }
 struct Part<'a> {
@@ -48,12 +45,10 @@ struct Part<'a> {
     link: &'static str,
 }
 
-/// Measures over the link of 1 Gbit/s.
 pub fn limited(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     measure(context, report, testbed, true)
 }
 
-/// Measures over the link without a limit.
 pub fn unlimited(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     measure(context, report, testbed, false)
 }
@@ -270,7 +265,6 @@ impl Part<'_> {
         }
     }
 
-    /// Adds the latency and CPU use that flow control adds to the interface layer alone.
     fn targets(&self, context: &Context, report: &mut Report, measured: &[SizeSamples]) {
         let place = |wanted: Arm| self.arms.iter().position(|a| *a == wanted);
         let (Some(alone), Some(ours)) = (place(arms::INTERFACE), place(arms::OURS)) else {

@@ -5,7 +5,6 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, median, RESAMPLES};
 
-/// Adds the ratio of this build's CPU time to the earlier build's, for each size.
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
     let mut table = Table::new(
         "This build and the earlier one, in the same rounds (medians)",

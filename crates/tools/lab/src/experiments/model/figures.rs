@@ -6,7 +6,6 @@ use crate::frame::{Context, Result};
 use crate::measure::stats::{fit_line, median, resampled};
 use crate::plot::{lines, Axes, Line};
 
-/// Adds the speed on the longest trace, the memory, and how both grow with the trace.
 pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64) {
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else {
         return;

@@ -17,7 +17,6 @@ const READ_CTF: &str = include_str!("../../../native/read_ctf.py");
 
 const ARMS: [&str; 3] = ["onbeat model", "babeltrace2", "babeltrace2 in Python"];
 
-/// The same events in onbeat's format and in LTTng's.
 struct Inputs {
     trace: PathBuf,
     ctf: PathBuf,

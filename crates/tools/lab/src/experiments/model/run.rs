@@ -16,13 +16,11 @@ use std::time::{Duration, Instant};
 /// The time after which a program counts as hanging.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
-/// The runs on one size of trace.
 pub struct Size {
     pub events: u64,
     pub bytes: u64,
     /// The wall-clock time in seconds and the resource use, by round.
     pub runs: Vec<(f64, Ended)>,
-    /// The runs of the earlier build, if one is compared.
     pub before: Vec<(f64, Ended)>,
 }
 
@@ -57,7 +55,6 @@ impl Size {
         median(&self.runs.iter().map(|r| r.0).collect::<Vec<_>>())
     }
 
-    /// Returns the largest resident set of all runs, in MB.
     pub fn peak_mb(&self) -> f64 {
         peak_mb(&self.runs)
     }
@@ -67,7 +64,6 @@ impl Size {
     }
 }
 
-/// Models traces of ascending sizes in interleaved rounds.
 pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     let sizes: &[u64] = context.pick(
         &[1_000_000, 5_000_000, 10_000_000, 50_000_000],
@@ -117,7 +113,6 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     Ok(measured)
 }
 
-/// Generates a trace and returns its size in bytes.
 fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {
     context.step(format!("generating {} events", number(events as f64)), 3600);
     let dir = scratch.join(events.to_string());

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The greatest number of messages that wait between a producer and its consumer, in every arm.
 pub const DEPTH: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,28 +17,23 @@ pub enum Program {
     Onbeat,
     /// The ROS 1 nodes: `peers/queues-ros1`.
     Nodes,
-    /// The ROS 1 nodelets in their manager.
     Nodelets,
     /// The ROS 2 program on rcl: `peers/queues-ros2`.
     Ros2,
 }
 
-/// A way of passing messages from producers to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
     pub name: &'static str,
-    /// The label in tables and plots.
     pub title: &'static str,
     pub program: Program,
     /// The `role=` argument of the arm's one process. If it is `None`, each side of each stream is
     /// a process.
     pub role: Option<&'static str>,
-    /// The `policy=` argument.
     pub policy: &'static str,
 }
 
 impl Arm {
-    /// Reports whether the arm must not lose messages.
     pub fn lossless(&self) -> bool {
         self.program == Program::Onbeat && self.policy != "drop-oldest"
     }
@@ -173,24 +167,20 @@ pub fn index(name: &str) -> usize {
     ARMS.iter().position(|a| a.name == name).unwrap_or(0)
 }
 
-/// Returns the path of a program that `./dev bench queues` builds.
 fn build_path(what: &str) -> PathBuf {
     cache_dir().join("lab/queues").join(what)
 }
 
-/// The path of the nodelet manager in Debian, and in a ROS installation.
 const MANAGERS: [&str; 2] = [
     "/usr/lib/nodelet/nodelet",
     "/opt/ros/noetic/lib/nodelet/nodelet",
 ];
 
-/// The programs of all arms, found once for an experiment.
 pub struct Programs {
     ros2_env: Result<PathBuf, String>,
     ros1: Result<Ros1, String>,
 }
 
-/// A running ROS 1 master, and the environment of its nodes.
 struct Ros1 {
     uri: String,
     home: PathBuf,
@@ -209,7 +199,6 @@ impl Programs {
         Programs { ros2_env, ros1 }
     }
 
-    /// Returns the reason why an arm cannot be measured here, or `None` if it can.
     pub fn obstacle(&self, arm: &Arm) -> Option<String> {
         match arm.program {
             Program::Onbeat => {

@@ -14,9 +14,7 @@ use onbeat_time::clock;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the programs of an arm may take to find each other.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// How long they may take to write their logs and end.
 const END_LIMIT: Duration = Duration::from_secs(20);
 /// The time from the start command to the begin of the streams.
 const LEAD: Duration = Duration::from_millis(300);
@@ -55,7 +53,6 @@ impl Setting {
         self.arrivals.len()
     }
 
-    /// Returns the time until the last message of all streams is due, ns.
     pub fn length_ns(&self) -> u64 {
         let ends = self.arrivals.iter().map(Arrivals::length_ns);
         ends.max().unwrap_or(0)
@@ -66,14 +63,10 @@ impl Setting {
 pub struct Measured {
     /// The CPU time of all processes of the arm, % of a core.
     pub cpu: f64,
-    /// The CPU time of all processes of the arm, s.
     pub cpu_s: f64,
     /// The part of `cpu` that processing the messages took.
     pub processing: f64,
-    /// The resident memory of all processes of the arm.
     pub rss_mb: f64,
-    /// The memory of all processes of the arm, where memory that several processes share counts
-    /// once.
     pub pss_mb: f64,
     pub streams: Vec<StreamKpis>,
     pub logs: Vec<Log>,
@@ -118,7 +111,6 @@ impl Measured {
     }
 }
 
-/// The CPU time so far of an arm's programs, and of all programs on their core.
 struct Reading {
     at_ns: i64,
     used_ns: u64,
@@ -185,7 +177,6 @@ pub fn measure(
     Ok(window.measured(setting, logs))
 }
 
-/// Runs connected programs with streams of this length.
 fn carry(mut peers: Vec<Peer>, length: Duration, cpu: usize) -> Result<Window> {
     let start_ns = start_all(&mut peers, LEAD)?;
     sleep_until(start_ns - 1_000_000);

@@ -29,7 +29,6 @@ pub struct Log {
     pub burned_ns: u64,
 }
 
-/// Reads the log of a consumer that expects `messages` messages.
 pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
     let mut log = Log::default();
     let mut complete = false;
@@ -65,7 +64,6 @@ pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StreamKpis {
-    /// The number of messages of the input.
     pub messages: usize,
     /// The number of different messages that were processed.
     pub processed: usize,
@@ -135,8 +133,6 @@ mod tests {
     const DUE: [u64; 4] = [1_000_000, 2_000_000, 2_100_000, 9_000_000];
     const START: i64 = 50_000_000;
 
-    /// Creates a message that was sent `sent` ns after it was due, and processed `out` ns after
-    /// that.
     fn received(sequence: usize, sent: i64, out: i64) -> Received {
         let sent_ns = START + DUE[sequence] as i64 + sent;
         Received {

@@ -79,7 +79,6 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// A setting, and the number of rounds for the arms that the figures compare.
 pub(crate) struct Plan {
     setting: Setting,
     rounds: usize,

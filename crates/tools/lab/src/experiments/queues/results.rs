@@ -61,7 +61,6 @@ impl QueueResults {
             .collect()
     }
 
-    /// Returns the scenario and the kind of message of each group of settings, in their order.
     pub(super) fn groups(&self) -> Vec<(&'static str, &'static str)> {
         let mut groups: Vec<_> = self
             .settings

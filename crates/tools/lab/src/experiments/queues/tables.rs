@@ -52,7 +52,6 @@ const TABLE_6: Paper = [
 /// The memory of the paper's machine. Its RAM figures are percentages of this.
 const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 
-/// Adds Table I, with the times of the generated streams beside it.
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     let mut table = Table::new(
         "Input: cycle and processing times, ns (paper, Table I)",
@@ -100,7 +99,6 @@ pub(super) fn input(report: &mut Report, plans: &[Plan]) {
     report.tables.push(table);
 }
 
-/// Adds all tables, figures, notes and plots of the measurements.
 pub(super) fn fill(
     context: &mut Context,
     report: &mut Report,
@@ -134,7 +132,6 @@ fn add(table: &mut Table, figure: &mut String, who: &str, cells: impl IntoIterat
     table.row(firsts.into_iter().chain(cells));
 }
 
-/// Formats the paper's value for this number of streams, or nothing if the paper has none.
 fn paper_cell(values: &[f64; 5], count: usize, text: impl Fn(f64) -> String) -> String {
     let at = COUNTS.iter().position(|c| *c == count);
     at.map_or(String::new(), |at| text(values[at]))
@@ -341,7 +338,6 @@ fn losses(report: &mut Report, results: &QueueResults) {
     }
 }
 
-/// Adds the CPU time of ten streams beyond their processing.
 fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("overhead");
     let Some(setting) = results.setting("standard", kind, 10) else {

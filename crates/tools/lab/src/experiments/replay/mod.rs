@@ -141,7 +141,6 @@ fn available(report: &mut Report) -> Vec<Arm> {
     vec![Arm::Onbeat]
 }
 
-/// Plays a recording with one arm and captures the packets that arrive.
 fn play(
     context: &Context,
     hosts: &Hosts,

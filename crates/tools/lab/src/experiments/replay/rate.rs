@@ -20,7 +20,6 @@ const OTHER_MEMORY: u64 = 24 << 20;
 /// A rate far above what onbeat can reach, so that only the CPU sets the pace.
 const RATE: &str = "1000000";
 
-/// The part of `onbeat replay`'s report that this experiment reads.
 #[derive(Deserialize)]
 struct ReplayReport {
     items: Items,
@@ -45,7 +44,6 @@ struct Machine {
     peak_memory_bytes: u64,
 }
 
-/// Plays small and large packets as fast as one CPU can.
 pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     // Nobody reads this socket. The kernel drops packets when it is full, which does not matter
     // here.

@@ -6,15 +6,12 @@ use crate::measure::capture::MAGIC;
 use crate::measure::streams::{Arrivals, Kind};
 use std::path::{Path, PathBuf};
 
-/// The length of the Ethernet, IP and UDP headers before the payload.
 const HEADER_BYTES: usize = 14 + 20 + 8;
-/// The begin of all recordings, seconds since 1970.
 const BEGIN_S: u64 = 1_700_000_000;
 
 pub(super) struct Recording {
     pub path: PathBuf,
     pub streams: usize,
-    /// The due time of each packet after the first.
     pub due_ns: Vec<u64>,
 }
 
@@ -52,7 +49,6 @@ pub(super) fn path(context: &Context) -> PathBuf {
     context.dir().join("recording.pcap")
 }
 
-/// Writes a capture file with packets of `bytes` bytes, given by time (ns) and stream.
 pub(super) fn capture(
     path: &Path,
     packets: impl Iterator<Item = (u64, u32)>,
@@ -79,7 +75,6 @@ pub(super) fn capture(
     std::fs::write(path, out).map_err(LabError::file("writing", path))
 }
 
-/// Appends a UDP packet whose payload repeats its mark.
 fn packet(out: &mut Vec<u8>, bytes: usize, stream: u32, number: u64) {
     let payload = bytes.saturating_sub(HEADER_BYTES);
     let end = out.len() + HEADER_BYTES + payload;

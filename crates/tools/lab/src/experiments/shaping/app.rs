@@ -16,11 +16,9 @@ pub(super) const CHAIN_CPU: &str = "1";
 
 pub(super) struct App {
     pub name: String,
-    /// The program that starts it, with its arguments.
     pub command: Vec<String>,
     /// The beginnings of the ids of the chain's first and last callbacks.
     pub ends: (&'static str, &'static str),
-    /// The options of `onbeat plan` that place servers on CPUs.
     pub place: Vec<String>,
     /// Topics whose inputs are throttled to one per cycle, and the nodes that publish them.
     pub inputs: &'static [(&'static str, &'static str)],

@@ -21,11 +21,8 @@ pub(super) struct Arm<'a> {
     pub app: &'a App,
     pub plan: PathBuf,
     pub options: &'static [&'static str],
-    /// All outputs leave in one slot.
     pub is_one_band: bool,
-    /// The bands of the plan were chosen for an average.
     pub keeps_average: bool,
-    /// The share of late outputs that the plan allows.
     pub miss_rate: f64,
 }
 
@@ -104,7 +101,6 @@ const UNCOUNTED_CYCLES: u64 = 8;
 
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
-    /// Executions of each arm over all rounds.
     pub executions: u64,
     pub rounds: usize,
     /// The arm with which the others are compared. It runs before each of them, so that it has as
@@ -138,7 +134,6 @@ impl Turns {
     }
 }
 
-/// The results of one run, from `onbeat shape` and from the listener.
 struct Reported {
     /// The JSON output of `onbeat shape`.
     said: Value,
@@ -146,11 +141,9 @@ struct Reported {
     samples: String,
     /// The start of the first callback and the arrival at the listener of each item, ns.
     heard: Vec<(u64, u64)>,
-    /// The cyclictest that ran beside the arm.
     floor: Floor,
 }
 
-/// Runs the arms in turns and writes all samples to `file`.
 pub(super) fn run(
     context: &mut Context,
     report: &mut Report,
@@ -198,7 +191,6 @@ impl Arm<'_> {
         self.name.replace([' ', '%', ',', ':'], "_").to_lowercase()
     }
 
-    /// Reports whether the arm has targets.
     pub fn is_judged(&self) -> bool {
         self.is_one_band || self.keeps_average
     }

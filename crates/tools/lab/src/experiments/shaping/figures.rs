@@ -11,7 +11,6 @@ pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 /// A reader cannot distinguish more arms than this in one plot.
 const OVERLAID: usize = 3;
 
-/// Formats a value of the thesis, or nothing if it has none.
 pub(super) fn or_blank(value: f64) -> String {
     if value.is_nan() {
         String::new()
@@ -20,7 +19,6 @@ pub(super) fn or_blank(value: f64) -> String {
     }
 }
 
-/// Plots latency over executions: few arms in one plot, more in panels.
 pub(super) fn plot(
     context: &mut Context,
     (file, title): (&str, &str),

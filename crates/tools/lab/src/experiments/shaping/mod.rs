@@ -21,7 +21,6 @@ use std::path::PathBuf;
 
 type Part = fn(&mut Context, &mut Report, &mut Profiles) -> Result<()>;
 
-/// Profiles of this run that several parts share.
 #[derive(Default)]
 struct Profiles {
     chain: Option<PathBuf>,

@@ -174,7 +174,6 @@ pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profil
     Ok(())
 }
 
-/// Plans each arm, and adds a table of the slots.
 fn plans<'a>(
     context: &Context,
     report: &mut Report,

@@ -15,7 +15,6 @@ pub(super) struct ArmResults {
     pub late_ms: Vec<f64>,
     /// The number of outputs that missed their last slot.
     pub late: u64,
-    /// The number of outputs that missed their last slot and were discarded.
     pub dropped: u64,
     /// How long threads ran outside of their slots, p99.9 of each run.
     pub outside_ms: Vec<f64>,
@@ -67,7 +66,6 @@ impl ArmResults {
             .collect()
     }
 
-    /// Returns the number of outputs, including late and discarded ones.
     pub fn outputs(&self) -> u64 {
         self.latency_ms.len() as u64 + self.late_ms.len() as u64 + self.dropped
     }

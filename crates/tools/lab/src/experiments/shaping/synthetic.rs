@@ -39,7 +39,6 @@ pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
     Ok(plan.servers.iter().map(list).collect())
 }
 
-/// Options for a plan with one band, which allows 5 % of the outputs to be late.
 pub(super) const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
 
 fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
@@ -49,8 +48,6 @@ fn interference<'a>(load: &'a str, period: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// Plans an application for several arms. The report lists an arm that cannot be planned as
-/// skipped.
 pub(super) fn arms<'a>(
     context: &Context,
     report: &mut Report,
@@ -329,7 +326,6 @@ pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) 
     )
 }
 
-/// Measures the cycles after an overrun, under each policy.
 pub(super) fn overshoot(
     context: &mut Context,
     report: &mut Report,

@@ -9,7 +9,6 @@ use crate::measure::floor;
 const JITTER_DIVISOR: f64 = 250.0;
 /// The jitter may also be this multiple of cyclictest's p99, if that is longer.
 const FLOOR_MULTIPLE: f64 = 2.0;
-/// The limit by which the worst case may exceed the unshaped one, %.
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
 /// The limit by which the average may exceed the unshaped one if the bands were chosen for an
 /// average, %.
@@ -65,7 +64,6 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
     late(report, &arm.name, result, LISTED);
 }
 
-/// Adds a note for each late output with its cause, at most `most`.
 pub(super) fn late(report: &mut Report, arm: &str, result: &ArmResults, most: usize) {
     let late = result.notes.iter();
     let late: Vec<&String> = late

@@ -18,7 +18,6 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 const SOURCE: &str = include_str!("../../../native/hits.c");
 
-/// The functions of the target program, and the instruction that is probed in each.
 const FORMS: [(&str, &str); 8] = [
     ("nop5", "5-byte nop"),
     ("push", "push"),
@@ -37,7 +36,6 @@ struct Spot {
     probe: Option<(PathBuf, u64, bool)>,
 }
 
-/// A program that calls functions on request and reports the time.
 struct Callee {
     _child: Guarded,
     input: ChildStdin,
@@ -199,7 +197,6 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     Ok(spots)
 }
 
-/// The cost of a hit in one form, us.
 struct FormCost {
     form: &'static str,
     title: &'static str,
@@ -269,7 +266,6 @@ fn plot_forms(context: &mut Context, forms: &[FormCost]) -> Result<()> {
     context.plot("hits.svg", &svg)
 }
 
-/// Measures the functions of libtracetools through which a run-time event passes.
 fn real_functions(
     context: &mut Context,
     report: &mut Report,
@@ -303,8 +299,6 @@ fn real_functions(
 
 type PlacedFunction = (&'static str, Place);
 
-/// Returns the arms of each function: without a probe, with a probe at the entry, and with a probe
-/// where placement puts it.
 fn function_spots(
     library: &Path,
     distribution: &str,

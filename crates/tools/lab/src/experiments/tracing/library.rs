@@ -30,7 +30,6 @@ struct Bench<'c> {
     program: PathBuf,
     lttng: Option<Lttng>,
     calls: u64,
-    /// The number of events that did not reach their reader, by arm.
     lost: RefCell<[u64; ARMS.len()]>,
 }
 

@@ -84,7 +84,6 @@ impl Lttng {
     }
 }
 
-/// A recording session, which is destroyed on drop.
 pub struct Session<'l> {
     lttng: &'l Lttng,
 }

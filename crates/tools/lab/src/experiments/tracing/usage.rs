@@ -36,7 +36,6 @@ struct Watched {
     steady_s: f64,
 }
 
-/// Measures both applications under a recorder. `hit_us` returns the cost of a probe's hit.
 pub fn measure(
     context: &mut Context,
     report: &mut Report,

@@ -40,8 +40,6 @@ impl Group {
         })
     }
 
-    /// Runs all processes at the same time. Returns the samples, and the resources that all used
-    /// together.
     pub fn run(&mut self, run: Run) -> Result<(Vec<Sample>, Usage)> {
         let _ = fs::remove_file(&self.file);
         run.prepare(&mut self.peers, std::iter::repeat(&*self.file))?;

@@ -67,7 +67,6 @@ impl<'p> Runner<'p> {
         None
     }
 
-    /// Ends the processes. The next run starts new ones.
     pub fn end(&mut self) {
         self.session = None;
     }

@@ -11,7 +11,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The number of messages that a peer sends before those that count.
 pub const WARM_UP: u32 = 20;
 
 /// The time from the start command to the first message of the warm-up.
@@ -38,7 +37,6 @@ pub struct Session {
     /// Receiving processes first, the sending process last.
     peers: Vec<Peer>,
     place: Place,
-    /// The number of subscriptions of each receiving process.
     subscriptions: usize,
     files: Vec<PathBuf>,
     roudi: Option<u32>,
@@ -76,7 +74,6 @@ impl Session {
         Session::with_roles(context, peers, arm, place, roles)
     }
 
-    /// Starts the processes of an arm with other names of the receiving and the sending role.
     pub fn with_roles(
         context: &Context,
         peers: &Peers,
@@ -126,7 +123,6 @@ impl Session {
         })
     }
 
-    /// Runs the processes once. Returns the samples of all receivers.
     pub fn run(&mut self, run: Run) -> Result<SessionResults> {
         let before = self.roudi.and_then(Usage::of_process);
         let used = self.carry_out(run)?;
@@ -143,7 +139,6 @@ impl Session {
         })
     }
 
-    /// Runs the processes once from settings to samples. Returns what each process used.
     fn carry_out(&mut self, run: Run) -> Result<Vec<Usage>> {
         // Receivers prepare first: a publisher is ready when they are connected.
         for (peer, file) in self.peers.iter_mut().zip(&self.files) {

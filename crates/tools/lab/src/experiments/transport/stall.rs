@@ -37,7 +37,6 @@ fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
         .collect()
 }
 
-/// Returns the value. For an error, it lists the arm as skipped and returns `None`.
 fn value_or_skip<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => Some(value),

@@ -8,15 +8,12 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Runs,
-    /// Has no CPU although it could run.
     Ready,
     /// Sleeps for a lock that the thread with this id holds.
     Lock(u32),
-    /// Sleeps for anything but a lock.
     Sleeps,
 }
 
-/// A period, in ns, that a thread spent in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stretch {
     pub span: Range<u64>,
@@ -26,13 +23,11 @@ pub struct Stretch {
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
     pub name: String,
-    /// The thread's states in order and without gaps.
     pub stretches: Vec<Stretch>,
     now: Option<(u64, State)>,
     lock: Option<u32>,
 }
 
-/// The states of all threads of a run, and who had the benchmark's core.
 #[derive(Debug, Clone, Default)]
 pub struct Course {
     /// The threads by process id and thread id.
@@ -78,7 +73,6 @@ impl Thread {
         }
     }
 
-    /// Returns how long, within a time, the thread was in states that satisfy `is`, in ns.
     pub fn time_in(&self, within: &Range<u64>, is: impl Fn(State) -> bool) -> u64 {
         let in_state = self.stretches.iter().filter(|s| is(s.state));
         in_state.map(|s| overlap_ns(&s.span, within)).sum()
@@ -128,7 +122,6 @@ impl Course {
         self.on_core.push((event.time_ns, who));
     }
 
-    /// Returns the periods, within a time, in which the thread had the core.
     pub fn spans_on_core(
         &self,
         tid: u32,
@@ -144,7 +137,6 @@ impl Course {
         })
     }
 
-    /// Returns how long the thread had the core within a time, in ns.
     pub fn on_core(&self, tid: u32, within: &Range<u64>) -> u64 {
         self.spans_on_core(tid, within)
             .map(|s| s.end - s.start)

@@ -15,9 +15,7 @@ use std::ops::Range;
 /// The shortest counted wait for a lock. In shorter ones, the holder was about to release the lock.
 const LOCK_MIN_NS: u64 = 1_000_000;
 const LOCKS_SHOWN_PER_MIDDLEWARE: usize = 6;
-/// The time that a picture shows before and after a wait.
 const MARGIN_NS: u64 = 15_000_000;
-/// Threads that a picture shows beside the main ones.
 const THREADS_SHOWN: usize = 5;
 
 const LEGEND: [&str; 4] = [
@@ -90,7 +88,6 @@ impl Recorded {
         }
     }
 
-    /// Returns the share of a time in which the inhibitor had the core, in %.
     fn inhibitor_share(&self, within: &Range<u64>) -> f64 {
         let had = self
             .run

@@ -22,7 +22,6 @@ const BUFFER: &str = "64M";
 
 pub struct Recorded {
     pub condition: Condition,
-    /// The number of the run among those of its condition.
     pub round: usize,
     pub run: Run,
     pub course: Course,

@@ -155,7 +155,6 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
 }
 
 impl Cell {
-    /// Adds the messages that were due in the segment.
     pub(super) fn add(&mut self, samples: &[Sample], segment: &Segment) {
         let &Segment { round, arm, .. } = segment;
         let mine: Vec<&Sample> = samples

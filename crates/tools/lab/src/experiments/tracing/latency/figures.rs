@@ -41,7 +41,6 @@ pub fn of_cell(report: &mut Report, cell: &Cell, from: LatencyStart, added: &Add
     report.figure(figure("p99_ratio", added.p99_ratio, "1").at_most(1.1));
 }
 
-/// Adds figures over all cells: the cost of one message, for any size and rate.
 pub fn over_cells(
     report: &mut Report,
     policy: Policy,
@@ -67,7 +66,6 @@ pub fn over_cells(
     report.figure(Figure::estimated(format!("{name}.p99_ratio"), ratio, "1").at_most(1.1));
 }
 
-/// Adds the median cost of an arm compared with another, for each cell and over all.
 pub fn of_arm(
     report: &mut Report,
     (policy, from): (Policy, LatencyStart),

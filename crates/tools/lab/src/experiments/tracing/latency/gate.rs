@@ -18,7 +18,6 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Compiles the library and opens the gate.
     pub fn make(context: &Context) -> Result<Gate> {
         let arguments = ["-shared", "-fPIC", "-ldl"].map(String::from);
         let library = native::compile("gate", SOURCE, &arguments)?;

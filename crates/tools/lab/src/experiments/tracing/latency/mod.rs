@@ -76,7 +76,6 @@ impl Setting {
     }
 }
 
-/// The begin of a measured latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LatencyStart {
     /// The start of the publishing callback, as in the thesis and ros2_tracing.
@@ -223,7 +222,6 @@ fn measure_cells(
     Ok(cells)
 }
 
-/// Measures one combination. If it fails, the report notes that and the others go on.
 fn measure_cell(
     context: &Context,
     report: &mut Report,

@@ -12,11 +12,9 @@ pub const REAL_TIME_PRIORITY: i32 = 20;
 pub struct Nodes<'a> {
     pub program: &'a Path,
     pub env: &'a Path,
-    /// `None` if LTTng is not available on this machine.
     pub lttng: Option<Lttng>,
 }
 
-/// A line of the subscriber's file.
 pub struct Sample {
     pub sequence: u64,
     pub intended_ns: i64,

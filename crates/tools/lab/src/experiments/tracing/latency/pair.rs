@@ -99,7 +99,6 @@ pub fn start(
     Ok(pair)
 }
 
-/// Ends a pair and its recorder.
 pub fn end(mut pair: Guarded) -> Result<()> {
     drop(pair.child().stdin.take());
     match pair.wait(Duration::from_secs(60)) {
@@ -111,7 +110,6 @@ pub fn end(mut pair: Guarded) -> Result<()> {
     }
 }
 
-/// Waits until `sides` sides of a child have found their peers.
 pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     let out = pair.child().stdout.take();
     let lines = out.into_iter().flat_map(|out| BufReader::new(out).lines());

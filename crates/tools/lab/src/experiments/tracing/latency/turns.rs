@@ -28,7 +28,6 @@ const SETTLE_TIME: Duration = Duration::from_millis(5);
 /// The time for the last messages of a turn to arrive before the switch.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);
 
-/// The switches of the recording that the arms set.
 struct Switches {
     gate: Gate,
     events: PerfEvents,
@@ -153,7 +152,6 @@ impl ArmCounts {
     }
 }
 
-/// Counts the messages and events in the segments of each arm.
 fn count_per_arm(
     trace: &Path,
     samples: &[Sample],

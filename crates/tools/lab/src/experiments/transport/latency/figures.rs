@@ -31,8 +31,6 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
     }
 }
 
-/// Compares the wake-up of a sleeping consumer with the bare system call, and its medians over the
-/// sizes.
 pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     let (Some(futex), Some(ours)) = (measured.arm(&peers::FUTEX), measured.arm(&peers::ONBEAT))
     else {
@@ -78,7 +76,6 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     );
 }
 
-/// Compares a polling consumer with iceoryx2's.
 pub fn busy(context: &Context, report: &mut Report, measured: &Measured<'_>) {
     let (Some(theirs), Some(ours)) = (
         measured.arm(&peers::ICEORYX2_BUSY),

@@ -23,7 +23,6 @@ const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
 /// Messages per second if nothing is copied.
 const RATE_HZ: f64 = 500.0;
 
-/// The place of both sides, and the arms to compare there.
 struct Setting {
     id: &'static str,
     title: &'static str,
@@ -159,7 +158,6 @@ fn summarise(context: &mut Context, report: &mut Report, measured: &Measured<'_>
     Ok(())
 }
 
-/// Plots medians by size, and all percentiles at two sizes.
 fn plot(context: &mut Context, measured: &Measured<'_>) -> Result<()> {
     let setting = measured.setting;
     let medians: Vec<Curve> = measured

@@ -147,7 +147,6 @@ fn steps(view: &View<'_>, chain: &Chain) -> Result<Vec<StepBound>, NoBound> {
     Ok(all)
 }
 
-/// Returns the longest time from a callback's start to its end, including preemption and sleep.
 fn longest(callback: &Callback) -> Result<u64, NoBound> {
     let f = &callback.figures;
     match f.exec_ns.count() {

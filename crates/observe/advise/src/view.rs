@@ -46,7 +46,6 @@ impl<'m> View<'m> {
         self.order.iter().map(|&i| (i, &self.model.chains[i]))
     }
 
-    /// Returns the steps of a chain that ran. Synchronisers have no executions of their own.
     pub(crate) fn steps(&self, chain: &'m Chain) -> Vec<Step<'m>> {
         let mut steps = Vec::new();
         for (i, id) in chain.callbacks.iter().enumerate() {
@@ -75,7 +74,6 @@ impl<'m> View<'m> {
         self.executors.get(callback.id.as_str()).copied()
     }
 
-    /// Returns the other callbacks on its executor's threads, the longest first.
     pub(crate) fn beside(&self, callback: &Callback) -> Vec<&'m Callback> {
         let Some(executor) = self.executor(callback) else {
             return vec![];
@@ -112,7 +110,6 @@ impl<'m> View<'m> {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
-    /// The execution of the callback at this index of the chain.
     Own(usize),
     /// The edge into the callback at this index, which is not 0.
     Into(usize),

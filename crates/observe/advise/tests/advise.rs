@@ -69,7 +69,6 @@ fn model(plant: impl FnOnce(&mut Model)) -> Model {
     model
 }
 
-/// Makes the chain's latency longer by `ns`, in one of its parts.
 fn longer(model: &mut Model, part: usize, ns: u64) {
     let figures = &mut model.chains[0].figures;
     let mean = figures.latency_ns.mean() as u64 + ns;
@@ -231,7 +230,6 @@ fn sleeping_callbacks_full_queues_and_late_timers_are_found() {
     );
 }
 
-/// Makes a thread in the process of `/drive`, which waits `ready_ns` for its CPU for each item.
 fn helper(name: &str, ready_ns: u64) -> Helper {
     Helper {
         nodes: vec!["/drive".into(), "/log".into()],

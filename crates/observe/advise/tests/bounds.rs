@@ -90,7 +90,6 @@ fn model(works: &[Work]) -> Model {
     }
 }
 
-/// Returns the bound of each callback's response time in us.
 fn responses(model: &Model) -> Vec<Result<u64, NoBound>> {
     let order: Vec<usize> = (0..model.chains.len()).collect();
     let of = |b: onbeat_advise::ChainBound| b.steps.map(|steps| steps[1].response_ns / 1000);

@@ -129,7 +129,6 @@ fn endpoints(model: &Model, structure: &mut Structure) {
     }
 }
 
-/// Returns the topics that all their subscribers take at the same rate, with that rate.
 fn rates(model: &Model) -> BTreeMap<&str, f64> {
     let mut by_topic: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for callback in model
@@ -164,7 +163,6 @@ fn rounded(value: f64, towards: i32) -> f64 {
     }
 }
 
-/// Adds a comment with its readable name to each chain's id.
 fn with_titles(yaml: &str, model: &Model, names: &[String]) -> String {
     let mut out = String::with_capacity(yaml.len());
     for line in yaml.lines() {

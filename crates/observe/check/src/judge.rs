@@ -91,7 +91,6 @@ impl Outcome {
 
 type Judged = (Verdict, String);
 
-/// Returns the worse of two verdicts, with its reason.
 fn worse(a: Judged, b: Judged) -> Judged {
     match b.0 > a.0 {
         true => b,
@@ -137,7 +136,6 @@ impl Bar {
         Outcome::of(judged, duration(measured))
     }
 
-    /// Judges a smallest or largest value, which every execution must keep.
     fn extreme(&self, is_kept: bool, count: u64) -> Judged {
         let needed = enough(self.miss, self.confidence);
         match (is_kept, count >= needed) {

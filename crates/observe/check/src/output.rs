@@ -5,7 +5,6 @@ use crate::judge::{Finding, Verdict};
 use onbeat_document::text::{visible, xml};
 use serde_json::{json, Value};
 
-/// Returns the number of findings that passed, are not known and are violated.
 fn counts(findings: &[Finding]) -> [usize; 3] {
     [Verdict::Passed, Verdict::NotKnown, Verdict::Violated]
         .map(|v| findings.iter().filter(|f| f.verdict == v).count())
@@ -23,7 +22,6 @@ pub fn json(findings: &[Finding]) -> Value {
     })
 }
 
-/// Says the result of one requirement in a sentence.
 fn sentence(f: &Finding) -> String {
     let mut text = format!("{}: {}", f.subject, f.verdict.text());
     if !f.limit.is_empty() {

@@ -67,7 +67,6 @@ impl<'m> Checker<'m> {
         });
     }
 
-    /// Adds a finding for a rule that names a part that the model does not have.
     fn absent(&mut self, place: &str, name: &str, why: String) {
         let about = Chosen {
             title: name.into(),
@@ -296,7 +295,6 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Judges the executions per second between the first and the last start.
     fn rate(&self, reader: &Callback, limit: &Limit<Rate>) -> Outcome {
         let figures = self
             .model
@@ -458,7 +456,6 @@ impl<'m> Checker<'m> {
     }
 }
 
-/// Judges a load that is known to lie between two values.
 fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) -> Outcome {
     let measured = match most - least > 1e-9 {
         true => format!("{} to {}", percent(least), percent(most)),

@@ -95,8 +95,6 @@ fn edge(from: &str, to: &str, topic: &str, count: u64, lost: u64) -> Edge {
     }
 }
 
-/// Returns a model in which a lidar feeds a filter and a map in parallel, and both feed a planner.
-/// Each has `count` executions.
 fn model(count: u64) -> Model {
     let lidar = "/lidar:timer(100ms)";
     let (filter, map) = (

@@ -99,7 +99,6 @@ type Key = (String, How);
 #[derive(Debug, Clone, Default)]
 struct Costs {
     of: BTreeMap<Key, Cost>,
-    /// The mean cost in ns per execution, by component and callback.
     at: BTreeMap<(Key, String), f64>,
     executions: u64,
 }
@@ -199,7 +198,6 @@ fn between_runs(cost: &Cost, model: &Model, options: &Options) -> f64 {
     spread * spread / model.runs.len().max(1) as f64
 }
 
-/// Returns the callback at which the costs differ most.
 fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
     let at = |of: &Costs, id: &String| {
         let at = of.at.get(&(key.clone(), id.clone()));
@@ -280,7 +278,6 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
     costs
 }
 
-/// All waits of a callback that one component caused.
 struct Waits {
     ns: u64,
     times: u64,
@@ -323,7 +320,6 @@ impl Costs {
     }
 }
 
-/// Returns the preemption and the sleep of a callback for which no cause was recorded.
 fn missing(c: &Callback) -> (u64, u64) {
     let sum = |of: fn(&Cause) -> u64| -> u128 {
         c.figures
@@ -339,7 +335,6 @@ fn missing(c: &Callback) -> (u64, u64) {
     )
 }
 
-/// Describes how much of a model's preemption and sleep has no known cause.
 fn unseen(model: &Model, which: &str) -> Option<String> {
     let (mut all, mut told) = ((0u128, 0u128), (0u128, 0u128));
     for c in &model.callbacks {

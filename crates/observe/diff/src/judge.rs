@@ -188,7 +188,6 @@ fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
     Some((shift_ns / latency(chain), title))
 }
 
-/// Compares the speed of the machine in the first model's runs with that in the second one's.
 fn of_speed(speed: &Speed, options: &Options) -> Found {
     let logs = |of: &[(String, f64)]| of.iter().map(|(_, log)| *log).collect::<Vec<f64>>();
     let (a, b) = (logs(&speed.a), logs(&speed.b));
@@ -232,7 +231,6 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// Compares the share of items that did not arrive, for each edge of both models.
 fn losses(a: &Model, b: &Model) -> Vec<Found> {
     let mut found = Vec::new();
     for edge in &a.edges {
@@ -354,7 +352,6 @@ fn explain(found: &mut [Found], a: &Model, b: &Model) {
     }
 }
 
-/// Returns the part of a chain whose mean changed most.
 fn mostly(chain: &Chain, b: &Model) -> Option<String> {
     let other = b.chains.iter().find(|o| crate::rows::is_same(chain, o))?;
     let pairs = chain.figures.shares.iter().zip(&other.figures.shares);

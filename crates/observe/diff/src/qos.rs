@@ -56,7 +56,6 @@ fn change(before: &[Qos], now: &[Qos]) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns all settings under their ROS 2 names.
 fn settings(qos: &Qos) -> Vec<(&'static str, String)> {
     let time = |ns: Option<u64>| ns.map_or("none".into(), |ns| duration(ns as f64));
     vec![

@@ -150,8 +150,6 @@ fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     (runs.len() >= TAIL_RUNS).then_some(Side { runs, ..whole })
 }
 
-/// Returns the 99th percentiles of a chain's latency in all runs, or `None` if the model has too
-/// few runs.
 fn latency_tail<'m>(model: &'m Model, chain: &'m Chain) -> Option<Side<'m>> {
     let of_runs = chain.latency_per_run(&model.runs)?;
     let of_runs: Vec<_> = of_runs.into_iter().filter(|(_, d)| d.count() > 0).collect();

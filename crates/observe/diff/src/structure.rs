@@ -129,7 +129,6 @@ fn notes(a: &Model, b: &Model, open: usize) -> Vec<String> {
     notes
 }
 
-/// The callbacks and edges that only one of the models has.
 struct Causes {
     ids: BTreeSet<String>,
 }
@@ -143,7 +142,6 @@ impl Causes {
         Causes { ids: ids.collect() }
     }
 
-    /// Returns the first of these ids that is a cause.
     fn among<'i>(&self, mut ids: impl Iterator<Item = &'i String>) -> Option<String> {
         ids.find(|id| self.ids.contains(*id)).cloned()
     }
@@ -191,7 +189,6 @@ fn executions(c: &Callback) -> String {
     format!("{} executions", c.figures.exec_ns.count())
 }
 
-/// Describes in words how a callback differs between the models.
 fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let mut why = Vec::new();
     if a.kind != b.kind {

@@ -10,7 +10,6 @@ use onbeat_document::schema::{
 use onbeat_document::Dist;
 use std::collections::BTreeMap;
 
-/// A fixed pseudo-random sequence (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -21,16 +20,13 @@ impl Random {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns an approximately normal value with mean 0 and standard deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 }
 
-/// The behaviour of a simulated program.
 #[derive(Clone)]
 struct Program {
-    /// The execution times along the chain, in ms.
     times: Vec<f64>,
     /// The factor by which everything is slowed down.
     all: f64,

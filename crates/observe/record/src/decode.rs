@@ -182,8 +182,6 @@ mod tests {
     use crate::records::testing::record;
     use onbeat_trace::EventKind;
 
-    /// Returns the records of a process on Humble that creates a node and runs the callback of its
-    /// timer once.
     fn humble_talker() -> Vec<Vec<u8>> {
         let number = |n: u64| n.to_le_bytes();
         vec![

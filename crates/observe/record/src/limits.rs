@@ -17,7 +17,6 @@ use thiserror::Error;
 /// The largest ROS domain id. Larger ids would need UDP ports that do not exist.
 pub const DOMAIN_MAX: u32 = 232;
 
-/// The number of remembered processes above which onbeat forgets those that have ended.
 const REMEMBERED_MAX: usize = 1 << 16;
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
@@ -148,12 +147,10 @@ impl Border {
         false
     }
 
-    /// Returns whether the last look at a process found it outside of the limits.
     pub(crate) fn is_outside(&self, pid: u32) -> bool {
         !self.outside.is_empty() && self.outside.contains(&pid)
     }
 
-    /// Returns the number of ROS 2 processes that were not recorded.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -89,7 +89,6 @@ const ENTRY: Place = Place {
     placement: Placement::Stepped,
 };
 
-/// Returns the instruction's bytes, or fewer if `code` ends before it does.
 fn bytes_of<'a>(instruction: &Instruction, code: &'a [u8]) -> &'a [u8] {
     let code = code.get(instruction.ip() as usize..).unwrap_or_default();
     &code[..instruction.len().min(code.len())]
@@ -121,7 +120,6 @@ fn kind_x86(instruction: &Instruction, bytes: &[u8]) -> Placement {
     }
 }
 
-/// Returns whether the instruction writes a register that carries an integer argument.
 fn writes_argument(info: &mut InstructionInfoFactory, instruction: &Instruction) -> bool {
     const ARGUMENTS: [Register; 6] = [
         Register::RDI,

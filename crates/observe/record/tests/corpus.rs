@@ -2,7 +2,6 @@
 #[path = "../../../../fuzz/checks_record.rs"]
 mod checks;
 
-/// Checks each file of a corpus, whole and in parts.
 fn replay(target: &str, check: impl Fn(&[u8])) {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);

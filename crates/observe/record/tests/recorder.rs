@@ -27,7 +27,6 @@ mod suspended;
 #[path = "recorder/threads.rs"]
 mod threads;
 
-/// A script that publishes COUNT messages in one callback, as fast as it can, and prints COUNT.
 const BURST: &str = "
 import sys, rclpy
 from rclpy.node import Node
@@ -129,7 +128,6 @@ while time.monotonic() < end:
 print('published', len(sent), flush=True)
 ";
 
-/// The exit code of a recorder that this kernel or user refuses.
 const REFUSED: u8 = 4;
 
 const WATCHDOG: Duration = Duration::from_secs(240);
@@ -170,7 +168,6 @@ struct Harness {
 }
 
 impl Harness {
-    /// Prepares a recorder in its own process, which writes to the directory `trace`.
     fn recorder(&self, trace: &str, buffer_bytes: Option<u32>) -> Command {
         let this = std::env::current_exe().expect("this program");
         let mut command = Command::new(this);
@@ -191,7 +188,6 @@ impl Harness {
             .collect()
     }
 
-    /// Records a script. Returns its output and the path of the trace.
     fn record(
         &self,
         trace: &str,
@@ -380,8 +376,6 @@ while not os.path.exists(sys.argv[1] + '.known'):
     publisher.publish(UInt64(data=2))
 ";
 
-/// A process, its threads and its endpoints are reported once. Here the buffer is full at that
-/// time: another process has filled it, and the recorder is stopped.
 fn a_process_first_seen_while_the_buffer_is_full_is_reported_later(harness: &Harness) {
     let start = |end: &Path| -> Child {
         let script = harness.script(FLOOD, &[end.to_str().expect("text")]);
@@ -671,7 +665,6 @@ fn refusal(harness: &Harness) -> Option<String> {
         .then(|| String::from_utf8_lossy(&probe.stderr).trim().to_owned())
 }
 
-/// Runs the tests whose names contain one of the words in `args`, or all tests without words.
 fn run_tests(args: &[String]) -> ExitCode {
     let tests: &[Test] = tests![
         every_publication_is_in_the_trace_when_nothing_is_lost,

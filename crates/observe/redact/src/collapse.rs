@@ -9,7 +9,6 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::{Callback, CallbackType, Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The head of each callback: the callback that stands for it, by id.
 pub(crate) type Heads<'m> = BTreeMap<&'m str, &'m str>;
 
 /// The identity of a chain after the collapse: callbacks, topics, and whether it is cut or begins
@@ -31,9 +30,7 @@ struct Collapse<'m> {
     /// The hidden callbacks that may join the part that feeds them.
     inner: BTreeSet<&'m str>,
     hidden: BTreeSet<&'m str>,
-    /// The callbacks that feed each callback.
     feeders: BTreeMap<&'m str, BTreeSet<&'m str>>,
-    /// The indices of the chains that pass each callback.
     chains: BTreeMap<&'m str, Vec<usize>>,
 }
 
@@ -109,7 +106,6 @@ impl<'m> Collapse<'m> {
         changed
     }
 
-    /// Returns the hidden head of all callbacks that feed this one, if all have the same.
     fn only_feeder(&self, id: &str) -> Option<&'m str> {
         let feeders = self.feeders.get(id)?.iter();
         let feeders: BTreeSet<&str> = feeders
@@ -121,7 +117,6 @@ impl<'m> Collapse<'m> {
         feeders.next().is_none().then_some(one)
     }
 
-    /// Reports whether the chains that pass these callbacks still differ, and pass each head once.
     fn keeps_chains_apart(&self, head: &str) -> bool {
         let members = self.heads.iter().filter(|(_, h)| **h == head);
         let passing: BTreeSet<usize> = members
@@ -139,7 +134,6 @@ impl<'m> Collapse<'m> {
     }
 }
 
-/// Returns the heads of a chain's callbacks, and the topics between them.
 pub(crate) fn way<'m>(chain: &'m Chain, heads: &Heads<'m>) -> Way<'m> {
     let (mut callbacks, mut topics): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for (i, id) in chain.callbacks.iter().enumerate() {
@@ -186,7 +180,6 @@ pub fn cuts(model: &Model, policy: &Policy) -> Vec<Cut> {
     cuts.into_iter().collect()
 }
 
-/// Returns the stretches of a chain that collapse, as indices of their first and last callbacks.
 pub(crate) fn parts(chain: &Chain, heads: &Heads<'_>) -> Vec<(usize, usize)> {
     let head = |i: usize| heads.get(chain.callbacks[i].as_str());
     let mut parts = Vec::new();

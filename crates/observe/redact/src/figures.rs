@@ -4,7 +4,6 @@
 use onbeat_document::schema::{CallbackFigures, ChainFigures, EdgeFigures, Share};
 use std::collections::BTreeMap;
 
-/// Adds the items of another edge with the same ends and topic.
 pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     all.latency_ns.merge(&more.latency_ns);
     all.transport_ns.merge(&more.transport_ns);

@@ -71,7 +71,6 @@ const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
 /// million.
 const LENGTH: usize = 12;
 
-/// Decides which names stay, and makes the replacements.
 pub(crate) struct Names<'a> {
     policy: &'a Policy,
     key: &'a Key,
@@ -95,7 +94,6 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Reports whether a callback stays visible.
     pub(crate) fn shows(&self, c: &Callback) -> bool {
         let v = &self.policy.visible;
         v.callbacks.contains(&c.id) || is_any(&v.nodes, &c.node)
@@ -111,7 +109,6 @@ impl<'a> Names<'a> {
         !name.is_empty() && (is(name) || is(stem(name).0))
     }
 
-    /// Returns the replacement of a name that the policy does not show.
     pub(crate) fn hide(&self, kind: Kind, name: &str) -> String {
         if name.is_empty() {
             return String::new();
@@ -234,7 +231,6 @@ impl<'c> Parts<'c> {
     }
 }
 
-/// Returns the type of a callback as it is written in ids.
 pub(crate) fn type_name(kind: CallbackType) -> &'static str {
     match kind {
         CallbackType::Timer => "timer",
@@ -247,7 +243,6 @@ pub(crate) fn type_name(kind: CallbackType) -> &'static str {
     }
 }
 
-/// Reports whether a text is a period as it is written in ids.
 fn is_period(text: &str) -> bool {
     let digits = |t: &str| !t.is_empty() && t.chars().all(|c| c.is_ascii_digit() || c == '.');
     text == "?" || text.strip_suffix("ms").is_some_and(digits)

@@ -164,7 +164,6 @@ impl Policy {
     }
 }
 
-/// Reports whether the entry `asked` stands for `name`.
 fn is_one(asked: &str, name: &str) -> bool {
     match asked.strip_suffix("/**") {
         Some(above) => name
@@ -174,7 +173,6 @@ fn is_one(asked: &str, name: &str) -> bool {
     }
 }
 
-/// Reports whether one of these entries stands for the name or for a name above it.
 pub(crate) fn is_any(asked: &[String], name: &str) -> bool {
     asked.iter().any(|a| is_one(a, name))
 }

@@ -25,7 +25,6 @@ const OURS: &str = "and callback chain client data deadline decided default dist
     paths \
     publisher subscription system keep reliable best effort available transient local volatile automatic manual by";
 
-/// The length of the shortest word that is searched for.
 const SHORTEST: usize = 3;
 
 /// Refuses a model that contains a word of a hidden name. Words of visible names and of the format

@@ -97,13 +97,9 @@ struct Rewrite<'m, 'n> {
     collapse: bool,
     heads: Heads<'m>,
     by_id: BTreeMap<&'m str, &'m Callback>,
-    /// The ids that replace heads without any connection to the interface.
     rest: BTreeMap<&'m str, String>,
-    /// The new ids by head.
     ids: BTreeMap<&'m str, String>,
-    /// The indices of the chains that stay.
     chains: Vec<usize>,
-    /// The topics that are passed from one vertex to another.
     passed: BTreeSet<&'m str>,
 }
 
@@ -139,7 +135,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         self.by_id.get(id).is_some_and(|c| self.names.shows(c))
     }
 
-    /// Returns the new id of a callback.
     fn id(&self, id: &'m str) -> String {
         let head = self.head(id);
         let found = self.rest.get(head).or_else(|| self.ids.get(head));
@@ -276,8 +271,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         redacted
     }
 
-    /// Adds the assumptions and limits that contain no hidden name, and those of the redaction
-    /// itself.
     fn say(&self, model: &mut Model, redacted: &Redacted) {
         let mut speech = Speech::new();
         for c in &self.model.callbacks {
@@ -408,7 +401,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         runs
     }
 
-    /// Renames the modes in a map by mode.
     fn by_mode<F: Clone>(&self, modes: &BTreeMap<String, F>) -> BTreeMap<String, F> {
         modes
             .iter()
@@ -429,7 +421,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         runs.iter().map(|(id, f)| (run(id), f.clone())).collect()
     }
 
-    /// Returns the callbacks for which each new id stands, head first.
     fn stand_for(&self) -> BTreeMap<String, Vec<&'m Callback>> {
         let mut all: BTreeMap<String, Vec<&'m Callback>> = BTreeMap::new();
         for c in &self.model.callbacks {
@@ -530,7 +521,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         }
     }
 
-    /// Returns the outputs that are visible, taken by another vertex, or the end of a chain.
     fn outputs(&self, members: &[&Callback], ends: &BTreeSet<&String>) -> Vec<String> {
         let outputs = members.iter().flat_map(|m| &m.outputs);
         let stays = |t: &&String| {
@@ -612,7 +602,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all
     }
 
-    /// Returns the visible actions, or all if nothing is collapsed.
     fn actions(&self) -> Vec<Action> {
         let actions = self.model.actions.iter();
         let kept = actions.filter(|a| !self.collapse || self.names.shows_topic(&a.name));

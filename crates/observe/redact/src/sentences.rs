@@ -7,10 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// but no secret is revealed.
 const WORDS: &str = include_str!("words.txt");
 
-/// The words and names that may stay in sentences.
 pub(crate) struct Speech<'a> {
     words: BTreeSet<&'static str>,
-    /// The replacement of each name. A visible name stands for itself.
     pub(crate) names: BTreeMap<&'a str, String>,
 }
 
@@ -59,7 +57,6 @@ impl<'a> Speech<'a> {
     }
 }
 
-/// Returns the words that may occur in the sentences of any model.
 pub(crate) fn words() -> BTreeSet<&'static str> {
     WORDS.split_whitespace().collect()
 }

@@ -37,8 +37,6 @@ structure:
   writers: {/lidars/front/points: [/lidar_front], /lidars/rear/points: [/lidar_front]}
 ";
 
-/// Returns the findings of a check, without the readable names of chains, which may contain other
-/// nodes.
 fn answers(model: &Model, limits: &str) -> Vec<(String, String, String, String)> {
     let wanted = onbeat_check::read(limits.as_bytes()).expect(limits);
     let found = check(model, &wanted).into_iter();
@@ -77,7 +75,6 @@ fn a_redacted_model_answers_the_same_about_its_interface() {
     assert!(refused.to_string().contains("merge the whole models"));
 }
 
-/// Writes requirements on the visible part of a model. Some limits hold and some do not.
 fn limits(model: &Model, policy: &Policy) -> String {
     use std::fmt::Write;
     let shown = &policy.visible;
@@ -184,7 +181,6 @@ fn base64(word: &str) -> Vec<String> {
     (0..3).map(at).collect()
 }
 
-/// Words of hidden names, also in the form in which JSON escapes them.
 const HIDDEN: [&str; 26] = [
     "filter_transform",
     "transform",
@@ -214,7 +210,6 @@ const HIDDEN: [&str; 26] = [
     r"\u0076oxel",
 ];
 
-/// The parking example with hidden names in every place where a model can have a name.
 fn model_with_hidden_names_everywhere() -> Model {
     let mut model = generate::parking(2);
     let fused = model
@@ -431,8 +426,6 @@ fn a_measured_part_has_a_latency_distribution() {
     assert!(kinds.contains(&CallbackType::Sync));
 }
 
-/// Two callbacks of one part publish the same topic to the same subscriber, and the figures of both
-/// are counted.
 #[test]
 fn items_of_equal_edges_of_a_part_are_added() {
     let mut model = generate::parking(1);

@@ -24,7 +24,6 @@ pub(crate) enum CellType {
     Int,
     /// Points in time: ns since 1970, UTC.
     Time,
-    /// Floating-point numbers.
     Real,
 }
 
@@ -185,7 +184,6 @@ fn read_rows(bytes: &[u8], columns: &[Column]) -> Result<Vec<Vec<Cell>>, String>
     Ok(rows)
 }
 
-/// Reads one column of a row group with `count` rows.
 fn column(
     group: &dyn RowGroupReader,
     place: usize,

@@ -33,7 +33,6 @@ impl Listing {
         }
     }
 
-    /// Reports whether a file of a trace can have this name.
     pub(crate) fn is_name(name: &str) -> bool {
         let number = name
             .strip_prefix("segment-")

@@ -15,7 +15,6 @@ impl Id {
         Id(Sha256::digest(bytes).into())
     }
 
-    /// Reads to the end, and returns the id and the number of bytes.
     pub(crate) fn of_reader(from: &mut dyn Read) -> io::Result<(Id, u64)> {
         let mut hashing = Hashing::new(io::sink());
         let bytes = io::copy(from, &mut hashing)?;
@@ -66,7 +65,6 @@ impl Serialize for Id {
     }
 }
 
-/// Computes the id of all bytes that are read or written through it.
 pub(crate) struct Hashing<T> {
     inner: T,
     digest: Sha256,

@@ -108,7 +108,6 @@ fn refuse_common_run(runs: &BTreeMap<Id, BTreeSet<String>>) -> Result<(), StoreE
 }
 
 enum Failed {
-    /// A model below the node is damaged.
     Leaf(Id, String),
     All(StoreError),
 }
@@ -128,7 +127,6 @@ struct Work<'s> {
 /// The bits of an id that one level of the tree uses.
 const BITS: usize = 2;
 
-/// Returns the branch of the model at a node of this level.
 fn branch(id: &Id, level: usize) -> usize {
     let bit = level * BITS;
     let byte = id.0.get(bit / 8).copied().unwrap_or(0);

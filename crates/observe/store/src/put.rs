@@ -117,7 +117,6 @@ fn refuse_if_slow<T>(
     }
 }
 
-/// The files that are written but not named by an index row yet.
 struct Pending<'s> {
     store: &'s Store,
     now_ns: &'s dyn Fn() -> u64,
@@ -126,7 +125,6 @@ struct Pending<'s> {
     written: Vec<Written<'s>>,
 }
 
-/// The files of one object in the store.
 struct Written<'s> {
     path: &'s Path,
     id: Id,
@@ -200,7 +198,6 @@ impl Written<'_> {
     }
 }
 
-/// The rows that the index lacks, and the store's files that these rows need.
 struct New {
     rows: Vec<Row>,
     keys: Vec<String>,
@@ -245,7 +242,6 @@ struct Object {
     kind: Kind,
     runs: Vec<Run>,
     bytes: u64,
-    /// The bytes of the object itself: the model, or the list of files.
     content: Vec<u8>,
     source: Source,
 }
@@ -362,7 +358,6 @@ impl Object {
     }
 }
 
-/// Lists the files of a trace directory with the ids of their contents.
 fn listing(path: &Path) -> Result<Listing, StoreError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(path).map_err(|e| fault(path, e))? {

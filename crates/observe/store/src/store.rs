@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The value of `schema` in [`MARK`].
 pub(crate) const FORM: &str = "onbeat-store/1";
 
 const MARK: &str = "onbeat-store.json";
@@ -163,7 +162,6 @@ impl Store {
         }
     }
 
-    /// Reads a whole file. Returns `None` if it does not exist.
     pub(crate) fn read(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let mut out = Limited {
             bytes: Vec::new(),
@@ -197,7 +195,6 @@ impl Store {
         written.map_err(|e| self.access("write", &key, &e))
     }
 
-    /// Reads a small object: a model, or a list of files.
     pub(crate) fn object(&self, id: Id) -> Result<Vec<u8>, StoreError> {
         let key = id.key("objects");
         let bytes = self.read(&key, MAX_SMALL_OBJECT_BYTES)?;
@@ -246,7 +243,6 @@ impl Store {
         Err(self.access("read", "index", &error))
     }
 
-    /// Reads a part of the index. Returns `None` if it no longer exists.
     fn part(&self, key: &str) -> Result<Option<Vec<Row>>, StoreError> {
         let damaged = |what: &str| self.damaged(&onbeat_document::text::visible(key), what);
         let name = key

@@ -17,7 +17,6 @@ pub(crate) fn key(name: &str, model: Id) -> String {
     format!("tables/{name}/{model}.parquet")
 }
 
-/// Encodes the tables of a model, in the order of [`NAMES`].
 pub(crate) fn of(id: Id, model: &Model) -> [(&'static str, Result<Vec<u8>, String>); 3] {
     let [callbacks, edges, chains] = NAMES;
     [
@@ -61,7 +60,6 @@ fn real(name: &str, value: f64) -> (String, CellType, Cell) {
     (name.into(), CellType::Real, Cell::Real(value))
 }
 
-/// Adds count, extremes, mean and quantiles of a distribution.
 fn dist(cells: &mut Cells, name: &str, dist: &Dist) {
     let some = dist.count() > 0;
     let mut ns = |what: &str, value: u64| {

@@ -20,7 +20,6 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-/// A talker with a timer and a listener, in rclcpp's events.
 const BEGINNING: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
@@ -432,7 +431,6 @@ fn make_old(paths: &[PathBuf], hours: u64) {
     }
 }
 
-/// Tidying removes unnamed and old files, and leaves everything that a query can find.
 fn tidying_removes_only_unnamed_and_old_files(on: On) {
     let place = Place::new(on);
     for i in 0..5 {
@@ -478,7 +476,6 @@ fn tidying_removes_only_unnamed_and_old_files(on: On) {
     );
 }
 
-/// Names from recordings and users do not become paths, inside or outside of the store.
 fn names_from_recordings_never_become_paths(on: On) {
     let place = Place::new(on);
     let evil = "../../evil\n\u{1b}[31m";

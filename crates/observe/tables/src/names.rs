@@ -9,7 +9,6 @@ pub(super) struct Entity {
     pub(super) topic: Option<ByteArray>,
 }
 
-/// The names of handles, so that users can filter run-time events by node and topic.
 #[derive(Default)]
 pub(super) struct Names {
     /// The key is a process id and a handle.
@@ -123,7 +122,6 @@ impl Names {
         }
     }
 
-    /// Notes that two handles belong to the same node and topic.
     fn learn_relation(&mut self, pid: u32, kind: &EventKind) {
         let (handle, other) = match kind {
             EventKind::TimerClock { timer, clock } => (timer, clock),
@@ -162,7 +160,6 @@ impl Names {
         self.entities.get(&(pid, handle))
     }
 
-    /// Returns the owner of the event's first handle.
     pub(super) fn of(&self, event: &Event) -> Option<&Entity> {
         let handle = match &event.kind {
             EventKind::CallbackStart { callback, .. } | EventKind::CallbackEnd { callback } => {

@@ -52,7 +52,6 @@ impl Column {
     }
 }
 
-/// The rows that are not written yet.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// The columns of each event kind's fields. The index is the kind's position in `KINDS`.

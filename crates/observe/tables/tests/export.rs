@@ -6,7 +6,6 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use std::collections::HashMap;
 
-/// Exports a trace and returns the table's rows without empty fields.
 fn table(events: &str) -> Vec<HashMap<String, Field>> {
     let dir = tempfile::tempdir().expect("directory");
     let trace = dir.path().join("trace");

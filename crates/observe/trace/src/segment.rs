@@ -45,7 +45,6 @@ impl FileHeader {
         out
     }
 
-    /// Returns `None` if the header is missing or damaged.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Option<FileHeader> {
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
@@ -75,7 +74,6 @@ pub(crate) fn name(number: u32) -> String {
     format!("segment-{number:06}.obt")
 }
 
-/// Returns the segments of a directory, sorted by number.
 pub(crate) fn list(dir: &Path) -> std::io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {

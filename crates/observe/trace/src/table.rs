@@ -125,7 +125,6 @@ pub struct KindInfo {
     pub fields: &'static [FieldInfo],
 }
 
-/// Passes a field type to a sink, and reads it from a source.
 trait Codec {
     type Value;
     fn put<S: FieldSink>(sink: &mut S, field: &'static str, value: &Self::Value);

@@ -158,7 +158,6 @@ pub fn parse_line(line: &str) -> Result<Option<Event>, Problem> {
     }))
 }
 
-/// Returns the next word, and its unescaped value after the `=`.
 fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, Problem> {
     let line = rest.trim_start();
     if line.is_empty() || line.starts_with('#') {
@@ -238,7 +237,6 @@ fn number_ns(text: &str) -> Option<i128> {
     Some(if negative { -value } else { value })
 }
 
-/// The fields of a line that the parser has not consumed yet.
 struct Fields<'a> {
     event: &'static str,
     values: Vec<(&'a str, Cow<'a, str>)>,

@@ -2,7 +2,6 @@
 #[path = "../../../../fuzz/checks_trace.rs"]
 mod checks;
 
-/// Runs a check on every file of a target's corpus, whole and cut.
 fn replay(target: &str, check: fn(&[u8])) {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus");
     let dir = std::path::Path::new(dir).join(target);

@@ -65,7 +65,6 @@ fn options(max_segments: Option<usize>) -> WriterOptions {
     }
 }
 
-/// Writes events without end in the child process, and prints after each flush how many are safe.
 fn write_until_killed(dir: &Path, kept: &str) {
     let mut writer = Writer::create(dir, options(kept.parse().ok())).expect("created");
     let mut out = std::io::stdout();

@@ -108,7 +108,6 @@ fn late_events_of_the_next_block_are_sorted_in() {
     assert_eq!(reader.manifest().written.out_of_order, 1);
 }
 
-/// Writes one segment with 12 blocks of 10 events, and returns the events of each block.
 fn twelve_blocks(dir: &Path) -> Vec<Vec<Event>> {
     let options = WriterOptions {
         segment_bytes: 1 << 20,
@@ -132,7 +131,6 @@ fn twelve_blocks(dir: &Path) -> Vec<Vec<Event>> {
     blocks
 }
 
-/// Returns where the blocks of a file begin, followed by the file's length.
 fn block_starts(bytes: &[u8]) -> Vec<usize> {
     let mut starts: Vec<usize> = (0..bytes.len())
         .filter(|at| bytes[*at..].starts_with(&block::MAGIC))
@@ -246,7 +244,6 @@ proptest! {
     }
 }
 
-/// Returns initialisation events of a process, all of which a flight recorder must keep.
 fn init(time_ns: u64, pid: u32) -> Vec<Event> {
     let event = |at, kind| Event {
         time_ns: time_ns + at,
@@ -360,7 +357,6 @@ fn a_flight_recorder_keeps_the_events_that_later_ones_need() {
     check("with a temporary file");
 }
 
-/// Returns the one-line error with which a reader refuses `path`.
 fn refusal(path: &Path) -> String {
     let text = match Reader::open(path) {
         Ok(_) => panic!("{} was opened", path.display()),

@@ -33,7 +33,6 @@ fn push(writer: &mut Writer, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Fails unless the trace is complete and its last event is `last`.
 fn ends_with(trace: &Path, last: u64) {
     let mut reader = Reader::open(trace).expect("opened");
     let events: Vec<Event> = reader.events().collect();

@@ -13,7 +13,6 @@ pub(super) fn find(view: &View<'_>, options: &Options) -> Vec<Advice> {
     found
 }
 
-/// Finds executors whose threads are nearly always busy, so that new items wait.
 fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut found = Vec::new();
     for executor in &view.model.executors {
@@ -50,7 +49,6 @@ fn executors(view: &View<'_>, options: &Options) -> Vec<Advice> {
     found
 }
 
-/// Finds CPUs that are full with callbacks which run on no other CPU.
 fn of_cpus(view: &View<'_>, options: &Options) -> Vec<Advice> {
     let mut bound: BTreeMap<u16, Vec<&Callback>> = BTreeMap::new();
     for callback in &view.model.callbacks {

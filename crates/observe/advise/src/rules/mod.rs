@@ -84,7 +84,6 @@ pub(crate) struct OnChain<'a, 'm> {
 }
 
 impl OnChain<'_, '_> {
-    /// Returns a time as a share of the chain's latency, if it is large enough for an advice.
     pub(crate) fn share_if_large(&self, ns: f64) -> Option<f64> {
         let share = ns / self.latency_ns;
         let is_large = ns >= self.options.min_time_ns && share >= self.options.min_share;

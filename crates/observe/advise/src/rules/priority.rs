@@ -48,7 +48,6 @@ pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     })
 }
 
-/// Reports whether only more important callbacks go before it, which needs no advice.
 pub(super) fn yields_to_important_only(on: &OnChain<'_, '_>, callback: &Callback) -> bool {
     let own = real_time(callback);
     let others = on.view.on_its_cpus(callback);

@@ -15,7 +15,6 @@ pub fn dist(ns: u64) -> Dist {
     dist
 }
 
-/// Makes a callback of 5 ms every 100 ms, on a thread of its own on CPU 1.
 pub fn callback(node: &str, input: &str, output: &str) -> Callback {
     let (kind, id) = match input {
         "" => (CallbackType::Timer, format!("{node}:timer(100ms)")),
@@ -51,7 +50,6 @@ pub fn callback(node: &str, input: &str, output: &str) -> Callback {
     }
 }
 
-/// Makes a thread with this real-time priority, as users set it.
 pub fn thread(priority: Option<u8>, cpus: &[u16]) -> ThreadUse {
     ThreadUse {
         comm: "node".into(),

@@ -87,7 +87,6 @@ fn guard(pipe: &File, suspended: &Suspended) {
     }
 }
 
-/// The suspended processes, each with the time at which the guard first saw it.
 #[derive(Default)]
 struct Watch(BTreeMap<u32, Instant>);
 
@@ -113,7 +112,6 @@ impl Watch {
     }
 }
 
-/// Waits for the pipe's other end to close, and returns whether it is closed.
 fn is_closed(pipe: &File, timeout_ms: libc::c_int) -> bool {
     let mut poll = libc::pollfd {
         fd: pipe.as_raw_fd(),

@@ -53,7 +53,6 @@ pub struct RecordedCommand {
     child: Child,
     /// The time at which the command was first asked to end, and the last signal sent to it.
     ending: Option<(Instant, libc::c_int)>,
-    /// The table of suspended processes, and the guard that resumes them if the recorder cannot.
     suspended: Option<(Suspended, Guard)>,
 }
 

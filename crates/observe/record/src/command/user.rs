@@ -82,7 +82,6 @@ pub fn invoking() -> Option<User> {
     }
 }
 
-/// Returns whether one of our ancestor processes is a sudo with root's rights.
 fn has_sudo_above() -> bool {
     let above = std::iter::successors(onbeat_proc::parent(std::process::id()), |&pid| {
         onbeat_proc::parent(pid)
@@ -193,7 +192,6 @@ fn is_sudo(pid: u32) -> bool {
             .is_some()
 }
 
-/// Returns the sudo that started us. sudo runs twice when it gives us a terminal of our own.
 fn sudo_process() -> Option<u32> {
     let first = onbeat_proc::parent(std::process::id()).filter(|&pid| is_sudo(pid))?;
     Some(
@@ -203,7 +201,6 @@ fn sudo_process() -> Option<u32> {
     )
 }
 
-/// Adds variables that were set on sudo's command line to the user's variables.
 fn merged(mut users: Environment, ours: Environment) -> Environment {
     for (name, value) in ours {
         let sudos = name.as_encoded_bytes().starts_with(b"SUDO_");

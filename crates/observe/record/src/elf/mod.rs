@@ -107,7 +107,6 @@ pub struct Symbols {
     functions: HashMap<String, Function>,
 }
 
-/// Placement looks at this many bytes of a function.
 const CODE_MAX: u64 = 4096;
 /// The largest number of requested symbols in one file. A program with many synchronisers has some
 /// hundred.

@@ -14,7 +14,6 @@ const ENTRY_BYTES: usize = 64;
 /// 4-byte count.
 const TABLE_FORM: u8 = 0x3b;
 const COUNT_FORM: u8 = 0x03;
-/// The encodings of an address that takes 4 bytes.
 const PLACE_FORMS: [u8; 2] = [0x1b, 0x3b];
 
 fn bytes<const N: usize>(source: &(impl Source + ?Sized), at: u64) -> Option<[u8; N]> {

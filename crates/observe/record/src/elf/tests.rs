@@ -7,7 +7,6 @@ struct Image {
     bytes: Vec<u8>,
 }
 
-/// The offsets of the parts of an [`Image`].
 const SEGMENTS: usize = 64;
 const SECTIONS: usize = 128;
 const SYMBOLS: usize = 512;
@@ -15,7 +14,6 @@ const NAMES: usize = 1024;
 const CODE: usize = 2048;
 
 impl Image {
-    /// Makes a library with one function, `ros_trace_callback_start`.
     fn new() -> Image {
         let mut image = Image {
             bytes: vec![0x90; 4096],
@@ -262,7 +260,6 @@ fn more_symbols_than_any_program_has_are_refused() {
     assert_eq!(image.read().unwrap_err(), Malformed::TooLarge("symbols"));
 }
 
-/// A file that can only be read so many more times.
 struct Shrinking<'a>(&'a [u8], Cell<usize>);
 
 impl Source for Shrinking<'_> {
@@ -309,7 +306,6 @@ fn a_file_that_shrinks_while_it_is_read_is_refused_or_lacks_its_code() {
     shrink.join().unwrap();
 }
 
-/// Compares the unwind table of this program with its symbols.
 #[test]
 fn functions_begin_only_where_symbols_say_so() {
     let opened = Reach::Here("/proc/self/exe".into()).open().unwrap();
@@ -336,7 +332,6 @@ fn functions_begin_only_where_symbols_say_so() {
     }
 }
 
-/// Compiles a program with a function `hot` that has a cold part.
 fn compiled(dir: &Path) -> PathBuf {
     let (source, program) = (dir.join("a.cc"), dir.join("a"));
     // The cold part throws an exception. At its start, much lies on the stack.

@@ -12,7 +12,6 @@ use std::io::Error;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// The command BPF_LINK_CREATE of bpf(2).
 const LINK_CREATE: libc::c_int = 28;
 const AT_RETURN: u32 = 1;
 /// The attach type for which the programs of uprobe links are loaded.

@@ -27,7 +27,6 @@ struct Call<F, T> {
 }
 
 thread_local! {
-    /// The flag is set while this thread's work is in a process of [`shielded`].
     static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -138,7 +137,6 @@ fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     Ok((go, pids))
 }
 
-/// Holds links as a process of its own, and ends when the pipe `wait` is closed.
 fn be_holder(closed: &[RawFd], wait: RawFd, ready: RawFd) -> ! {
     // SAFETY: these are plain system calls. The descriptors are this process's own copies, and none
     // of the recorder's code runs any more.
@@ -158,7 +156,6 @@ fn be_holder(closed: &[RawFd], wait: RawFd, ready: RawFd) -> ! {
     }
 }
 
-/// Returns the two ends of a pipe: the one to read, and the one to write.
 fn pipe() -> std::io::Result<(File, File)> {
     let mut ends = [0; 2];
     // SAFETY: `ends` has room for two descriptors, and the files made from them own both.
@@ -170,7 +167,6 @@ fn pipe() -> std::io::Result<(File, File)> {
     }
 }
 
-/// Returns every descriptor of this process, and one that is closed again.
 fn descriptors() -> std::io::Result<BTreeSet<RawFd>> {
     let entries = std::fs::read_dir("/proc/self/fd")?;
     let numbers = entries.flatten().map(|e| e.file_name());

@@ -61,7 +61,6 @@ pub struct ProcessMemory<'r> {
     reader: RefCell<&'r mut Reader>,
     /// The process has not answered, so nothing more is read.
     is_silent: Cell<bool>,
-    /// The pages by address. `None` stands for a page that cannot be read.
     pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }
 

@@ -106,7 +106,6 @@ mod tests {
     use super::*;
     use std::ops::Range;
 
-    /// A memory image that starts at address 4096.
     pub(super) struct Image(Vec<u8>);
 
     impl Memory for Image {

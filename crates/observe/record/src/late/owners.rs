@@ -160,7 +160,6 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
 
 #[derive(Default)]
 struct Nodes {
-    /// The full names, by the address of the node's rmw struct.
     names: BTreeMap<u64, String>,
     /// The candidates for rcl handles of nodes. The value lists the rmw structs to which a
     /// candidate's private struct points: the offset of the pointer in words, and the rmw struct's
@@ -265,8 +264,6 @@ impl Nodes {
     }
 }
 
-/// Returns possible rcl handles of the endpoints whose rmw structs are referenced at the places
-/// `inside`.
 fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize)>) -> Vec<Holder> {
     if inside.is_empty() {
         return Vec::new();
@@ -383,7 +380,6 @@ mod tests {
     const IDENTIFIER: u64 = 5000 / 8 * 8;
     const CONTEXT: u64 = 5200;
 
-    /// A process with the nodes `/a` and `/b`. Each endpoint belongs to one of them.
     struct Process {
         image: Image,
         free: u64,
@@ -434,8 +430,6 @@ mod tests {
             rcl
         }
 
-        /// Adds an endpoint and the client library's object of it, whose handle lies `distance`
-        /// words behind its node's.
         fn endpoint(&mut self, node: u64, distance: u64, name: &str) -> (u64, u64) {
             let rmw = self.rmw(&[name]);
             let (private, rcl) = (self.take(16), self.take(1));

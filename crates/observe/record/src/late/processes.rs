@@ -19,7 +19,6 @@ const SEARCHES_MAX: u32 = 8;
 pub struct LateProcess {
     targets: BTreeSet<Target>,
     owned: BTreeSet<Target>,
-    /// The time of the next search, if there is anything new.
     due: Option<Instant>,
     searches: u32,
     nodes: usize,
@@ -28,7 +27,6 @@ pub struct LateProcess {
     seen_timers: BTreeSet<u64>,
 }
 
-/// The greatest number of a process's publishers that are looked at, and of its timers.
 const LOOKED_AT_MAX: usize = 1 << 12;
 
 #[derive(Debug, Default)]

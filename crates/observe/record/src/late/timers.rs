@@ -22,7 +22,6 @@ const STEADY_TIME: u8 = 3;
 struct Clock {
     address: u64,
     kind: u8,
-    /// The current simulated time, if the clock follows simulated ROS time.
     simulated: Option<u64>,
 }
 

@@ -12,11 +12,8 @@ use onbeat_proc::maps::{mapped_files_in, MappedFile};
 use onbeat_proc::reader::ANSWER_MAX;
 use std::collections::{HashMap, HashSet};
 
-/// A text that says what the model lacks if the function of a listener is not probed.
 const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that take samples";
 
-/// The greatest number of functions that are probed in one process. Large systems have some
-/// hundred.
 const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
 /// The greatest number of one user's files whose functions are probed. Files that were counted once
@@ -33,7 +30,6 @@ const C_LIBRARY_SYMBOLS: [&str; 3] = [
 
 #[derive(Default)]
 struct ProcessProbes {
-    /// The functions that need not be looked at again.
     known: HashSet<u64>,
     links: Vec<UprobeLink>,
     counted_for: Option<u32>,
@@ -44,7 +40,6 @@ pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
     /// The numbers of probes. All functions of a file share one number for each BPF program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
-    /// The files that are listed, by the user whose process named them first.
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }
 
@@ -55,7 +50,6 @@ impl Listeners {
     }
 }
 
-/// A place of executable code in a file that a process has mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CodePlace {
     path: String,
@@ -63,7 +57,6 @@ struct CodePlace {
 }
 
 impl CodePlace {
-    /// Finds the place of an address in the text of a process's table of mappings.
     fn of(maps: &[u8], address: u64) -> Option<CodePlace> {
         let text = String::from_utf8_lossy(maps);
         text.lines().find_map(|line| {
@@ -200,7 +193,6 @@ impl Libraries {
         Ok(())
     }
 
-    /// Finds the file, and the place in it, to which an address of a process belongs.
     fn place_of(&mut self, pid: u32, function: u64) -> Result<(CodePlace, MappedFile), String> {
         let found = self.ask(pid, |reader| {
             let maps = reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)?;
@@ -224,7 +216,6 @@ impl Libraries {
         known.copied().unwrap_or(self.next_number())
     }
 
-    /// Adds a program's probes in this file to the list of probes, once.
     fn list_listener(
         &mut self,
         file: &MappedFile,

@@ -83,12 +83,10 @@ struct Attached {
     link: Option<UprobeLink>,
 }
 
-/// The place of a probe, and what the model lacks without it.
 struct Site<'a> {
     name: &'a str,
     file: &'a MappedFile,
     symbol: &'a str,
-    /// The offset from the function's start, in bytes.
     offset: u64,
     placement: &'a str,
     consequence: &'a str,
@@ -202,7 +200,6 @@ impl Libraries {
         self.patience.ask(pid, work)
     }
 
-    /// Returns the files that `files` picks from the table of mappings of a process.
     fn mapped(
         &mut self,
         pid: u32,
@@ -494,7 +491,6 @@ impl Libraries {
         is_new
     }
 
-    /// Reads a tracing library. Returns `None` if it cannot be read.
     fn tracing(&mut self, file: &MappedFile) -> Option<Tracing> {
         if let Some(&known) = self.distributions.get(&file.id) {
             return Some(known);
@@ -538,8 +534,6 @@ impl Libraries {
     }
 }
 
-/// Attaches the rows of the table in one file. Each function returns the number of probes that it
-/// attached.
 impl Libraries {
     fn probe_library(
         &mut self,
@@ -575,7 +569,6 @@ impl Libraries {
         }
     }
 
-    /// Probes the functions of one row: all that exist, or the first.
     fn probe_row(
         &mut self,
         kernel: &Kernel,

@@ -10,7 +10,6 @@ fn opened() -> Option<Switches> {
         .ok()
 }
 
-/// Runs a script and returns its records in the order of time, or `None` if the kernel refuses.
 fn seen_of(script: &str) -> Option<(u32, Vec<Seen>)> {
     let mut switches = opened()?;
     let mut child = Command::new("sh").args(["-c", script]).spawn().expect("sh");

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 const MESSAGE_MAX: usize = 64;
 
-/// The size of control data that has credentials and nothing else.
 // SAFETY: CMSG_SPACE only computes a number.
 const CREDENTIALS_BYTES: usize =
     unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
@@ -97,7 +96,6 @@ fn sender(message: &libc::msghdr) -> Option<u32> {
     u32::try_from(who.pid).ok()
 }
 
-/// Decodes `ERROR CALLS`.
 fn parse(pid: u32, text: &[u8]) -> Option<Report> {
     let (error, calls) = std::str::from_utf8(text).ok()?.split_once(' ')?;
     Some(Report {

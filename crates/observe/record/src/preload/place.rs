@@ -118,7 +118,6 @@ impl Place {
         variables
     }
 
-    /// Returns the socket on which processes report that they have no rings.
     pub(super) fn mailbox(&self) -> Option<Mailbox> {
         self.mailbox.clone()
     }
@@ -160,7 +159,6 @@ fn remove(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
 
-/// Makes and fills a directory with a new name in the first parent directory that allows it.
 fn make<'a>(
     below: impl Iterator<Item = &'a PathBuf>,
     owner: Option<(u32, u32)>,

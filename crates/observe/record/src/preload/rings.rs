@@ -202,7 +202,6 @@ impl Rings {
         self.refused.insert(name.into(), Refused { pid, reason });
     }
 
-    /// Reads one file. Returns true if all its records were passed on.
     fn poll_file(&mut self, name: &OsStr, left: &mut usize, each: &mut dyn FnMut(&[u8])) -> bool {
         let Some(source) = self.files.get_mut(name) else {
             return true;
@@ -289,7 +288,6 @@ fn add(sum: &mut [u64], counts: &[u64]) {
     }
 }
 
-/// Returns the process id in a name `PID.NUMBER`, or 0 if there is none.
 fn pid_of(name: &OsStr) -> u32 {
     let pid = name.to_str().and_then(|name| name.split('.').next());
     pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
@@ -317,7 +315,6 @@ fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     Some((pid.parse().ok()?, reason))
 }
 
-/// The functions of `functions.h`, in the order of their numbers.
 static FUNCTIONS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let lines = super::FUNCTIONS.lines();
     let symbol = |line: &str| {
@@ -337,7 +334,6 @@ mod tests {
     use super::*;
     use crate::probes::{Library, PROBES};
 
-    /// Returns the program and the return program of each function in `functions.h`.
     fn programs() -> BTreeMap<String, (String, Option<String>, String)> {
         let mut found = BTreeMap::new();
         for line in crate::preload::FUNCTIONS.lines() {

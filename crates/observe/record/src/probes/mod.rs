@@ -181,7 +181,6 @@ pub const SYNC_APPROXIMATE: &str = "15ApproximateTimeI";
 mod tests {
     use super::*;
 
-    /// Returns the table's rows for a distribution, as `library:name`.
     fn rows(distribution: Distribution) -> Vec<String> {
         PROBES
             .iter()

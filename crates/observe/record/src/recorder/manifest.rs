@@ -16,13 +16,9 @@ pub struct RunManifest {
     /// Counts a node again when it is seen again.
     nodes: usize,
     events: u64,
-    /// Counts, by process, endpoints in wait sets whose names were not found.
     unresolved: HashMap<u32, usize>,
-    /// Counts endpoints whose node is not known, for each searched process with several nodes.
     unowned: HashMap<u32, usize>,
-    /// Counts, by process, timers whose period and clock could not be read from memory.
     unread_timers: HashMap<u32, usize>,
-    /// Counts, by process, readers and writers of plain DDS whose topic is not known.
     unnamed: BTreeMap<u32, usize>,
 }
 
@@ -275,7 +271,6 @@ fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
     (!process.rmw.is_empty()).then_some(sentence)
 }
 
-/// Returns a sentence for each thing that is unknown about a late ROS 2 process.
 fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize>) -> Vec<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let mut sentences = Vec::new();
@@ -303,7 +298,6 @@ fn not_recovered(process: &ProcessInfo, unresolved: usize, unowned: Option<usize
     sentences
 }
 
-/// Describes what the model lacks because some probes could not be attached.
 fn coverage(probes: &[ProbeInfo]) -> Vec<String> {
     let mut by_library: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for probe in probes.iter().filter(|p| !p.attached) {

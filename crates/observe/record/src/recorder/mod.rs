@@ -135,7 +135,6 @@ fn run(
 enum Stop {
     /// The duration is over, or the observer ended the recording.
     Over,
-    /// SIGINT, which the terminal sends on Ctrl-C.
     Interrupted,
     /// SIGTERM, or SIGHUP if the caller handles no hangup.
     Terminated,

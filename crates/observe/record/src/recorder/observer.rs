@@ -61,7 +61,6 @@ impl Control<'_> {
     }
 }
 
-/// An observer that passes only the progress on.
 pub(super) struct ProgressOnly<F>(pub F);
 
 impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
@@ -96,7 +95,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns this progress with the rate of events since `earlier`.
     pub(super) fn since(self, earlier: &Progress) -> Progress {
         let seconds = (self.elapsed - earlier.elapsed).as_secs_f64();
         let events = (self.events - earlier.events) as f64;

@@ -48,7 +48,6 @@ pub struct Recording {
     losses: Losses,
     late: LateProcesses,
     visit_again: Vec<(Instant, u32)>,
-    /// Processes whose own files are still to be visited.
     visit_own: BTreeSet<u32>,
     keep_privileges: bool,
     crowd: Crowd,
@@ -285,7 +284,6 @@ impl Recording {
         }
     }
 
-    /// Reports what the process's memory shows of a timer that is called or in a wait set.
     fn late_timer(&mut self, time_ns: u64, pid: u32, tid: u32, timer: u64) {
         if !self.late.is_new_timer(pid, timer) {
             return;

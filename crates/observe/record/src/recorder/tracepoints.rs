@@ -6,7 +6,6 @@ use crate::probes::{KernelProbe, KERNEL_PROBES};
 use libbpf_rs::Link;
 use onbeat_trace::manifest::ProbeInfo;
 
-/// A recording is impossible without this tracepoint.
 const REQUIRED: &str = "sched_switch";
 
 /// The kernel's tracepoints. They are detached when this is dropped.

@@ -353,7 +353,6 @@ fn rust_enum(rust: &mut String, e: &Enum) {
     let _ = writeln!(rust, "        _ => {ty}::{},\n    }}\n}}", camel(last));
 }
 
-/// Returns the fields of a struct literal, each read from its place in the record.
 fn rust_fields(record: &Record) -> String {
     let field = |f: &Field| {
         let at = f.offset.unwrap_or(0);

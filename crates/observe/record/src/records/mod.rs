@@ -80,7 +80,6 @@ impl Fields<'_> {
         self.bytes(at)
     }
 
-    /// Reads a text that ends with a zero, in a field of `size` bytes.
     fn text(self, at: usize, size: usize) -> Name {
         let end = (at + size).min(self.0.len());
         let bytes = self.0.get(at..end).unwrap_or_default();

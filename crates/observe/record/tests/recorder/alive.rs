@@ -107,7 +107,6 @@ fn a_program_that_forks_survives_probes_on_its_nops(harness: &Harness) {
     assert_eq!(starts(&trace), rounds * (children + 1) * calls);
 }
 
-/// Newer kernels have BPF links for uprobes. Older ones use perf events.
 fn bpf_links_and_perf_events_record_the_same_calls(harness: &Harness) {
     let dir = compiled(harness, "alive-links");
     let caller = dir.join("caller").display().to_string();
@@ -148,7 +147,6 @@ fn bpf_links_and_perf_events_record_the_same_calls(harness: &Harness) {
     }
 }
 
-/// Returns whether this kernel has the BPF links for uprobes that onbeat uses.
 fn has_links() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
     let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0u32));
@@ -220,7 +218,6 @@ fn a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe(harness: &Har
     assert!(left.is_empty(), "{left:#?}");
 }
 
-/// Returns whether a process runs that detaches probes for a recorder.
 fn is_detaching() -> bool {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     entries
@@ -228,7 +225,6 @@ fn is_detaching() -> bool {
         .any(|name| name.trim_end() == "onbeat-detach")
 }
 
-/// The lines of the kernel's log from a moment on.
 struct KernelLog(File);
 
 impl KernelLog {
@@ -253,7 +249,6 @@ impl KernelLog {
     }
 }
 
-/// A program and its children, which run until this is dropped.
 struct Programs(Child);
 
 impl Programs {
@@ -266,7 +261,6 @@ impl Programs {
         Programs(caller.expect("the program starts"))
     }
 
-    /// Starts four loops that keep CPUs busy.
     fn busy() -> Programs {
         let script = "for i in 1 2 3 4; do while :; do :; done & done; wait";
         let shell = Command::new("sh")

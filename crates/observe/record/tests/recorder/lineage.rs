@@ -108,18 +108,14 @@ struct Witness {
     topics: HashMap<u64, String>,
     subscription_b: Option<u64>,
     joined: Joined,
-    /// The last called timer, and the time of the call.
     call: Option<(u64, u64)>,
     /// The time at which /a's timer became the root.
     since_ns: Option<u64>,
-    /// The timer's call for each item on /a, by the item's source time stamp.
     called_ns: HashMap<i64, u64>,
-    /// The source time stamp of the item on /a that was taken last.
     taken: Option<i64>,
     /// The number of items on /a, /b and /c since the root was added, and of items on /d whose
     /// execution's input was stored.
     items: [usize; 4],
-    /// The number of items without lineage: it is unknown, or another item has taken the entry.
     unknown: usize,
 }
 
@@ -279,7 +275,6 @@ impl Observer for Witness {
     }
 }
 
-/// Runs this program as a recorder that checks lineage: `lineage OUTPUT COMMAND...`.
 pub fn run(args: &[String]) {
     let mut witness = Witness::default();
     let mut options = RecordOptions {

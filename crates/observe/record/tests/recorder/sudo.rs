@@ -62,7 +62,6 @@ impl Scene {
         )
     }
 
-    /// Calls this program as root, in the user's home directory.
     fn call(&self, caller: &str, words: &str) -> Output {
         self.called(caller, words)
             .output()
@@ -99,7 +98,6 @@ fn owner(path: &Path) -> (u32, u32) {
     (meta.uid(), meta.gid())
 }
 
-/// Fails if the directory or its file has changed.
 fn is_untouched(victims: &Path) {
     assert_eq!(owner(victims), (0, 0));
     assert_eq!(owner(&victims.join("victim")), (0, 0));
@@ -114,7 +112,6 @@ fn refused(output: &Output, why: &str) {
     assert!(said.contains(why) && said.lines().count() == 1, "{said}");
 }
 
-/// Fails unless the trace is complete, and the directory and all its files belong to `uid`.
 fn is_trace_of(trace: &Path, uid: u32) {
     let reader = Reader::open(trace).expect("a trace");
     assert_eq!(reader.manifest().state, State::Complete);
@@ -189,7 +186,6 @@ fn under_sudo_a_link_instead_of_the_directory_is_refused(harness: &Harness) {
     is_untouched_but_for(&victims, "new", &output);
 }
 
-/// Checks that root made a directory for itself, and gave nothing to the user.
 fn is_untouched_but_for(victims: &Path, name: &str, output: &Output) {
     assert!(output.status.success(), "{output:?}");
     is_trace_of(&victims.join(name), 0);
@@ -243,7 +239,6 @@ fn under_sudo_root_writes_only_where_nobody_else_can_change_the_path(harness: &H
     assert_eq!(fs::read_dir(&theirs).expect("listed").count(), 0);
 }
 
-/// Runs this program as one that writes an output: `write FILE`.
 pub fn write_for_user(path: &str) -> ExitCode {
     let user = onbeat_record::user_behind_sudo().expect("under sudo");
     let written = user.act(|| fs::write(path, "an output"));

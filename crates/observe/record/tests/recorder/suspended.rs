@@ -68,7 +68,6 @@ fn start(harness: &Harness, name: &str, script: &[String]) -> Child {
     recorder.spawn().expect("the recorder starts")
 }
 
-/// Waits for the recorder and the command. Returns what the command printed.
 fn output(mut recorder: Child, mark: &str) -> String {
     let begin = Instant::now();
     while recorder.try_wait().expect("our child").is_none() {

@@ -99,7 +99,6 @@ impl Locker {
         locker
     }
 
-    /// Returns the numbers of the next line that begins with `word`.
     fn next_numbers(&mut self, word: &str) -> Vec<u64> {
         loop {
             let line = self.lines.next().expect("another line").expect("text");
@@ -147,7 +146,6 @@ fn recorded(
     (locker, threads, found)
 }
 
-/// Returns the threads that got a CPU, and the recorded names of threads.
 fn followed(events: &[Event]) -> (BTreeSet<u64>, BTreeMap<u64, String>) {
     let mut names = BTreeMap::new();
     let mut switched = BTreeSet::new();

@@ -28,7 +28,6 @@ impl Local {
         self.root.join(key)
     }
 
-    /// Calls `visit` for each regular file below, at most `depth` folders deep.
     fn walk(
         &self,
         below: &Path,
@@ -57,7 +56,6 @@ fn age(meta: &fs::Metadata) -> Duration {
     meta.modified().map_or(Duration::ZERO, since)
 }
 
-/// Reports whether the path is a temporary file of a writer.
 fn is_temporary(path: &Path) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
     name.starts_with('.') && name.ends_with(".tmp")

@@ -24,7 +24,6 @@ pub(crate) struct Entry {
 /// killed. This crate makes all keys, of fixed words and digits. Errors say what failed, without
 /// the key.
 pub(crate) trait Backend: Send + Sync {
-    /// Returns the place as the user named it.
     fn place(&self) -> &str;
 
     /// Copies a file to `out`. Returns `None` if the file does not exist. After an error, `out` may

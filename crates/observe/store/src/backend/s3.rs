@@ -31,7 +31,6 @@ const MAX_OBJECT_BYTES: u64 = 5 << 30;
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 /// The limit for the pages of a list: ten million names.
 const MAX_PAGES: usize = 10_000;
-/// The number of names on a page that the interface allows.
 const PAGE_NAMES: usize = 1000;
 /// The time limit for a writer. A bucket has no locks, so tidying relies on this limit.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(12 * 3600);
@@ -99,7 +98,6 @@ impl Bucket {
         format!("{}{key}", self.prefix)
     }
 
-    /// Sends a request until the server is not too busy, and returns its last answer.
     fn send(
         &self,
         mut request: impl FnMut() -> Result<Response<Body>, ureq::Error>,
@@ -115,7 +113,6 @@ impl Bucket {
         request().map_err(fault)
     }
 
-    /// Returns one page of a list, and the token of the next page if there is one.
     fn page(&self, prefix: &str, after: Option<&str>) -> io::Result<(Vec<Entry>, Option<String>)> {
         let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
         action.with_prefix(prefix);
@@ -152,7 +149,6 @@ impl Bucket {
     }
 }
 
-/// Reports whether the server asks to send the request later.
 fn is_busy(answer: &Response<Body>) -> bool {
     matches!(answer.status().as_u16(), 429 | 500 | 502 | 503 | 504)
 }

@@ -8,19 +8,15 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
-/// The access key of the only user.
 pub const KEY: &str = "a-user";
-/// The secret key of the only user.
 pub const SECRET: &str = "not-to-be-printed";
 
-/// A server that runs until the process ends.
 pub struct Server {
     dir: TempDir,
     pub endpoint: String,
 }
 
 impl Server {
-    /// Starts a server that accepts requests once the function returns.
     pub fn start() -> Server {
         let dir = TempDir::new().expect("a directory");
         let files = s3s_fs::FileSystem::new(dir.path()).expect("a directory to serve");
@@ -51,14 +47,12 @@ impl Server {
         Server { dir, endpoint }
     }
 
-    /// Creates a bucket and returns its directory.
     pub fn bucket(&self, name: &str) -> PathBuf {
         let path = self.dir.path().join(name);
         std::fs::create_dir(&path).expect("made");
         path
     }
 
-    /// Returns the environment variables that S3 clients need for this server.
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             ("AWS_ACCESS_KEY_ID", KEY.into()),

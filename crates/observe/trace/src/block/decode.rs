@@ -138,7 +138,6 @@ fn entry<T: Copy>(
     dictionary.get(index).copied().ok_or(NO_ENTRY)
 }
 
-/// The columns of a block, each with the position of its next value.
 struct Columns {
     data: Vec<u8>,
     /// The unread part of each column, as a range in `data`.
@@ -238,7 +237,6 @@ impl Columns {
     }
 }
 
-/// Reads a length from the front of `bytes`. Fails if it exceeds the largest block.
 fn take_length(bytes: &mut &[u8]) -> Result<usize, BlockError> {
     match usize::try_from(varint::take(bytes)?) {
         Ok(length) if length <= MAX_RAW => Ok(length),

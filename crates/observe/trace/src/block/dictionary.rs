@@ -37,7 +37,6 @@ impl<K: Hash + Eq> Dictionary<K> {
         }
     }
 
-    /// Returns the number of `key`, and whether the key is new.
     #[inline]
     pub(super) fn number(&mut self, key: K) -> (u32, bool) {
         let next = self.index.len() as u32;
@@ -97,7 +96,6 @@ impl ThreadDictionary {
         }
     }
 
-    /// Returns the number of a thread, and appends the thread to `column` if it is new.
     #[inline]
     pub(super) fn number(&mut self, pid: u32, tid: u32, column: &mut Vec<u8>) -> u32 {
         let (number, new) = self.numbers.number((pid, tid));

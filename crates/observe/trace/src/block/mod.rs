@@ -25,7 +25,6 @@ const MAX_RAW: usize = 64 << 20;
 pub const MAX_NAME: usize = 64 << 10;
 
 const PLAIN: u8 = 0;
-/// The first byte of a body whose columns are one zstd frame.
 const ZSTD: u8 = 1;
 
 /// A column of a block. The variants have the order of the file: dictionaries, a value per event, a
@@ -37,14 +36,12 @@ enum Column {
     Threads,
     Handles,
     Messages,
-    /// The dictionary of process and thread ids in fields.
     Tids,
     Gids,
     Names,
     Cpu,
     Thread,
     Kind,
-    /// The time since the previous event, for each event.
     Time,
     /// The reference for each source time stamp: none, a new one, or how many new ones ago it was
     /// new.

@@ -30,7 +30,6 @@ impl RecentStamps {
             .find(|distance| self.ring[(self.count - 1 - distance) % RECENT] == stamp)
     }
 
-    /// Returns the stamp at this distance from the latest one.
     #[inline]
     pub(super) fn at(&self, distance: usize) -> Option<i64> {
         (distance < self.count.min(RECENT)).then(|| self.ring[(self.count - 1 - distance) % RECENT])

@@ -31,7 +31,6 @@ pub(super) enum Step {
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Sleeping,
-    /// The node has work, but another node has its CPU.
     Ready,
     Running,
 }
@@ -104,7 +103,6 @@ impl Simulation {
         Some((time_ns, step))
     }
 
-    /// Returns the next event if it is not later than `until_ns`.
     pub(super) fn next_event(&mut self, until_ns: u64) -> Option<Event> {
         let Reverse(At(time_ns, ..)) = self.out.peek()?;
         if *time_ns > until_ns {
@@ -290,7 +288,6 @@ impl Simulation {
         self.random.between(900, 6_000)
     }
 
-    /// Simulates how rclcpp's executor picks the work and begins to execute it.
     fn executor_begins(&mut self, mut t: u64, node: usize, work: &Work, spec: &Spec) -> u64 {
         let cpu = node % CPUS;
         t += self.random.between(4_000, 15_000);
@@ -459,7 +456,6 @@ impl Simulation {
         t
     }
 
-    /// Plans the arrival of an item after a random transport time.
     fn send(&mut self, t: u64, node: usize, target: usize, work: Work) {
         let transport = self.random.between(25_000, 150_000);
         // One of the sender's middleware threads wakes the receiver.

@@ -31,7 +31,6 @@ pub(super) const fn spec(input: Input, exec_us: u64, outputs: &'static [Output])
 
 use Output::{Publish, Request};
 
-/// The nodes: name, whether the node uses rclcpp, callbacks.
 pub(super) const NODES: &[(&str, bool, &[Spec])] = &[
     (
         "lidar",

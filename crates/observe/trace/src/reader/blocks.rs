@@ -55,7 +55,6 @@ impl<R: Read + Seek> Blocks<R> {
         Ok(blocks)
     }
 
-    /// Fills `out` from `position`. Returns false if the file ends too early.
     fn read_at(&mut self, position: u64, out: &mut [u8]) -> io::Result<bool> {
         let end = position.saturating_add(out.len() as u64);
         if end > self.length {
@@ -197,7 +196,6 @@ impl<R: Read + Seek> Blocks<R> {
         Ok(())
     }
 
-    /// Reports whether the bytes at `at` begin a block that the end of the file cuts off.
     fn looks_cut(&mut self, at: u64) -> io::Result<bool> {
         if let Some(header) = self.header_at(at)? {
             return Ok(at + HEADER_LEN as u64 + u64::from(header.body_len) > self.length);

@@ -20,7 +20,6 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// With `from_start`, the files include the first block of the recording.
     pub(super) fn new(files: Vec<PathBuf>, from_start: bool, log: Log<'a>) -> Events<'a> {
         Events {
             files: files.into_iter(),

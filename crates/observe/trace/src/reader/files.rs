@@ -18,7 +18,6 @@ impl Files {
         }
     }
 
-    /// Lists the files of a trace directory, and adds a warning for each gap in the segments.
     pub(super) fn in_directory(dir: &Path, warnings: &mut Vec<String>) -> io::Result<Files> {
         let mut segments = segment::list(dir)?;
         let mut paths = Vec::new();
@@ -71,7 +70,6 @@ impl Files {
     }
 }
 
-/// Returns `None` if the header is damaged or cut off.
 fn file_header(path: &Path) -> io::Result<Option<FileHeader>> {
     let mut bytes = [0; segment::HEADER_LEN];
     match File::open(path)?.read_exact(&mut bytes) {

@@ -6,7 +6,6 @@ use std::collections::{HashSet, VecDeque};
 /// The initialisation events that a flight recorder must not lose when it deletes segments.
 #[derive(Default)]
 pub(super) struct Retained {
-    /// The initialisation events of each existing segment, with the segment's number.
     pub(super) live: VecDeque<(u32, Vec<Event>)>,
     /// The initialisation events of deleted segments, if they describe objects that still exist.
     pub(super) past: Vec<Event>,
@@ -110,7 +109,6 @@ fn subject(event: &Event) -> (u64, u64) {
     }
 }
 
-/// Reports whether an event describes an object that `handle_fini` ends.
 fn ends_with_handle(event: &Event) -> bool {
     matches!(
         event.kind,

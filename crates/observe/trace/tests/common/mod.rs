@@ -65,7 +65,6 @@ impl FieldSource for Raw<'_> {
     }
 }
 
-/// Returns mostly numbers that repeat, and some arbitrary ones.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..8u64,
@@ -74,7 +73,6 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Returns events of all kinds, in order of time except for some late ones.
 pub fn events(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Event>> {
     let delta = prop_oneof![8 => 0..2_000_000u64, 1 => any::<u64>().prop_map(|d| d >> 16)];
     let back = prop_oneof![9 => Just(0u64), 1 => 0..100_000u64];

@@ -121,7 +121,6 @@ impl Run {
             .collect()
     }
 
-    /// Returns the published messages of each thread, in the order of their records.
     fn published(&self) -> BTreeMap<(u32, u32), Vec<u64>> {
         let mut found: BTreeMap<_, Vec<u64>> = BTreeMap::new();
         for event in self.events() {
@@ -146,7 +145,6 @@ impl Run {
     }
 }
 
-/// Returns the number after a word in a program's output.
 fn printed(text: &str, word: &str) -> u64 {
     let at = text
         .find(word)

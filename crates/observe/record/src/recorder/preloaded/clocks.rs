@@ -9,7 +9,6 @@ use std::collections::HashMap;
 
 /// Missing time below this is within the readings' error. It counts with the next reading.
 const MIN_NS: u64 = 10_000;
-/// The number of longest pauses kept between two readings of a thread.
 const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;
 

@@ -206,7 +206,6 @@ impl Merge {
     }
 }
 
-/// Reports a time off the CPU like the switches that the kernel would show.
 fn report_off_time(
     (pid, tid, cpu): (u32, u32, u16),
     (begin, end): Off,

@@ -51,13 +51,10 @@ pub struct Preloaded {
     checked_at: Instant,
 }
 
-/// The losses that the trace already reports.
 #[derive(Default)]
 struct Lost {
     by_kind: BTreeMap<&'static str, u64>,
-    /// Sentences about processes whose records cannot be read.
     refused: Vec<String>,
-    /// The reason why the command's context switches are not seen.
     unseen: Option<String>,
 }
 
@@ -208,7 +205,6 @@ impl Preloaded {
         }
     }
 
-    /// Describes how the recording is made and what it cannot see.
     fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![
             "Recorded without BPF, by a library in the command's processes. Tasks of onbeat-flow and links of onbeat-link are not recorded. Synchronisers of message_filters are recognised only by their data flow.".to_owned(),

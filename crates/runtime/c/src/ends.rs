@@ -15,7 +15,6 @@ pub struct OnbeatProducer(Handle<Producer>);
 
 opaque!(OnbeatProducer, Producer);
 
-/// A consumer, and the size that its buffers must have.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     consumer: Consumer,

@@ -10,7 +10,6 @@ use std::fmt;
 /// A sending half. This type only adds `Debug`.
 pub(crate) struct Out(Box<dyn Outgoing>);
 
-/// A receiving half, and the sizes that its buffers must have.
 pub(crate) struct In {
     half: Box<dyn Incoming>,
     sizes: Sizes,

@@ -9,7 +9,6 @@ const IN_USE: u8 = 1;
 /// The state after a panic, which may have left the value inconsistent.
 const SPOILT: u8 = 2;
 
-/// The object behind an opaque pointer.
 #[derive(Debug)]
 pub(crate) struct Handle<T> {
     state: AtomicU8,

@@ -32,7 +32,6 @@ pub type OnbeatRunOnItem = Option<
     unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem) -> u32,
 >;
 
-/// The application's pointer that its own callbacks get.
 #[derive(Clone, Copy)]
 struct Context(*mut c_void);
 

@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time after which a program that has not ended is taken to hang.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the folder beside the tests where cargo puts the libraries of this crate.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().to_path_buf()
@@ -56,7 +54,6 @@ fn compile(name: &str, library: Library, folder: &Path) -> PathBuf {
     program
 }
 
-/// A program that does not outlive its test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -83,7 +80,6 @@ impl Running {
         line.trim().into()
     }
 
-    /// Waits until the program ends with success, and returns the rest of its output.
     fn end(mut self) -> String {
         let since = Instant::now();
         let status = loop {
@@ -101,7 +97,6 @@ impl Running {
     }
 }
 
-/// Returns a name that no other run of these tests uses.
 fn name(what: &str) -> String {
     format!("c/{what}/{}", std::process::id())
 }

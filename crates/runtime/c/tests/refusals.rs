@@ -185,7 +185,6 @@ fn numbers_without_a_meaning_are_refused() {
     assert_eq!(code, OnbeatCode::Argument);
 }
 
-/// Uses the handle that calls this callback.
 unsafe extern "C" fn use_own_handle(context: *mut c_void, _: *const u8, _: *const OnbeatItem) {
     let consumer = context.cast::<OnbeatConsumer>();
     // SAFETY: the handle is open. The test is that it is in use.

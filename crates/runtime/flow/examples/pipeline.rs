@@ -28,9 +28,7 @@ const TASKS: [(&str, u64, &[usize]); 5] = [
 
 #[derive(Default)]
 struct Truth {
-    /// The start of each execution of the lidar.
     starts_ns: Vec<AtomicU64>,
-    /// The CPU time of each execution, by task.
     cpu_ns: [Mutex<Vec<u64>>; TASKS.len()],
     /// The time from the start of the lidar's execution to the end of the last task's.
     latency_ns: Mutex<Vec<u64>>,

@@ -4,7 +4,6 @@
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Defines an empty function that `onbeat record` attaches a probe to.
 macro_rules! probe {
     ($(#[$doc:meta])* $name:ident($first:ident $(, $second:ident)?) = $number:literal) => {
         $(#[$doc])*

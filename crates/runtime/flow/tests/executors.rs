@@ -60,7 +60,6 @@ struct Case {
     /// For each task: executions with a multiple of this number have no output.
     silent: Vec<u64>,
     costs: Vec<u64>,
-    /// The number of items for each task without predecessors.
     items: u32,
     threads: usize,
 }
@@ -87,7 +86,6 @@ impl Case {
         }
     }
 
-    /// Runs the same tasks as a chain: the sequential reference.
     fn run_as_chain(&self) -> Vec<(usize, bool)> {
         let log = Log::default();
         let mut chain = Chain::new(());
@@ -170,7 +168,6 @@ impl Case {
             .collect()
     }
 
-    /// Checks that every execution begins after the executions whose output it takes have ended.
     fn is_in_order(&self, log: &[(usize, bool)]) -> Result<(), TestCaseError> {
         let positions = |task: usize, begins: bool| {
             let all = log.iter().enumerate();
@@ -352,7 +349,6 @@ fn circles_and_deadlocking_orders_are_refused_by_name() {
     ));
 }
 
-/// Makes a task that reports its start in `runs`, and ends when `go` is set.
 fn blocking(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
     let (runs, go) = (Arc::clone(runs), Arc::clone(go));
     let run = move |left: &mut u32| {
@@ -603,7 +599,6 @@ fn a_stopping_overrun_and_a_panic_end_all_threads() {
     assert_eq!(running.stop(), Err(Panicked { thread }));
 }
 
-/// Returns policy, priority and CPUs of the calling thread.
 fn own_settings() -> (i32, i32, Vec<usize>) {
     unsafe {
         let mut parameters = std::mem::zeroed::<libc::sched_param>();
@@ -615,8 +610,6 @@ fn own_settings() -> (i32, i32, Vec<usize>) {
     }
 }
 
-/// Starts one task per thread that records its thread's settings. Returns the settings, or the
-/// error.
 fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>, GraphError> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let mut graph = Graph::new("graph", options.clone());
@@ -723,7 +716,6 @@ fn real_time_threads_get_policy_priority_and_locked_memory() {
     }
 }
 
-/// The sensor falls silent, and items must fit. Both executors run this on threads.
 #[test]
 fn threads_run_time_outs_and_conditions_on_contents() {
     const MS: u64 = 1_000_000;

@@ -20,7 +20,6 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Is true while this thread's allocations are counted.
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -40,7 +39,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Makes ten tasks, each after the one before. The first has a period and a deadline.
 fn chain() -> Chain<u64> {
     let mut chain = Chain::new(0);
     let first = TaskOptions {
@@ -168,14 +166,12 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-/// The functions that the first task of an executor calls: in its first execution, and in its last.
 #[derive(Clone, Copy)]
 struct Hooks {
     begin: fn(),
     end: fn(),
 }
 
-/// Makes the first task. It has `rounds` items, and calls the hooks.
 fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
     let run = move |left: &mut u64| {
         WATCHED.set(true);
@@ -250,7 +246,6 @@ fn executors_allocate_nothing_on_their_threads() {
     }
 }
 
-/// The program of a process that the next test starts.
 #[test]
 #[ignore = "ends its process"]
 fn helper_executors() {
@@ -270,7 +265,6 @@ fn helper_executors() {
     running.drain(None).unwrap();
 }
 
-/// Runs a helper, which succeeds, and runs it again with a system call at its end, which kills it.
 fn assert_no_system_call(helper: &str, variables: &[&str]) {
     for forbidden in [false, true] {
         let mut child = Command::new(std::env::current_exe().unwrap());

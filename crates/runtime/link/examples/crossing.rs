@@ -37,7 +37,6 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The execution times of one task.
 #[derive(Default)]
 struct Measured {
     cpu_ns: Vec<u64>,
@@ -49,14 +48,12 @@ impl Measured {
         self.begun = cpu_ns();
     }
 
-    /// Uses the CPU until `ns` have passed since `begin`, and stores the measured time.
     fn end(&mut self, ns: u64) {
         while cpu_ns() - self.begun < ns {}
         self.cpu_ns.push(cpu_ns() - self.begun);
     }
 }
 
-/// Adds promises to a backend if `way` asks for them.
 fn promising(way: &str, backend: impl Backend + 'static) -> Box<dyn Backend> {
     match way {
         "promises" => {
@@ -97,7 +94,6 @@ fn write(path: &str, tasks: &[(&str, &Measured)], latency_ns: &[u64]) -> Result<
     Ok(())
 }
 
-/// Steps the chain until `until` is true.
 fn run<S: 'static>(chain: &mut Chain<S>, waker: &Waker, until: impl Fn(&Chain<S>) -> bool) {
     while !until(chain) {
         waker.wait(chain.wake_ns(now_ns()), || chain.step(now_ns()) > 0);
@@ -148,7 +144,6 @@ fn sense(way: &str, place: &str, executions: u64, path: &str) -> Result<(), Fail
 type Next = Box<dyn FnMut() -> Result<Option<u64>, End> + Send>;
 
 struct Drive {
-    /// Returns the start of the lidar's execution that the fusion works on.
     next: Next,
     is_over: bool,
     waiting: Box<dyn Fn() -> u32 + Send>,

@@ -177,7 +177,6 @@ fn connect(
     }
 }
 
-/// Receives a message and returns its first 8 bytes and its length.
 fn receive_head(link: &mut Halves, limit_ns: u64) -> Result<(u64, usize), BenchError> {
     let (mut word, mut bytes) = (0, 0);
     let came = link

@@ -77,7 +77,6 @@ impl Creation {
     }
 }
 
-/// Finds the memory of that name in the processes that this one may inspect.
 pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
     check_name(name)?;
     let target = format!("/memfd:{PREFIX}{name} (deleted)");

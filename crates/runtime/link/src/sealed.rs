@@ -8,7 +8,6 @@ const TAG_BYTES: usize = 16;
 
 pub(crate) type Keys = snow::StatelessTransportState;
 
-/// Counts the records of one direction of a connection.
 pub(crate) struct Counter(u64);
 
 impl Counter {

@@ -55,7 +55,6 @@ impl Shm {
         })
     }
 
-    /// Returns the error for an existing direction of other sizes.
     fn size_difference(&self, out: bool, ours: Sizes) -> Option<SetupError> {
         let of = |kind| attach(&self.channel_name(kind, out), None).ok();
         let messages = of(Kind::Messages)?;

@@ -100,7 +100,6 @@ fn a_fallback_is_reported_or_refused_at_both_ends() {
     }
 }
 
-/// The two hosts are network namespaces without shared memory and RDMA.
 #[test]
 fn ends_on_two_hosts_without_rdma_choose_tcp() {
     let Some(wire) = Wire::new(Harm::default(), 5) else {

@@ -73,7 +73,6 @@ backends::backends!(in_shared_memory, shm(), shm());
 backends::backends!(over_tcp, tcp(true, NEVER), tcp(true, SOON));
 backends::backends!(over_tcp_in_clear, tcp(false, NEVER), tcp(false, SOON));
 
-/// Adds all promises without acknowledgement. None of them is broken in these tests.
 fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     let qos = Qos::new()
         .fresh_for(NEVER, OnBreach::Fail)
@@ -83,7 +82,6 @@ fn promised(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     Box::new(qos.around(backend))
 }
 
-/// Adds acknowledgement and signs of life, too.
 fn assured(backend: impl Backend + Send + 'static) -> Box<dyn Backend + Send> {
     let qos = Qos::new()
         .fresh_for(NEVER, OnBreach::Fail)

@@ -17,7 +17,6 @@ use std::thread;
 use std::time::Duration;
 use wires::{Dice, Done, Harm, On, Wire};
 
-/// The rates of harm, high enough to meet each kind in a short test.
 const BAD: Harm = Harm {
     lost: 15,
     doubled: 30,
@@ -99,7 +98,6 @@ fn packets_lost_late_doubled_and_reordered_change_no_message_with_many_seeds() {
     }
 }
 
-/// Sends in one direction without a pause while `disturb` runs.
 fn while_sending(pair: &Pair, disturb: impl FnOnce(&Received)) {
     let ((mut a, from_b), (b, mut from_a)) = backends::connect(pair, backends::SIZES);
     let (enough, received) = (AtomicBool::new(false), Received::default());
@@ -142,7 +140,6 @@ fn while_sending(pair: &Pair, disturb: impl FnOnce(&Received)) {
     });
 }
 
-/// Receives like [`receive`], with another deadline.
 fn take(
     incoming: &mut dyn Incoming,
     deadline: Option<u64>,
@@ -157,7 +154,6 @@ fn take(
     Ok(got.unwrap())
 }
 
-/// The number of received messages, and whether one of the ends has stopped.
 #[derive(Default)]
 struct Received {
     messages: AtomicU64,
@@ -186,7 +182,6 @@ impl Received {
     }
 }
 
-/// Pulls the cable out for each of these times while messages are sent.
 fn with_cuts(cuts_ms: &[u64], seed: u64) {
     // The delay keeps messages and credits on their way when the cable is pulled out, so that they
     // are lost.

@@ -8,12 +8,9 @@ use std::collections::VecDeque;
 struct Message {
     load: usize,
     came_ns: u64,
-    /// Bytes that are not posted yet.
     left: usize,
 }
 
-/// Simulates messages that come at these instants, in order. Returns the longest latency of each
-/// load, ns.
 fn simulate(port: &Port, loads: &[Load], arrivals: &[(u64, usize)]) -> Vec<u64> {
     let wire = |bytes: usize| {
         let bits = (bytes + port.overhead_bytes) as u128 * 8 * 1_000_000_000;
@@ -75,7 +72,6 @@ fn simulate(port: &Port, loads: &[Load], arrivals: &[(u64, usize)]) -> Vec<u64> 
     }
 }
 
-/// A gigabit link with chunks of 64 KiB, two of them in the window.
 const GIGABIT: Port = Port {
     bits_per_second: 1_000_000_000,
     chunk_bytes: 64 << 10,

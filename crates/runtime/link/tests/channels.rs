@@ -37,7 +37,6 @@ fn key() -> Key {
     Key::from_bytes([7; 32])
 }
 
-/// Makes the media of the two hosts: sending, receiving. Each call uses a new name.
 fn hosts(wire: Wire) -> (Links, Links) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -375,7 +374,6 @@ fn the_error_of_hosts_with_different_options_names_the_difference() {
     assert!(refused.contains("Use Policy::Credit"), "{refused}");
 }
 
-/// A backend that counts the messages and bytes that its end sends.
 struct Counting {
     inner: Box<dyn Backend>,
     sent: Arc<AtomicUsize>,
@@ -527,7 +525,6 @@ fn program_of_another_host() {
     }
 }
 
-/// Makes this host's end, and starts the other host in a child process.
 fn beside_a_process(wire: Wire, theirs: &str) -> (Channel, Links, std::process::Child) {
     let name = format!("channels-dies-{theirs}-{}", std::process::id());
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();

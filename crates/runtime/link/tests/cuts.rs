@@ -26,14 +26,12 @@ fn length(number: u64) -> usize {
     [30, CHUNK + 20, 50][number as usize % 3]
 }
 
-/// A direction, by the end that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Connecting,
     Listening,
 }
 
-/// A cut after the connection has carried so many bytes of that direction.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
     connection: usize,
@@ -41,7 +39,6 @@ struct Cut {
     bytes: usize,
 }
 
-/// Passes on at most `most` bytes, then cuts the connection. Returns how many bytes passed.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, most: usize) -> usize {
     let (mut buffer, mut passed) = ([0; 4096], 0);
     while passed < most {
@@ -63,7 +60,6 @@ struct Way {
     made: Arc<AtomicUsize>,
 }
 
-/// Starts a relay to `to` that makes these cuts. It ends when `to` takes no more connections.
 fn way(to: SocketAddr, cuts: Vec<Cut>) -> Way {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -97,7 +93,6 @@ fn key() -> Key {
     Key::from_bytes([5; 32])
 }
 
-/// Exchanges messages through a relay with these cuts. Returns how many cuts were made.
 fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
     let options = |tcp: Tcp| {
         let tcp = tcp.chunk_bytes(CHUNK);

@@ -71,8 +71,6 @@ fn spawn(role: &str, name: &str, policy: usize, number: u64) -> Child {
         .unwrap()
 }
 
-/// Waits until the child ends. Returns `true` if it finished, `false` if it was killed at its
-/// point.
 fn ended(mut child: Child) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let status = child.wait().unwrap();
@@ -94,7 +92,6 @@ fn wait_until_orphaned(channel: &Channel) {
     }
 }
 
-/// The role of this process on a channel, from its environment.
 struct Role {
     kind: String,
     name: String,
@@ -122,7 +119,6 @@ impl Role {
         onbeat_link::channel(&self.name, options).unwrap()
     }
 
-    /// Attaches by name, without options, as a tool would.
     fn attach(&self) -> Channel {
         onbeat_link::attach(&self.name, None).unwrap()
     }
@@ -191,7 +187,6 @@ fn program_of_a_child_process() {
     }
 }
 
-/// Sends a few items, and dies at the point with the role's number.
 fn send_until_killed(role: &Role) {
     let mut producer = role.open(0).producer().unwrap();
     die_at(role.number);
@@ -206,7 +201,6 @@ fn send_until_killed(role: &Role) {
     std::mem::forget(producer);
 }
 
-/// Receives a few items, and dies at the point with the role's number.
 fn receive_until_killed(role: &Role) {
     let consumer = role.open(0).consumer().unwrap();
     die_at(role.number);
@@ -219,7 +213,6 @@ fn receive_until_killed(role: &Role) {
     std::mem::forget(consumer);
 }
 
-/// Receives until the producer ends. Items are in order and untorn, and losses are counted.
 fn receive_all(consumer: &Consumer, policy: Policy, items: u64) {
     let (mut next, mut gaps) = (0, 0);
     while let Some(item) = consumer.receive_until(None).unwrap() {
@@ -526,7 +519,6 @@ fn a_peer_that_is_silent_for_seconds_does_not_count_as_dead() {
     assert_eq!(channel.stats().lost_consumers, 1);
 }
 
-/// The memory of a channel, for a process that breaks all rules.
 struct Raw {
     base: *mut u8,
     size: usize,
@@ -563,7 +555,6 @@ impl Raw {
         }
     }
 
-    /// Writes words anywhere; many of them are plausible values.
     fn scribble(&self, rng: &mut TestRng, words: usize) {
         use proptest::prelude::Rng;
         for _ in 0..words {
@@ -591,7 +582,6 @@ fn rng(seed: u64) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
-/// Calls everything that a user can call. Any result is fine.
 fn use_it(channel: &Channel, name: &str) {
     let soon = || now_ns() + 100_000;
     let producer = channel.producer();

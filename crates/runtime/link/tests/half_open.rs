@@ -126,8 +126,6 @@ impl Stream {
     }
 }
 
-/// Streams in both directions between two ends while `disturb` runs. Checks that every sent message
-/// has arrived.
 fn while_streaming([first, second]: [Halves; 2], disturb: impl FnOnce(&[Stream; 2])) {
     let ((a, from_b), (b, from_a)) = (first, second);
     let streams = [Stream::default(), Stream::default()];

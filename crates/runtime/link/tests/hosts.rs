@@ -54,7 +54,6 @@ fn the_place_alone_chooses_the_transport() {
     }
 }
 
-/// The fusion ends with a reason when the sensors' process is killed in the middle.
 #[test]
 fn the_death_of_a_host_is_reported() {
     let place = format!("shm://hosts-killed-{}", std::process::id());

@@ -40,7 +40,6 @@ fn key() -> Key {
     Key::from_bytes([7; 32])
 }
 
-/// Makes the first end, and the words from which the child makes the second one.
 fn first(kind: &str, round: u64) -> (Box<dyn Backend>, String) {
     if kind == "shm" {
         let name = format!("killed-{}-{round}", std::process::id());
@@ -51,7 +50,6 @@ fn first(kind: &str, round: u64) -> (Box<dyn Backend>, String) {
     (Box::new(options(tcp, kind == "tcp")), place)
 }
 
-/// Most messages are small; each seventh takes many chunks.
 fn length(number: u64) -> usize {
     if number % 7 == 6 {
         8_000

@@ -19,7 +19,6 @@ const SIZES: Sizes = Sizes {
 /// touched late. One byte for each of 10^8 messages would be 100 MB.
 const SLACK_KIB: u64 = 4096;
 
-/// Returns a deadline that only a fault exceeds, even on a busy machine.
 fn watchdog() -> Option<u64> {
     Some(onbeat_flow::clock::now_ns() + 600_000_000_000)
 }

@@ -20,14 +20,12 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Runs a command in this thread's network namespace. Returns `false` if that is impossible.
 fn run(command: &str) -> bool {
     let words: Vec<_> = command.split(' ').collect();
     let done = Command::new(words[0]).args(&words[1..]).output();
     done.is_ok_and(|output| output.status.success())
 }
 
-/// Gives this thread, and the threads that it starts, a slow wire that disappears with them.
 fn on_a_slow_wire() -> bool {
     let is_alone = unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0;
     is_alone

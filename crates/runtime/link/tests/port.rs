@@ -35,7 +35,6 @@ fn fresh_name() -> String {
     format!("test-{}-{number}", std::process::id())
 }
 
-/// Returns a deadline that only a fault exceeds.
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
@@ -116,7 +115,6 @@ fn all_messages_arrive_and_are_counted() {
     assert!(stats.granted >= transfer.sent.chunks);
 }
 
-/// The seat is free again, and its counts begin at 0.
 #[test]
 fn a_link_that_ends_leaves_the_port() {
     let port = Port::alone(settings()).unwrap();
@@ -232,7 +230,6 @@ fn a_port_refuses_other_and_impossible_settings() {
     assert!(Settings::of_interface("../net").is_err());
 }
 
-/// The chunk size follows from the rate and from how long urgent messages may wait.
 #[test]
 fn the_window_takes_no_longer_than_the_allowed_blocking() {
     for rate in [100_000_000, 1_000_000_000, 10_000_000_000] {
@@ -296,7 +293,6 @@ fn an_urgent_transfer_waits_for_at_most_one_chunk_of_each_other_transfer() {
     });
 }
 
-/// The model's window is what its shares can stand for, for chunks of all sizes.
 #[test]
 fn the_model_has_the_window_of_the_port() {
     for (mtu, sealed) in [(1500, true), (1500, false), (9000, false), (576, true)] {
@@ -322,7 +318,6 @@ struct Other {
 }
 
 impl Other {
-    /// Starts the process, and waits until it has sent something.
     fn start(port: &str, to: SocketAddr, priority: u8) -> Other {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([
@@ -382,7 +377,6 @@ fn program_of_a_child_process() {
     }
 }
 
-/// Receives everything that another process sends, and returns the address for it.
 fn taken() -> SocketAddr {
     let (receiver, address) = receiver();
     thread::spawn(move || {

@@ -42,7 +42,6 @@ fn connect(wire: &Wire, port: &Port, number: u16, bytes: usize) -> (Halves, Halv
     })
 }
 
-/// Pushes messages of all links in turns, and returns their order on the wire.
 fn order_of(wire: &Wire, bytes: usize) -> Vec<u64> {
     // No transfer is passed over, however slow the machine is.
     let long = Duration::from_secs(10);

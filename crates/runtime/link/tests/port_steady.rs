@@ -33,8 +33,6 @@ fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Counts the allocations while messages are sent and received. The first messages let every thread
-/// set itself up.
 fn allocations(sealed: bool) -> u64 {
     let key = || Key::from_bytes([9; 32]);
     let settings = Settings::of_rate(10_000_000_000).chunk_bytes(16 << 10);

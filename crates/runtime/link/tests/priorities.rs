@@ -18,7 +18,6 @@ use std::thread;
 use std::time::Duration;
 
 const ROLE: &str = "ONBEAT_PRIORITIES_PORT";
-/// The most items of a channel on their way.
 const CREDITS: usize = 8;
 const LARGE: usize = 64 << 10;
 
@@ -38,7 +37,6 @@ fn options(payload_bytes: usize) -> Options {
     Options::new(Policy::Credit { credits: CREDITS }, payload_bytes)
 }
 
-/// Makes a key file, and a place whose first ports are free.
 fn place() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("link.key");
@@ -59,7 +57,6 @@ fn place() -> (tempfile::TempDir, String) {
     (folder, place)
 }
 
-/// A channel with its sending end and an observer at its receiving end.
 struct Lane {
     producer: Producer,
     come: Consumer,
@@ -89,7 +86,6 @@ impl Lane {
     }
 }
 
-/// The executions in order: the channel's number, and the item's.
 type Order = Arc<Mutex<Vec<(usize, u8)>>>;
 
 #[test]

@@ -33,12 +33,10 @@ type Both = (
     (QosOutgoing, QosIncoming),
 );
 
-/// Connects two ends with their own promises. Frames of the first one go through `noise`.
 fn connected(first: Qos, second: Qos, noise: Noise) -> Both {
     connected_through(first, second, [noise, Noise::default()])
 }
 
-/// Connects two ends; frames of each go through its own noise.
 fn connected_through(first: Qos, second: Qos, noise: [Noise; 2]) -> Both {
     let name = fresh_name();
     let [forth, back] = noise;
@@ -257,7 +255,6 @@ fn stale_and_corrupt_values_are_not_read() {
     assert!(links_too.1.counts().received.stale >= 2);
 }
 
-/// The link changes, loses and doubles messages, and changes acknowledgements.
 #[test]
 fn unacknowledged_messages_are_sent_again_and_received_once() {
     const COUNT: u64 = 60;

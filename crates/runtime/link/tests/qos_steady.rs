@@ -13,7 +13,6 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// While this is set, the allocations of every thread count.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
 unsafe impl GlobalAlloc for Counting {

@@ -48,7 +48,6 @@ enum Action {
     Consume,
     Tell,
     Hear,
-    /// The dialling end leaves the old connection for a new one.
     Dial,
     Take,
 }
@@ -61,7 +60,6 @@ struct Protocol {
 }
 
 impl World {
-    /// Returns the wire of a connection. Only the last two are kept.
     fn wire(&mut self, generation: u8) -> Option<&mut Wire> {
         [&mut self.old, &mut self.new]
             .into_iter()
@@ -261,7 +259,6 @@ fn the_check_finds_an_end_that_still_reads_after_it_reported_its_counts() {
 }
 
 proptest! {
-    /// The sender's counts stay possible, whatever a peer reports.
     #[test]
     fn impossible_counts_change_nothing(
         steps in proptest::collection::vec((0u8..4, 0u64..12, 0u64..12), 0..60)

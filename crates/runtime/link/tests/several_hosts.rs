@@ -36,7 +36,6 @@ fn key() -> Key {
 
 type Made = Result<Box<dyn Backend>, LinksError>;
 
-/// Returns a connector that listens once, and its address.
 fn listener() -> (SocketAddr, impl Fn(&str, u16) -> Made) {
     let tcp = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let tcp = tcp.resume_within(Duration::from_millis(500));
@@ -54,7 +53,6 @@ fn receiving(address: SocketAddr) -> Links {
     links.wait_for_peer(WATCHDOG)
 }
 
-/// Makes a sending host, and returns the addresses to which two others connect.
 fn sending() -> (Links, [SocketAddr; 2]) {
     let ((first, a), (second, b)) = (listener(), listener());
     let links = Links::over(Direction::Sending, a).and_over(b).unwrap();

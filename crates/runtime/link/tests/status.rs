@@ -19,7 +19,6 @@ const SIZES: Sizes = Sizes {
 };
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// Waits until the ends of this link are as expected, and returns them.
 fn ends(name: &str, as_expected: impl Fn(&[Found]) -> bool) -> Vec<Found> {
     let since = Instant::now();
     loop {
@@ -159,7 +158,6 @@ fn foreign_pages_are_counted_and_do_no_harm() {
     assert!(survey().foreign >= 4);
 }
 
-/// Returns a page with a valid head, so that the reader looks at the rest.
 fn page(numbers: &[u64], tail: &[u8]) -> Vec<u8> {
     let mut page = vec![0; 4096];
     page[..8].copy_from_slice(b"onbeatLS");

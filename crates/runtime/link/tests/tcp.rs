@@ -26,7 +26,6 @@ fn listening(byte: u8) -> Tcp {
     tcp.chunk_bytes(backends::CHUNK)
 }
 
-/// Passes `bytes` on in one direction, and then cuts the connection.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, mut bytes: usize) {
     let mut buffer = [0; 4096];
     while bytes > 0 {
@@ -60,7 +59,6 @@ fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
     address
 }
 
-/// Starts a network that passes on `bytes` every 100 ms, one way.
 fn slow_network(to: SocketAddr, bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -109,8 +107,6 @@ fn a_message_on_a_slow_network_arrives_before_the_close() {
     closing.join().unwrap();
 }
 
-/// The connection breaks in handshakes, heads, bodies and counts, in both directions. Every message
-/// arrives once.
 #[test]
 fn a_connection_that_breaks_anywhere_loses_and_doubles_no_message() {
     // The first handshake passes, since there must be a session before it can be resumed.
@@ -333,7 +329,6 @@ fn an_end_closes() {
     drop((a, from_b));
 }
 
-/// A recorded handshake is sent again, and the link keeps its connection.
 #[test]
 fn a_replayed_handshake_changes_nothing() {
     let first = listening(1);
@@ -396,7 +391,6 @@ fn only_its_owner_may_read_a_key_file() {
     }
 }
 
-/// Reads frames of a peer that has the key and lies. Returns how many messages were accepted.
 fn frames(bytes: &[u8]) -> u64 {
     let sizes = Sizes {
         credits: 2,

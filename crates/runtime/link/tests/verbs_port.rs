@@ -31,7 +31,6 @@ fn port() -> Port {
     Port::alone(settings.slack(LONG).patience(LONG)).unwrap()
 }
 
-/// Makes two ends: the first one with a place on the port, or without a port.
 fn pair(port: Option<(&Port, u8)>) -> Pair {
     let [first, second] = places();
     let address = SocketAddr::new(first.address, 0);
@@ -100,7 +99,6 @@ fn ends_with_different_or_too_many_chunks_are_refused() {
     assert!(refused.to_string().contains(most), "{refused}");
 }
 
-/// Receives until the link ends, and returns the number of messages.
 fn take_all(mut incoming: Box<dyn Incoming>) -> u64 {
     let mut count = 0;
     while let Ok(true) = incoming.receive(watchdog(), &mut |_, _| ()) {
@@ -181,7 +179,6 @@ fn a_peer_that_leaves_during_a_send_ends_it_and_frees_the_port() {
 const MARK: [u8; 8] = *b"\x9bonbeat\x9b";
 const UNIT: usize = 16;
 
-/// Opens a socket that sees all packets of the present namespace.
 fn tap() -> OwnedFd {
     let every = i32::from((libc::ETH_P_ALL as u16).to_be());
     // SAFETY: a new descriptor, which is owned from here on.
@@ -217,7 +214,6 @@ fn tap() -> OwnedFd {
     tap
 }
 
-/// Returns the numbers of messages in the order of their first packets, until `over`.
 fn order_on(tap: &OwnedFd, over: &AtomicBool) -> Vec<u64> {
     let (mut order, mut packet) = (Vec::new(), [0_u8; 2048]);
     loop {

@@ -34,14 +34,12 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const MESSAGE: usize = 5000;
-/// A message has several chunks of this size.
 const CHUNK: usize = 2000;
 
 fn watchdog() -> Option<u64> {
     Some(now_ns() + 120_000_000_000)
 }
 
-/// Counts the allocations while messages and values pass, after a few that do not count.
 fn allocations(options: impl Fn(Verbs) -> Verbs + Sync) -> u64 {
     let key = || Key::from_bytes([9; 32]);
     let [first, second] = places();

@@ -17,7 +17,6 @@ pub(crate) const SPAN_NS: i64 = 10_000_000;
 const HEAD: usize = 24;
 /// Bytes at the beginning of a block that hold the number of used bytes.
 const USED: usize = 8;
-/// The fewest bytes that a full block uses.
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
 const MOST_BLOCKS: usize = 1 << 20;
 /// The size of the smallest playback buffer, in bytes.
@@ -96,8 +95,6 @@ impl Buffer {
     }
 }
 
-/// Returns the memory of a buffer with this many blocks and room for an item of `largest` bytes.
-/// Pure.
 pub(crate) fn bytes_for(blocks: u64, largest: u64) -> u64 {
     let least = LEAST_BYTES as u64;
     let bytes = channel_bytes(blocks).saturating_add(largest);

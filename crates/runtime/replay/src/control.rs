@@ -100,7 +100,6 @@ impl Control {
         self.steps.fetch_add(1, Relaxed);
     }
 
-    /// Takes one pending request for a single item. Returns `false` if there was none.
     pub(crate) fn take_step(&self) -> bool {
         self.steps
             .fetch_update(Relaxed, Relaxed, |steps| steps.checked_sub(1))
@@ -132,7 +131,6 @@ impl Control {
 }
 
 impl Loading {
-    /// Notes that the loader begins or stops waiting for room.
     pub(crate) fn hold(&self) {
         self.holds.fetch_add(1, Relaxed);
     }

@@ -174,7 +174,6 @@ pub(crate) struct Ledger {
     over_time: OverTime,
 }
 
-/// An output: the item, the time when it was due, and the time when it had left.
 pub(crate) struct Output {
     pub(crate) stamp: Stamp,
     pub(crate) bytes: usize,
@@ -268,7 +267,6 @@ impl Ledger {
     }
 }
 
-/// Returns the percentiles for which there are enough values.
 fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     let at = |share: f64| {
         // The percentile of fewer values would be the largest value.

@@ -40,7 +40,6 @@ pub(crate) struct Loaded {
 pub(crate) struct Loader<'c> {
     pub(crate) producer: Producer,
     pub(crate) progress: Progress,
-    /// The size of the largest item that fits, in bytes.
     pub(crate) largest: usize,
     pub(crate) control: &'c Control,
 }
@@ -151,7 +150,6 @@ impl Loader<'_> {
     }
 }
 
-/// The current item, and how much of it is already in the buffer.
 #[derive(Default)]
 struct Pending {
     item: Vec<u8>,
@@ -177,7 +175,6 @@ impl Pending {
         Ok(true)
     }
 
-    /// Appends the rest of the item and returns its time, or `None` if the block is full.
     fn append(&mut self, filling: &mut Filling<'_>) -> Option<i64> {
         let stamp = self.stamp?;
         self.offset += filling.append(stamp, &self.item, self.offset)?;

@@ -2,7 +2,6 @@
 
 use onbeat_time::clock::monotonic_ns;
 
-/// The position of recorded time on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     first_ns: i64,
@@ -31,7 +30,6 @@ impl Axis {
         self.origin_ns.saturating_add(scaled)
     }
 
-    /// Returns the recorded time that is due at `now_ns`.
     pub(crate) fn recorded_ns(&self, now_ns: u64) -> i64 {
         let since = now_ns.saturating_sub(self.origin_ns);
         let scaled = match self.rate == 1.0 {

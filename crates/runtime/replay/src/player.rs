@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The longest sleep before the player checks for requests.
 const HOP_NS: u64 = 20_000_000;
-/// The delay before the player tries a busy sink again.
 const RETRY_NS: u64 = 50_000;
 
 /// The rule for when items leave.
@@ -52,7 +51,6 @@ pub(crate) struct Player<'c> {
 
 pub(crate) struct Stage<'c> {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
-    /// For each stream: the index of its sink.
     pub(crate) routes: Vec<usize>,
     pub(crate) pace: Pace,
     pub(crate) spin_ns: u64,
@@ -71,7 +69,6 @@ pub(crate) struct Timeline {
     began_ns: Option<u64>,
     /// The buffer was empty, and the player has not caught up since.
     starving: bool,
-    /// Number of times that a sink was busy.
     pub(crate) retries: u64,
     /// Fill level of the buffer, in thousandths.
     fill: u16,
@@ -130,7 +127,6 @@ impl Player<'_> {
     }
 }
 
-/// The state that remains for the figures after the player has ended.
 pub(crate) struct Rest {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) ledger: Ledger,
@@ -176,7 +172,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits until an item is due and puts it into its sink.
     fn play(&mut self, stamp: Stamp, item: &[u8]) -> Result<(), Ended> {
         let due_ns = self.wait_for(stamp.time_ns)?;
         let Some(&sink) = self.routes.get(stamp.stream.0 as usize) else {
@@ -217,7 +212,6 @@ impl Stage<'_> {
         playing.position_ns.store(stamp.time_ns, Relaxed);
     }
 
-    /// Waits until an item of this recorded time is due, and returns when it was due.
     fn wait_for(&mut self, time_ns: i64) -> Result<u64, Ended> {
         if self.timeline.axis.is_none() {
             self.begin(time_ns);
@@ -267,7 +261,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Makes the first item due now.
     fn begin(&mut self, time_ns: i64) {
         let now_ns = monotonic_ns();
         let rate = match self.pace {

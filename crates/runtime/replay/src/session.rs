@@ -25,7 +25,6 @@ pub const PLAYER: &str = "onbeat-play";
 const LOADER: &str = "onbeat-load";
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
-/// The longest time that consumers may take for the last items.
 const SETTLE_NS: u64 = 5_000_000_000;
 
 /// The settings of a replay.

@@ -161,7 +161,6 @@ impl Curves {
         Some((self.memory(blocks, wish).min(self.whole(wish)), sizes))
     }
 
-    /// Returns the memory that the whole recording takes.
     fn whole(&self, wish: &Wish) -> u64 {
         let blocks = blocks_for(self.bytes, self.length_ns, self.items);
         self.memory(blocks, wish)

@@ -3,7 +3,6 @@
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::VecDeque;
 
-/// Returns a CAN stream. Its items are sent as they are.
 pub(crate) fn stream(name: &str) -> Stream {
     Stream {
         name: name.into(),
@@ -11,7 +10,6 @@ pub(crate) fn stream(name: &str) -> Stream {
     }
 }
 
-/// A recording in memory, which may end with an error.
 pub(crate) struct Listed {
     streams: Vec<Stream>,
     items: VecDeque<(Stamp, Vec<u8>)>,

@@ -32,7 +32,6 @@ fn run(dir: &Path, words: &[&str], code: i32) -> (String, String) {
     (out, err)
 }
 
-/// Checks that the command fails with one line that has these words.
 fn refused(dir: &Path, words: &[&str], code: i32, says: &[&str]) {
     let (_, err) = run(dir, words, code);
     assert!(code == 2 || err.lines().count() == 1, "{err}");
@@ -109,8 +108,6 @@ fn a_bound_equals_the_value_computed_by_hand() {
     assert!(text.contains("assumptions"), "{text}");
 }
 
-/// Gives this thread, and the threads that it starts, a wire of 100 Mbit/s. Returns `false` if that
-/// is impossible.
 fn on_a_slow_wire() -> bool {
     let run = |command: &str| {
         let words: Vec<&str> = command.split(' ').collect();
@@ -124,7 +121,6 @@ fn on_a_slow_wire() -> bool {
         && run("tc qdisc add dev lo root tbf rate 100mbit burst 16kb latency 500ms")
 }
 
-/// Sends over the port until it has measured a stable rate, then calls `seen`.
 fn measured(port: &Port, seen: impl FnOnce()) {
     let key = || Key::from_bytes([5; 32]);
     let deadline = Some(onbeat_link::status::now_ns() + 120_000_000_000);
@@ -289,7 +285,6 @@ impl Drop for Ended {
     }
 }
 
-/// Starts the listening end, and waits until it prints its address.
 fn listening(dir: &Path, words: &[&str]) -> Ended {
     let mut command = command(dir, words);
     let mut child = Ended(command.stdout(Stdio::piped()).spawn().expect("it runs"));

@@ -23,7 +23,6 @@ fn said(dir: &Path, words: &[&str]) -> (Option<i32>, String) {
     (out.status.code(), text)
 }
 
-/// Creates a directory with a key, and a log of this many frames, one each millisecond.
 fn directory(frames: u32) -> TempDir {
     let dir = TempDir::new().expect("a directory");
     assert_eq!(said(dir.path(), &["link", "key", "key"]).0, Some(0));
@@ -135,7 +134,6 @@ impl Drop for Ended {
     }
 }
 
-/// Starts a receiver that plays at this rate to a socket. Returns the receiver and its address.
 fn receiver(dir: &Path, rate: &str, socket: &UdpSocket) -> (Ended, String) {
     let to = format!("udp:{}", socket.local_addr().expect("an address"));
     let words = [
@@ -159,7 +157,6 @@ fn receiver(dir: &Path, rate: &str, socket: &UdpSocket) -> (Ended, String) {
     (Ended(child), place)
 }
 
-/// The sender waits for room, because the receiver plays slowly. Then it is ended as Ctrl-C does.
 #[test]
 fn an_interrupted_sender_ends_with_exit_code_0() {
     // More than what may be in transit (4 MiB) and the buffer together.

@@ -395,7 +395,6 @@ impl Drop for Consumer {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
-    /// Received, and consumed when it is dropped.
     Borrowed,
     /// Kept by the consumer as its newest value, and already consumed.
     Newest,

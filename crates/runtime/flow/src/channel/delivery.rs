@@ -60,7 +60,6 @@ pub(crate) fn deliver(state: &ChannelState, slot: usize, bytes: usize, now_ns: u
     deliver_to_all(state, slot, sequence, Attempt::First);
 }
 
-/// Calls `change` for every consumer's ring, then wakes that consumer.
 pub(crate) fn notify_all(state: &ChannelState, change: impl Fn(&Ring<'_>)) {
     // Consumers see this as a delivery, so that none of them gives up a waker that is about to be
     // used.

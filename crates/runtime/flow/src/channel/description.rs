@@ -173,7 +173,6 @@ pub(crate) fn read(memory: &Memory) -> Result<Options, OpenError> {
     })
 }
 
-/// Compares the options with those in memory. The error names the first difference.
 pub(crate) fn compare(options: &Options, memory: &Memory) -> Result<(), OpenError> {
     let theirs = read(memory)?;
     let (ours, item) = (options.item, theirs.item);

@@ -70,7 +70,6 @@ pub(crate) struct MemoryLayout {
     /// The entries of each ring, a power of two.
     pub(crate) entries: usize,
     pub(crate) slots: usize,
-    /// The size of the largest payload.
     pub(crate) payload: usize,
     ring_bytes: usize,
     pool_offset: usize,

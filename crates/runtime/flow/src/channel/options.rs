@@ -35,7 +35,6 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Returns the largest number of items that wait for one consumer.
     pub(crate) fn depth(self) -> usize {
         match self {
             Policy::Latest => 1,

@@ -249,7 +249,6 @@ impl Producer {
         stats::of_producer(&self.state)
     }
 
-    /// Returns the reason why an item cannot be sent now, or `None` if it can.
     fn obstacle(&self) -> Option<SendError> {
         let state = &self.state;
         if self.failed.load(Relaxed) {

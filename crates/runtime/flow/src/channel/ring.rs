@@ -105,7 +105,6 @@ impl<'a> Ring<'a> {
         Head::from_word(self.head_word().load(Ordering::Acquire))
     }
 
-    /// The number of entries that the consumer has consumed.
     #[inline]
     pub(crate) fn consumed(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::CONSUMED)
@@ -130,7 +129,6 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::URGENT)
     }
 
-    /// The dropped entries that the producer has counted so far.
     #[inline]
     fn dropped_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::DROPPED)
@@ -207,7 +205,6 @@ impl<'a> Ring<'a> {
         self.tail().store(tail.wrapping_add(1), Ordering::Release);
     }
 
-    /// Reports whether the last entry pushed was this one.
     pub(crate) fn has_pushed(&self, slot: u32, sequence: u64) -> bool {
         let last = self.tail().load(Ordering::Acquire).wrapping_sub(1);
         self.entry(last).load(Ordering::Relaxed) == entry_of(slot, sequence)

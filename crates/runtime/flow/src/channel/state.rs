@@ -99,19 +99,16 @@ impl ChannelState {
         self.memory.u64(head::STALLED_NS)
     }
 
-    /// The word that becomes 1 once all expected consumers have attached.
     #[inline]
     pub(crate) fn started(&self) -> &AtomicU32 {
         self.memory.u32(head::STARTED)
     }
 
-    /// The word that becomes `CLOSED` or `SEVERED`, and is 0 before.
     #[inline]
     pub(crate) fn closed(&self) -> &AtomicU32 {
         self.memory.u32(head::CLOSED)
     }
 
-    /// The number of producers that ever attached.
     pub(crate) fn producers(&self) -> &AtomicU32 {
         self.memory.u32(head::PRODUCERS)
     }

@@ -460,8 +460,6 @@ mod tests {
         assert_eq!(chain.state().1, 4);
     }
 
-    /// The task fuses two sensors whose items must fit. It also runs when one of the sensors is
-    /// missing.
     #[test]
     fn a_chain_joins_by_contents_with_a_time_out() {
         use crate::{Channel, Consumer, Options, Policy};

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 /// A group of boxes. A group with an empty label is not framed.
 pub(crate) struct Group {
     pub(crate) label: String,
-    /// The number and text of each box.
     pub(crate) boxes: Vec<(usize, String)>,
 }
 

@@ -6,7 +6,6 @@ use super::probe::{self, CallbackProbe, InputKind, TaskProbe};
 use super::schedule::Schedule;
 use crate::wait::clock;
 
-/// A connection or feed that brings items to an input.
 #[derive(Debug)]
 struct Source {
     /// The handle of the callback that a recorder sees.
@@ -15,7 +14,6 @@ struct Source {
     taken: u64,
     input: u32,
     threshold: u32,
-    /// The source brings items from outside of the executor.
     is_fed: bool,
     most_per_execution: u64,
 }
@@ -38,7 +36,6 @@ impl Taken {
 }
 
 impl Source {
-    /// Uses items for an execution, and returns the number of the last one.
     #[inline]
     fn take(&mut self) -> Option<u64> {
         let unused = self.arrived - self.taken;
@@ -144,7 +141,6 @@ impl TaskCore {
         })
     }
 
-    /// Reports whether an item at this input may activate the task, or set its timer.
     pub(crate) fn is_triggered_by(&self, input: usize) -> bool {
         let activation = &self.activation;
         self.description.inputs[input].threshold > 0
@@ -152,12 +148,10 @@ impl TaskCore {
             || activation.sets_timer(input)
     }
 
-    /// Returns the task's text for drawings: its name, and when time runs it.
     pub(crate) fn label(&self) -> &str {
         &self.description.label
     }
 
-    /// Adds to the label that the task has a condition on contents.
     pub(crate) fn label_condition(&mut self) {
         self.description
             .label
@@ -198,7 +192,6 @@ impl TaskCore {
         }
     }
 
-    /// Connects the output of the task `name` to an input, and returns the source's number.
     pub(crate) fn connect(&mut self, executor: &str, name: &str, input: usize) -> usize {
         let inputs = &self.description.inputs;
         let triggering = inputs.iter().filter(|i| i.threshold > 0).count();
@@ -211,7 +204,6 @@ impl TaskCore {
         self.add_source(executor, name, input, kind)
     }
 
-    /// Adds a source from outside of the executor to an input, and returns the source's number.
     pub(crate) fn feed(&mut self, executor: &str, input: usize) -> usize {
         let name = format!("{}/{input}", self.name);
         self.add_source(executor, &name, input, InputKind::Fed)

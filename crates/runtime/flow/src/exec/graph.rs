@@ -313,7 +313,6 @@ impl Graph {
     }
 }
 
-/// Goes through the thread's tasks once.
 fn step(worker: &mut Worker, now_ns: u64) -> usize {
     let mut executions = 0;
     for task in 0..worker.tasks.len() {

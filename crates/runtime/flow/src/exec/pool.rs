@@ -51,11 +51,9 @@ pub(super) fn start(
     Ok(Running { state, threads })
 }
 
-/// A thread that applies its settings and then waits for the others.
 struct WaitingThread {
     name: String,
     handle: std::thread::JoinHandle<()>,
-    /// The result of applying the settings.
     settings: mpsc::Receiver<Result<(), ThreadError>>,
     /// Lets the thread run. Dropping the sender ends the thread.
     go: mpsc::Sender<()>,
@@ -97,7 +95,6 @@ impl WaitingThread {
         }
     }
 
-    /// Waits until the thread has applied its settings, and returns the result.
     fn settings(&self) -> Result<(), ThreadError> {
         // A thread that panicked meanwhile reports nothing. Joining it shows the panic.
         self.settings.recv().unwrap_or(Ok(()))
@@ -109,7 +106,6 @@ impl WaitingThread {
         (self.name, self.handle)
     }
 
-    /// Ends the thread before it runs anything.
     fn cancel(self) {
         drop(self.go);
         let _ = self.handle.join();

@@ -208,7 +208,6 @@ impl Priorities {
     }
 }
 
-/// Runs the first task, if one is ready.
 fn step(worker: &mut Worker, now_ns: u64) -> usize {
     worker.collect_in_order(now_ns);
     // The tasks are sorted by priority, so the search ends at the first lower priority after a

@@ -23,14 +23,12 @@ struct TaskRecord {
     period_ns: u64,
 }
 
-/// The data that a recorder reads of a callback: a timer or a subscription of a task.
 #[repr(C)]
 #[derive(Debug)]
 struct CallbackRecord {
     task: u64,
     /// The address of the subscription's topic, or 0 for the timer.
     source: u64,
-    /// The number of an `InputKind`.
     kind: u64,
 }
 
@@ -53,7 +51,6 @@ probe! {
     onbeat_flow_publish(task, sequence) = 4
 }
 
-/// The kind of a task's input, as a recorder sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputKind {
     /// The output of another task, which alone activates this one.
@@ -65,7 +62,6 @@ pub(crate) enum InputKind {
     Fed = 2,
 }
 
-/// A timer or subscription of a task, as a recorder sees it.
 #[derive(Debug)]
 pub(crate) struct CallbackProbe {
     record: Box<CallbackRecord>,
@@ -79,7 +75,6 @@ impl CallbackProbe {
     }
 }
 
-/// A task as a recorder sees it.
 #[derive(Debug)]
 pub(crate) struct TaskProbe {
     record: Box<TaskRecord>,

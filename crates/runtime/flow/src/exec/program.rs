@@ -15,7 +15,6 @@ pub(crate) struct Connection {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) input: usize,
-    /// The number of the source at the receiving task.
     pub(crate) source: usize,
 }
 

@@ -90,7 +90,6 @@ impl Schedule {
     }
 }
 
-/// The text in drawings.
 impl std::fmt::Display for Schedule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |ns: &u64| *ns as f64 / 1e6;
@@ -118,7 +117,6 @@ pub(crate) enum Clock {
 }
 
 impl Clock {
-    /// Checks a schedule for a task with this number of inputs.
     pub(crate) fn new(schedule: Schedule, inputs: usize) -> Result<Clock, ScheduleError> {
         let (period_ns, origin_ns, slots) = match schedule {
             Schedule::Period {

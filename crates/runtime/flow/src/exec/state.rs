@@ -45,7 +45,6 @@ pub(crate) struct ExecutorState {
     /// odd while the thread is idle.
     pub(crate) idle: Vec<AtomicU64>,
     pub(crate) ended: AtomicUsize,
-    /// The place where the program waits until all threads have ended.
     pub(crate) owner: Waker,
 }
 
@@ -63,7 +62,6 @@ impl ExecutorState {
         }
     }
 
-    /// Ends all threads after the executions in progress.
     pub(crate) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.wakers.iter().for_each(Waker::wake);

@@ -160,7 +160,6 @@ impl Task<Consumer> {
     }
 }
 
-/// A task whose type of state is erased.
 pub(crate) struct ErasedTask {
     pub(crate) core: TaskCore,
     pub(crate) code: Box<dyn TaskCode>,
@@ -171,7 +170,6 @@ pub(crate) struct ErasedTask {
 }
 
 pub(crate) trait TaskCode: Send {
-    /// Polls the feeds for items, and returns whether there are new ones.
     fn poll(&mut self, core: &mut TaskCore) -> bool;
     /// Reports whether the waiting items fulfil the condition on contents. True if there is no
     /// condition.
@@ -185,7 +183,6 @@ pub(crate) trait TaskCode: Send {
 struct StatefulCode<S> {
     state: S,
     run: Run<S>,
-    /// The source number of each feed, and the feed.
     feeds: Vec<(usize, Poll<S>)>,
     contents: Option<Contents<S>>,
     since: Option<Since<S>>,

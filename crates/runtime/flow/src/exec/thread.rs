@@ -166,7 +166,6 @@ pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
     })
 }
 
-/// Writes to `bytes` bytes below the caller's frame.
 #[inline(never)]
 fn touch_stack(bytes: usize) {
     let mut page = [0u8; 4096];

@@ -16,7 +16,6 @@ pub enum TimerStart {
 pub(crate) struct Timer {
     delay_ns: u64,
     start: TimerStart,
-    /// The time at which the timer fires, or `None` while it is not set.
     due_ns: Option<u64>,
 }
 
@@ -29,7 +28,6 @@ impl Timer {
         }
     }
 
-    /// Reports whether items at this input set the timer.
     pub(crate) fn is_set_by(&self, input: usize) -> bool {
         self.start == TimerStart::Item(input)
     }

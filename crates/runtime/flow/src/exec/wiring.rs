@@ -41,7 +41,6 @@ fn places(order: &[Vec<usize>], count: usize) -> Vec<Place> {
     places
 }
 
-/// Returns the tasks of each thread, not connected yet.
 fn distribute(
     tasks: Vec<ErasedTask>,
     order: &[Vec<usize>],
@@ -66,7 +65,6 @@ fn distribute(
     order.iter().map(of_thread).collect()
 }
 
-/// Connects the tasks, and returns the edges between threads.
 fn connect(
     connections: &[Connection],
     places: &[Place],

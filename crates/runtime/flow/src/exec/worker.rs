@@ -20,9 +20,7 @@ pub(crate) struct LocalOutput {
 #[derive(Default)]
 pub(crate) struct Outputs {
     pub(crate) local: Vec<LocalOutput>,
-    /// The edges to other threads.
     pub(crate) remote: Vec<usize>,
-    /// The other threads that an output may activate.
     pub(crate) wakes: Vec<usize>,
 }
 
@@ -68,9 +66,7 @@ pub(crate) struct Worker {
     is_idle: bool,
     /// Arrivals are ordered by time.
     is_timed: bool,
-    /// The number of times that a task became ready.
     readied: u64,
-    /// The tasks with inputs from other threads.
     receiving: Vec<usize>,
     /// The tasks that feeds, time or contents can make ready.
     polled: Vec<usize>,
@@ -114,7 +110,6 @@ impl Worker {
         }
     }
 
-    /// Collects a task's items from other threads and from its feeds.
     pub(crate) fn collect(&mut self, task: usize) {
         for input in 0..self.tasks[task].inputs.len() {
             let remote = &self.tasks[task].inputs[input];
@@ -135,7 +130,6 @@ impl Worker {
         new
     }
 
-    /// Lets items of another thread arrive, up to this number.
     fn arrive(&mut self, task: usize, input: usize, until: u64) {
         // This comes first, because the edge looks quiet afterwards.
         self.set_busy();
@@ -171,7 +165,6 @@ impl Worker {
         }
     }
 
-    /// Finds the earliest item that has not arrived yet, and returns its time, task and input.
     fn earliest(&self) -> Option<(u64, usize, usize)> {
         let mut earliest: Option<(u64, usize, usize)> = None;
         for &task in &self.receiving {
@@ -245,7 +238,6 @@ impl Worker {
         }
     }
 
-    /// Passes an output on to other threads, and wakes those that it may activate.
     fn push(&self, task: usize, time_ns: u64) {
         let outputs = &self.tasks[task].outputs;
         for &edge in &outputs.remote {
@@ -256,7 +248,6 @@ impl Worker {
         }
     }
 
-    /// Returns when time alone may make a task ready.
     fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let tasks = self.tasks.iter();
         tasks

@@ -44,7 +44,6 @@ mod plain {
             self.is_shared
         }
 
-        /// Reports whether both are clones of one value.
         pub(crate) fn is_same_as(&self, other: &Memory) -> bool {
             self.base == other.base
         }

@@ -6,7 +6,6 @@ use crate::memory::atomics::AtomicU32;
 /// The largest number of words that a thread can wait on at once.
 pub(crate) const MAX_WORDS: usize = 33;
 
-/// A word to wait on: its address, its last value, and whether other processes wake it.
 #[derive(Clone, Copy)]
 pub(crate) struct Word<'a> {
     pub(crate) word: &'a AtomicU32,

@@ -11,7 +11,6 @@ use crate::memory::Memory;
 pub(crate) struct Signal<'a> {
     count: &'a AtomicU32,
     sleepers: &'a AtomicU32,
-    /// Other processes notify or sleep here.
     shared: bool,
 }
 
@@ -86,7 +85,6 @@ impl<'a> Signal<'a> {
 
 pub(super) const MAX_SIGNALS: usize = futex::MAX_WORDS;
 
-/// Sleeps at several signals at once, like [`Signal::wait`].
 pub(super) fn wait_any(
     signals: &[Signal<'_>],
     deadline_ns: Option<u64>,

@@ -6,7 +6,6 @@ use crate::memory::Memory;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The largest number of signals in shared memory that one waker waits for.
 pub(crate) const MAX_REMOTE_SIGNALS: usize = MAX_SIGNALS - 1;
 
 /// A place where a thread sleeps. Give it to each of the thread's consumers
@@ -20,7 +19,6 @@ pub struct Waker {
     words: Arc<WakerWords>,
 }
 
-/// The data that a [`Waker`] and the producers that notify it share.
 #[derive(Default)]
 pub(crate) struct WakerWords {
     count: AtomicU32,
@@ -113,7 +111,6 @@ impl Waker {
         true
     }
 
-    /// Removes the signal at this offset from those that the thread waits for.
     pub(crate) fn leave(&self, memory: &Memory, offset: usize) {
         let mut remote = self.words.remote();
         remote.retain(|r| !r.memory.is_same_as(memory) || r.offset != offset);

@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Makes a test of each function of the suite, for a medium that an expression creates.
 macro_rules! conforms {
     ($medium:expr) => {
         conformance::conforms!($medium;
@@ -41,7 +40,6 @@ macro_rules! conforms {
 }
 pub(crate) use conforms;
 
-/// Opens a new channel twice: for its producer and for its consumers.
 fn pair(medium: &impl Medium, options: Options) -> (Channel, Channel) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
@@ -75,7 +73,6 @@ fn options(policy: Policy, expected: usize) -> Options {
     }
 }
 
-/// Makes a payload whose length and bytes follow from its number.
 fn payload(number: u64) -> Vec<u8> {
     vec![number as u8; 1 + (number % 200) as usize]
 }
@@ -435,9 +432,7 @@ pub fn a_peeked_item_can_still_be_received(medium: &impl Medium) {
 enum Step {
     Send,
     Receive(usize),
-    /// Receives an item and keeps it in use.
     Borrow(usize),
-    /// Drops the oldest item in use.
     Release(usize),
     Flush,
 }
@@ -513,13 +508,11 @@ pub fn every_policy_behaves_like_plain_queues(medium: &impl Medium) {
     runner.run(&cases, run).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// A channel with two consumers, and the plain queues that it is compared with.
 struct Comparison<'c> {
     policy: Policy,
     producer: Producer,
     consumers: &'c [Consumer; 2],
     models: [QueueModel; 2],
-    /// The items in use, by consumer.
     borrowed: [VecDeque<Item<'c>>; 2],
     number: u64,
 }
@@ -540,7 +533,6 @@ impl<'c> Comparison<'c> {
         Ok(())
     }
 
-    /// Receives an item, and keeps it in use or drops it at once.
     fn receive(&mut self, i: usize, keeps: bool) -> Result<(), TestCaseError> {
         let consumer: &'c Consumer = &self.consumers[i];
         if self.borrowed[i].len() >= 2 {

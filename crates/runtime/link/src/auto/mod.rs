@@ -37,7 +37,6 @@ use std::time::Duration;
 /// Marks a hello that serves the choice of a backend. It stands in place of the chunk size, and is
 /// larger than any.
 const ANY_BACKEND: usize = u32::MAX as usize;
-/// The longest wait for each record of the choice.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a peer for this long, the ends connect and choose again: one may have missed the last
 /// record.
@@ -112,7 +111,6 @@ impl Auto {
         tcp::system(self.address(), what)
     }
 
-    /// Connects to the peer, and chooses a backend with it.
     fn connect_and_choose(
         &self,
         sizes: Sizes,
@@ -154,7 +152,6 @@ impl Auto {
         }
     }
 
-    /// Exchanges offers with the peer. Returns the choice, and whether one of the ends refuses it.
     fn exchange_offers(
         &self,
         stream: &TcpStream,
@@ -216,7 +213,6 @@ fn own_place() -> Option<Place> {
     })
 }
 
-/// Reports whether processes of the same user may find this one's memory.
 fn is_memory_findable() -> bool {
     // SAFETY: the call only reads a flag.
     unsafe { nix::libc::prctl(nix::libc::PR_GET_DUMPABLE) == 1 }

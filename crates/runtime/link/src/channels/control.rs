@@ -48,7 +48,6 @@ pub enum HostState {
 pub(super) struct Control {
     /// The sending host's thread sleeps here.
     pub(super) waker: Waker,
-    /// The consumption of the local channel.
     pub(super) progress: Progress,
     pub(super) consumers_ready: AtomicBool,
     /// The smallest number that the other host has not consumed.
@@ -106,7 +105,6 @@ impl Control {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Marks the link as over: it has ended, or one of the threads does not need it any more.
     pub(super) fn end(&self, why: Option<&End>) {
         if why.is_some_and(|end| *end != End::Closed) {
             self.broken.store(true, Ordering::Release);

@@ -99,7 +99,6 @@ pub use place::Place;
 pub use relay::Relay;
 pub use terms::Direction;
 
-/// Makes the backend of a channel, from the channel's name and its number.
 type Connector = Box<dyn Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync>;
 
 enum Route {

@@ -94,7 +94,6 @@ impl ItemWriter<'_> {
     }
 }
 
-/// Reports to the other host that consumers have attached, and which items they have consumed.
 pub(super) fn send_reports(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
     let (progress, options) = (&control.progress, channel.options());
     let is_done = || control.is_stopping() || control.is_over();

@@ -20,7 +20,6 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Connects the two hosts, checks that both ask for the same, and starts the threads.
     pub(super) fn start(
         backend: &dyn Backend,
         channel: &Channel,

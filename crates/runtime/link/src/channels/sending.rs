@@ -109,7 +109,6 @@ fn pass_items(
     end
 }
 
-/// Tries to send a message until the relay or the link ends.
 pub(super) fn send(
     out: &mut dyn Outgoing,
     message: &Message<'_>,
@@ -134,7 +133,6 @@ pub(super) fn send(
     }
 }
 
-/// Takes the other host's reports until the relay stops or the link ends.
 pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control) {
     let mut is_nonsense = false;
     while !control.is_over() && !is_nonsense {

@@ -67,7 +67,6 @@ const LEAST_BYTES: usize = 1024;
 /// Most messages on their way in each direction. More of them would only delay a newer item.
 const MOST_MESSAGES: usize = 4;
 
-/// The terms under which a host takes part in a channel.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) name: String,
@@ -117,7 +116,6 @@ impl Terms {
         text.chars().take(LEAST_BYTES / 4).collect()
     }
 
-    /// Sends this host's terms to the other host, and compares both.
     pub(super) fn exchange_and_compare(
         &self,
         halves: &mut Halves,

@@ -152,7 +152,6 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns the number of free shares, and when the next lent one becomes free.
     fn free_shares(&self, now_ns: u64) -> (usize, u64) {
         let (mut free, mut next_ns) = (0, u64::MAX);
         for share in &self.page.shares[..self.rules.shares] {
@@ -666,7 +665,6 @@ mod tests {
         assert!(!goes(0, Urgency::new(1, NOW + 2)));
     }
 
-    /// The transfer that was passed over is first again when it comes back.
     #[test]
     fn a_transfer_that_leaves_free_shares_unused_is_passed_over() {
         let page = page();

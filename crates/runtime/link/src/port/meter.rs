@@ -152,7 +152,6 @@ mod tests {
     const GIVEN: u64 = 1_000_000_000;
     const WINDOW: u64 = GIVEN / 8 / 1000;
 
-    /// Simulates a link on which transfers always wait. Returns the rates in force, by interval.
     fn on_a_link(meter: &Meter, rate: u64, round_trip_ns: u64, intervals: usize) -> Vec<u64> {
         let mut now_ns = 1 + meter.begun_ns.load(Relaxed);
         let mut rates = Vec::new();

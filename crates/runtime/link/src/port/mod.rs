@@ -263,7 +263,6 @@ pub(crate) fn acknowledge_now(stream: &TcpStream) {
     sys::acknowledge_now(stream.as_fd());
 }
 
-/// A connection that counts the written bytes if it is on a port.
 pub(crate) struct Counted<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) transfer: Option<&'a Seated>,

@@ -57,7 +57,6 @@ pub enum SettingsError {
     },
 }
 
-/// Returns how long `bytes` take on the wire, ns, rounded up.
 pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     let ns = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(bits_per_second.max(1).into());
     u64::try_from(ns).unwrap_or(u64::MAX)
@@ -163,7 +162,6 @@ impl Settings {
         self.chunk_bytes as usize
     }
 
-    /// Returns how many bytes on the wire a share of the window stands for.
     fn share_bytes(&self) -> u64 {
         on_wire(self.chunk_bytes).div_ceil(CHUNK_SHARES)
     }
@@ -259,7 +257,6 @@ impl Settings {
         }
     }
 
-    /// Returns how many bytes on the wire `shares` shares stand for.
     pub(super) fn bytes_of(&self, shares: usize) -> u64 {
         self.share_bytes() * shares as u64
     }
@@ -271,7 +268,6 @@ impl Settings {
         u64::try_from(carried).unwrap_or(u64::MAX)
     }
 
-    /// Returns how many shares a chunk with that many bytes of content needs.
     pub(super) fn shares_of(&self, content: u64) -> u64 {
         on_wire(content).div_ceil(self.share_bytes()).max(1)
     }
@@ -306,7 +302,6 @@ impl Settings {
         Ok(self)
     }
 
-    /// Encodes the settings as words of the shared page.
     pub(super) fn terms(&self) -> [u64; TERMS] {
         [
             self.bits_per_second,

@@ -57,7 +57,6 @@ pub struct Transfer {
     published: AtomicU64,
     /// The chunks of more urgent transfers that had been granted at this transfer's last grant.
     urgent: AtomicU64,
-    /// Wakes the posting thread while it waits for its connection.
     wake: EventFd,
 }
 
@@ -65,7 +64,6 @@ pub struct Transfer {
 pub struct Turn {
     patience: Option<Patience>,
     since_ns: Option<u64>,
-    /// A more urgent chunk went between the chunk before and this one.
     preempted: bool,
     is_just_settled: bool,
     has_ended: bool,
@@ -379,8 +377,6 @@ impl Transfer {
         true
     }
 
-    /// Gives back the shares of the chunks that end within the `acknowledged` bytes. Returns
-    /// whether there were any.
     fn free_acknowledged(&self, connection: &mut Connection, acknowledged: u64) -> bool {
         let mut is_freed = false;
         while let Some(first) = connection.posted.front() {
@@ -499,7 +495,6 @@ mod tests {
         Transfer::new(Arc::new(mapped), settings, seat, 1).unwrap()
     }
 
-    /// Opens a connection whose receiver buffers little.
     fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         SockRef::from(&listener).set_recv_buffer_size(1).unwrap();

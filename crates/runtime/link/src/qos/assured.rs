@@ -82,7 +82,6 @@ pub struct AssuredIncoming {
 }
 
 impl AssuredOutgoing {
-    /// Returns an error if a call has no reason to wait for the peer any longer.
     fn check_not_over(&self, state: &State) -> Result<(), SendError> {
         if let Some(end) = state.end_of_sending() {
             return Err(end.into());
@@ -210,7 +209,6 @@ impl State {
 }
 
 impl AssuredIncoming {
-    /// Waits for the next message. Returns the slot that holds it.
     fn next(&self, deadline_ns: Option<u64>) -> Result<Option<(usize, super::shared::Got)>, End> {
         let shared = &*self.shared;
         let mut state = shared.lock();

@@ -151,7 +151,6 @@ impl QosIncoming {
         Ok(())
     }
 
-    /// Takes one message or value if it is fresh, or if stale ones may be handed over.
     fn hand_over(
         &mut self,
         is_message: bool,

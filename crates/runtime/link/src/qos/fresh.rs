@@ -21,7 +21,6 @@ const DRIFT: u64 = 1000;
 /// An estimate of how long messages from the peer are on their way.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transit {
-    /// The least difference between the clocks, and when it was measured, ns.
     least: Option<(i128, u64)>,
 }
 

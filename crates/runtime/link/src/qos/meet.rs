@@ -36,7 +36,6 @@ pub enum NotMet {
     Refused(Refusal),
 }
 
-/// The terms of the peer, and its echo of this end's time stamp.
 struct Heard {
     terms: Terms,
     sent_ns: u64,

@@ -103,7 +103,6 @@ pub enum OnBreach {
     Fail,
 }
 
-/// A time in ns, and the reaction when it is exceeded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Promise {
     value: u64,
@@ -381,7 +380,6 @@ impl<B: Backend> QosLink<B> {
         is_one.then_some(outer)
     }
 
-    /// Converts the sizes in a backend's error to those that the user gave.
     fn with_the_users_sizes(&self, error: SetupError) -> SetupError {
         let converted = |reason| match reason {
             Refusal::Sizes { ours, theirs } => {

@@ -70,8 +70,6 @@ pub fn run(shared: &Shared, rhythm: Rhythm) {
     }
 }
 
-/// Lends the receiving half to the application if it wants to read. Returns `false` once this end
-/// stops.
 fn lend_receiving_half(shared: &Shared) -> bool {
     let mut state = shared.lock();
     while state.hand != Hand::Thread && !state.ends.stopping {
@@ -87,7 +85,6 @@ fn lend_receiving_half(shared: &Shared) -> bool {
     !state.ends.stopping
 }
 
-/// Reports the peer as silent if nothing has come from it for too long.
 fn report_silence(shared: &Shared, rhythm: Rhythm, for_ns: u64) {
     let is_silent = rhythm.silence_ns.is_some_and(|s| for_ns > s);
     if is_silent && !shared.counters.is_silent() {

@@ -23,12 +23,10 @@ pub struct Retry {
     pub times: u32,
 }
 
-/// The state of a message on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
     /// The message arrived, or was given up.
     Done,
-    /// The message is being written.
     Writing,
     /// The message was sent: how often it may still be sent again, and when the next time is due.
     Sent { more: u32, due_ns: u64 },
@@ -69,7 +67,6 @@ impl Outbox {
         &mut self.open[place as usize]
     }
 
-    /// Returns the numbers that occupy a place.
     fn numbers(&self) -> std::ops::Range<u64> {
         self.consumed..self.next
     }
@@ -313,7 +310,6 @@ mod tests {
     }
 
     proptest! {
-        /// The network loses, doubles, delays and reorders frames.
         #[test]
         fn no_message_is_doubled_and_only_given_up_ones_are_lost(
             credits in 1usize..6,

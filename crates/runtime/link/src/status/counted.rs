@@ -18,7 +18,6 @@ pub(crate) struct Directions {
     incoming: Way,
 }
 
-/// The ids of one direction: of its messages and its values.
 #[derive(Debug)]
 struct Way {
     messages: LinkId,

@@ -115,7 +115,6 @@ impl<'l> Door<'l> {
         (comes, woken, over)
     }
 
-    /// Returns the next result of a guest that was not dropped.
     fn next_result(&mut self) -> Option<HandshakeResult> {
         let _ = self.bell.0.read(&mut [0]);
         let (number, greeted) = self.results.1.try_recv().ok()?;

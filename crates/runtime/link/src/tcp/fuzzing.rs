@@ -28,7 +28,6 @@ pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     progress.received
 }
 
-/// A peer that sends these bytes, whatever it receives.
 struct Stranger<'b>(&'b [u8]);
 
 impl Read for Stranger<'_> {

@@ -9,7 +9,6 @@ use std::path::Path;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// The Noise protocol in which the handshake uses the key.
 pub(super) const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// A key that both ends share. A program that has it can act as either end.

@@ -199,8 +199,6 @@ impl Tcp {
         Page::new(backend, listens, &self.peer(), sizes)
     }
 
-    /// Returns the name under which recordings show the link: its session, and the address that the
-    /// connecting end has used.
     pub(crate) fn directions(
         &self,
         kind: &str,

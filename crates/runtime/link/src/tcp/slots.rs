@@ -27,7 +27,6 @@ impl Drop for Block {
     }
 }
 
-/// A part of the block that no other slot overlaps.
 struct Part {
     block: Arc<Block>,
     range: Range<usize>,

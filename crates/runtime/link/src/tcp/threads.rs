@@ -11,7 +11,6 @@ use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An end sends something at least this often.
 const BEAT_NS: u64 = 250_000_000;
 /// An end that was silent for this long counts as unreachable.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(2);
@@ -342,7 +341,6 @@ pub fn read_frames<R: Read>(shared: &Shared, generation: u64, reader: &mut R) ->
     }
 }
 
-/// Reports whether a chunk continues where the last one of the same message or value ended.
 fn follows(last: &Option<Chunk>, chunk: &Chunk) -> bool {
     match last {
         None => chunk.offset == 0,

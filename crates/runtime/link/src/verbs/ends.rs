@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 /// How long a closing end waits for a peer's device that acknowledges nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// How often a thread that waits at a port checks whether the link has ended.
 const LOOK_NS: u64 = 50_000_000;
 
 fn is_late(deadline_ns: Option<u64>) -> bool {
@@ -138,7 +137,6 @@ impl VerbsOutgoing {
         }
     }
 
-    /// Processes the completed requests. Returns whether there were any.
     fn take_up(&mut self) -> bool {
         let mut any = false;
         while let Some(done) = self.lane.next_done() {
@@ -171,7 +169,6 @@ impl VerbsOutgoing {
         self.lane.wait(deadline_ns, found);
     }
 
-    /// Posts a message in one piece. Its slot is filled.
     fn write(&mut self, number: u64, place: usize, bytes: usize) {
         let ring = self.lane.shared().peer.ring;
         let transfer = self.memory.to_peer(place, (0, bytes), ring);
@@ -413,7 +410,6 @@ impl VerbsIncoming {
         self.lane.post_receive();
     }
 
-    /// Processes the completed requests. Returns whether there were any.
     fn take_up(&mut self) -> bool {
         let mut any = false;
         while let Some(done) = self.lane.next_done() {
@@ -530,7 +526,6 @@ enum Unread {
     Over(End),
 }
 
-/// The peer's values, reached by one-sided accesses.
 struct Peer<'h> {
     half: &'h mut VerbsIncoming,
     deadline_ns: Option<u64>,

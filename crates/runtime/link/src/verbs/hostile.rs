@@ -40,7 +40,6 @@ fn joined(end: &Verbs, memory: Memory) -> Joined {
         .unwrap()
 }
 
-/// Makes an honest end with its memory, and a liar that is joined to it.
 fn honest_and_liar() -> (Halves, Joined, *const u8) {
     let [listening, connecting] = ends();
     let [first, second] = places();
@@ -70,13 +69,11 @@ fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(),
     None
 }
 
-/// Posts a request and waits for it. Returns the error if it failed.
 fn perform(queue: &mut Queue, request: Request) -> Option<String> {
     let done = post(queue, request, watchdog().unwrap());
     done.expect("it is done at some time").err()
 }
 
-/// Makes a transfer from the liar's memory to offset `at` of the peer's ring.
 fn write(liar: &Joined, bytes: usize, at: isize) -> Transfer {
     let ring = liar.peer.ring;
     let remote = ring.address.wrapping_add_signed(at as i64);

@@ -74,7 +74,6 @@ struct Words {
     /// The slot that the peer is reading. The peer writes it.
     pinned: AtomicU64,
     peer_heads: HeadWords,
-    /// The word that is written to the peer's `pinned`.
     pin: AtomicU64,
 }
 

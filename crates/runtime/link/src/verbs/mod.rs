@@ -85,7 +85,6 @@ pub struct Verbs {
 const NO_CHUNKS: usize = 0;
 /// This bit marks the chunk size in the hello. Chunks over TCP are smaller.
 const IN_CHUNKS: usize = 1 << 31;
-/// The longest wait for each record until the queue pairs are joined.
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
 impl Verbs {
@@ -103,7 +102,6 @@ impl Verbs {
         Verbs::new(Tcp::connect(address, key.clone()), key)
     }
 
-    /// Makes an end that uses the address and key of `side`.
     pub(crate) fn over(side: Tcp) -> Verbs {
         let key = side.key.clone();
         Verbs::new(side, key)
@@ -159,7 +157,6 @@ impl Verbs {
         self.side.address()
     }
 
-    /// Makes this end's seat on the port, if it is on one.
     fn egress(&self, sizes: Sizes) -> std::result::Result<Option<Egress>, SetupError> {
         let chunk = self.chunk.unwrap_or(sizes.message_bytes.max(1));
         let most = chunk.saturating_mul(MOST_CHUNKS);
@@ -230,7 +227,6 @@ fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
     [word(at), word(at + 3)]
 }
 
-/// Sends the peer this end's addresses and keys, and joins the queue pairs to the peer's.
 fn join(
     side: &Side,
     received: &mut Counter,
@@ -284,12 +280,10 @@ fn keep_alive(stream: &TcpStream, gone_after: Duration) -> Result<()> {
     socket.set_tcp_user_timeout(Some(gone_after.max(Duration::from_secs(1))))
 }
 
-/// An end whose queue pairs are joined to its peer's.
 struct Joined {
     queues: Queues,
     memory: EndMemory,
     side: Side,
-    /// Counts the records of the side channel.
     received: Counter,
     peer: Endpoint,
     links: Directions,

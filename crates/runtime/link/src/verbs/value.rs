@@ -140,7 +140,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A publisher that does some steps before each step of the reader.
     #[derive(Default)]
     struct Side {
         heads: HeadWords,

@@ -8,7 +8,6 @@ use onbeat_link::interface::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Both ends of a link, and the words from which a child process makes the second one.
 pub struct Pair {
     pub first: Box<dyn Backend + Send>,
     pub second: Box<dyn Backend + Send>,
@@ -24,7 +23,6 @@ pub const SIZES: Sizes = Sizes {
     value_bytes: 5000,
 };
 
-/// Returns a deadline that only a fault exceeds.
 pub fn watchdog() -> Option<u64> {
     Some(now_ns() + 100_000_000_000)
 }
@@ -42,7 +40,6 @@ pub fn connect(pair: &Pair, sizes: Sizes) -> (Halves, Halves) {
     })
 }
 
-/// A reference to a `Send` backend that only one thread uses.
 struct Moved<'a>(&'a (dyn Backend + Send));
 // SAFETY: no other thread uses the backend meanwhile.
 unsafe impl Send for Moved<'_> {}
@@ -52,8 +49,6 @@ impl<'a> Moved<'a> {
     }
 }
 
-/// Returns one byte of a message's content, which depends on the message's number and the byte's
-/// place.
 pub fn byte(number: u64, at: usize) -> u8 {
     (number as usize)
         .wrapping_mul(31)
@@ -69,7 +64,6 @@ pub fn send(out: &mut dyn Outgoing, number: u64, bytes: usize) -> Result<u64, Se
     })
 }
 
-/// Receives a message, checks its content, and returns its number and length.
 pub fn receive(incoming: &mut dyn Incoming) -> Result<(u64, usize), End> {
     let mut got = None;
     let any = incoming.receive(watchdog(), &mut |number, message| {
@@ -374,7 +368,6 @@ fn die() -> ! {
     unreachable!()
 }
 
-/// Runs the second end in its own process, which dies at a step.
 pub fn child(backend: &dyn Backend, step: &str) {
     let (mut b, mut from_a) = backend
         .initialize(SIZES, Memory::Allot, watchdog())

@@ -7,13 +7,11 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// A bit of this byte changes.
     Flip(usize),
     Lose,
     Double,
 }
 
-/// Kinds of frames, in their first byte.
 const MESSAGE: u8 = 1;
 const STATUS: u8 = 5;
 
@@ -24,7 +22,6 @@ pub struct Noise {
     /// The number of statuses, counted from the first, that are changed.
     statuses: usize,
     values: bool,
-    /// All frames are lost while this is set.
     pub is_mute: Arc<AtomicBool>,
 }
 
@@ -58,7 +55,6 @@ impl Noise {
     }
 }
 
-/// A backend whose frames are harmed on the way.
 #[derive(Debug)]
 pub struct Noisy<B> {
     inner: B,

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-/// An address, and the namespace that has it.
 #[derive(Clone)]
 pub struct Place {
     pub address: IpAddr,

@@ -57,7 +57,6 @@ fn internet(address: Ipv4Addr) -> libc::sockaddr {
     }
 }
 
-/// Opens a socket, which settings of a device by its name need.
 fn socket() -> Result<std::net::UdpSocket> {
     std::net::UdpSocket::bind("0.0.0.0:0")
 }
@@ -157,12 +156,10 @@ pub struct Done {
 /// The packets that a wire swallows while a flag is set. The hosts' devices do not notice it.
 #[derive(Debug, Default)]
 pub struct Swallows {
-    /// Swallows all packets from the first host, and from the second.
     pub all_from: [AtomicBool; 2],
     /// Swallows packets with TCP content from the first host, and from the second. Acknowledgements
     /// pass.
     pub content_from: [AtomicBool; 2],
-    /// Swallows every packet by which a TCP connection ends.
     pub ends: AtomicBool,
 }
 
@@ -177,7 +174,6 @@ struct Head {
     has_content: bool,
 }
 
-/// Returns the head of a TCP packet over IPv4, and an empty one for other packets.
 fn head(packet: &[u8]) -> Head {
     let is_tcp = packet.len() >= 40 && packet[0] >> 4 == 4 && packet[9] == 6;
     let at = 4 * usize::from(packet[0] & 15);
@@ -190,7 +186,6 @@ fn head(packet: &[u8]) -> Head {
     }
 }
 
-/// Stands before a number that a test finds on the wire.
 pub const MARK: [u8; 8] = *b"on wire:";
 
 impl Done {
@@ -300,7 +295,6 @@ impl Direction {
     }
 }
 
-/// The wire between two hosts, while this value lives.
 pub struct Wire {
     pub hosts: [Arc<Host>; 2],
     pub done: Arc<Done>,
@@ -315,7 +309,6 @@ impl Wire {
         Wire::with(harm, seed, Done::default())
     }
 
-    /// Makes a wire without harm that records marked numbers.
     pub fn seen() -> Option<Wire> {
         let marks = Some(Mutex::default());
         let done = Done {

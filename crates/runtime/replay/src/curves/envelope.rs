@@ -234,7 +234,6 @@ impl Upper {
     }
 }
 
-/// Returns whether `b` is on or below the line from `a` to `c`.
 fn below(a: (u64, u64), b: (u64, u64), c: (u64, u64)) -> bool {
     wide(b.1 - a.1, c.0 - b.0) <= wide(c.1 - b.1, b.0 - a.0)
 }

@@ -325,7 +325,6 @@ impl ServiceMeter {
     }
 }
 
-/// Removes bounds for which another bound is at least as good in both rate and latency.
 fn best(mut bounds: Vec<RateLatency>) -> Vec<RateLatency> {
     bounds.sort_by_key(|bound| bound.latency_ns);
     let mut best: Vec<RateLatency> = Vec::new();
@@ -340,7 +339,6 @@ fn best(mut bounds: Vec<RateLatency>) -> Vec<RateLatency> {
     best
 }
 
-/// Returns the time that this many units take at the rate, rounded down.
 fn time_of(units: u64, rate: Rate) -> u64 {
     let time_ns = u128::from(units) * u128::from(rate.ns) / u128::from(rate.units.max(1));
     u64::try_from(time_ns).unwrap_or(u64::MAX)

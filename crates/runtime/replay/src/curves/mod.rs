@@ -147,7 +147,6 @@ pub fn size(arrival: &Arrival, service: &Service) -> Result<Sizes, TooSlow> {
     })
 }
 
-/// Returns backlog and delay, each the least that one of the bounds gives.
 fn distance(
     what: &'static str,
     arrival: &Upper,

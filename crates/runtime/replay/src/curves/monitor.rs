@@ -26,9 +26,7 @@ struct Bucket {
     limit: u128,
     /// The decrease of `level` per nanosecond.
     out: u64,
-    /// The increase of `level` per unit.
     per_unit: u64,
-    /// The length from which on this bucket is the curve, in ns.
     from_ns: u64,
 }
 

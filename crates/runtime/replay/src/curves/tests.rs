@@ -1,7 +1,6 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Returns when each unit of the burst that follows the curve comes.
 fn greedy(curve: &Upper, most: u64) -> Vec<u64> {
     let first = |units| {
         // The first whole nanosecond at which the curve allows this many units.
@@ -25,7 +24,6 @@ fn reached(bound: RateLatency, units: u64) -> u64 {
             as u64
 }
 
-/// Simulates a playback buffer item by item, with a loader that is as late as its service allows.
 struct Simulation {
     items: RateLatency,
     bytes: RateLatency,
@@ -33,7 +31,6 @@ struct Simulation {
 }
 
 impl Simulation {
-    /// Plays items of (time, bytes). Returns `false` if an item was missing when it was due.
     fn plays(&self, trace: &[(u64, u64)]) -> bool {
         let mut loaded = 0;
         let (mut items, mut bytes) = (0, 0);
@@ -84,7 +81,6 @@ fn bound(latency_ns: u64, units: u64, ns: u64) -> RateLatency {
     }
 }
 
-/// A service of bytes that is fast enough to have no effect.
 const ENOUGH: RateLatency = RateLatency {
     latency_ns: 0,
     rate: Rate {

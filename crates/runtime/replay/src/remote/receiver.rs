@@ -14,7 +14,6 @@ pub struct Remote {
     incoming: Box<dyn Incoming>,
     /// Bytes of the latest message, and of a record that is not complete yet.
     bytes: Vec<u8>,
-    /// Number of these bytes that were read.
     read: usize,
     streams: Vec<Stream>,
     damage: Vec<String>,

@@ -20,7 +20,6 @@ struct Begin {
     streams: Vec<Told>,
 }
 
-/// A stream as the first record describes it.
 #[derive(Serialize, Deserialize)]
 struct Told {
     name: String,

@@ -62,7 +62,6 @@ struct Writer<'s> {
 }
 
 impl Writer<'_> {
-    /// Adds bytes, and sends each message that is full.
     fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = SIZES.message_bytes - self.message.len();
@@ -173,7 +172,6 @@ fn send_all(
     }
 }
 
-/// The result of a stop. The caller knows how much was sent.
 fn stopped() -> SendFault {
     SendFault::Stopped(Sent::default())
 }
@@ -182,7 +180,6 @@ fn too_long(what: String, TooLong(bytes): TooLong) -> SendFault {
     SendFault::TooLong { what, bytes }
 }
 
-/// Sends items until the recording ends, fails, or the user stops. Returns which of them happened.
 fn send_items(
     source: &mut dyn Source,
     writer: &mut Writer<'_>,

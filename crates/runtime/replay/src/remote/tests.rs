@@ -46,7 +46,6 @@ fn never() -> Box<dyn Fn() -> bool + Send> {
 
 type Item = (i64, u32, Vec<u8>);
 
-/// Returns all items of a source, and the error at its end.
 fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     let (mut items, mut payload) = (Vec::new(), Vec::new());
     loop {
@@ -58,7 +57,6 @@ fn all(source: &mut dyn Source) -> (Vec<Item>, Option<String>) {
     }
 }
 
-/// Sends items. Returns those that came, the error at the receiver, and the result of the sender.
 fn sent(items: &[Item], breaks: Option<&str>) -> (Vec<Item>, Option<String>, Result<Sent, String>) {
     let mut listed = Listed::new(streams());
     items

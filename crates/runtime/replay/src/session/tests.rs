@@ -13,7 +13,6 @@ thread_local! {
     static COUNTED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Counts allocations of the system's allocator on threads that ask for it.
 struct Counting;
 
 // SAFETY: every call is passed to the system's allocator.
@@ -40,7 +39,6 @@ struct Seen {
     allocations: u64,
 }
 
-/// A sink that keeps all items in memory that was allocated before, and is sometimes busy.
 struct Catch {
     seen: Arc<Mutex<Seen>>,
     bytes: Vec<u8>,
@@ -105,7 +103,6 @@ impl Sink for Catch {
     }
 }
 
-/// Reports what the player has allocated since its first item, when the player ends.
 struct Witness(Arc<Mutex<Seen>>);
 
 impl Sink for Witness {
@@ -146,7 +143,6 @@ fn play(source: Listed, outputs: Outputs, settings: &Settings) -> Played {
     session.finish().unwrap()
 }
 
-/// Returns items of many lengths, more than the buffer holds.
 fn many(count: u32, distance_ns: i64) -> (Listed, Vec<(u32, Vec<u8>)>) {
     let mut source = Listed::new(vec![stream("/a"), stream("/b")]);
     let mut items = Vec::new();
@@ -381,7 +377,6 @@ impl Source for Sluggish {
     }
 }
 
-/// Returns 3000 items of 4 kB, 1000 per second: 8 times as many as the smallest buffer holds.
 fn steady() -> Listed {
     let mut source = Listed::new(vec![stream("/a")]);
     for n in 0..3000 {
@@ -390,8 +385,6 @@ fn steady() -> Listed {
     source
 }
 
-/// Plays [`steady`] from a buffer that is sized by its curves. The loader is slowed down from item
-/// `from` on.
 fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
     let curves = measure(&mut steady(), &mut |_| {});
     let wish = Wish {

@@ -44,7 +44,6 @@ impl Can {
         Ok(Can::over(name, socket))
     }
 
-    /// Creates the sink on a socket that keeps message boundaries.
     fn over(name: &str, socket: OwnedFd) -> Can {
         Can {
             interface: name.into(),

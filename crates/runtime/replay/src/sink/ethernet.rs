@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 pub struct Ethernet {
     interface: String,
     socket: OwnedFd,
-    /// For each stream: whether its items are Ethernet packets.
     fits: Vec<bool>,
 }
 

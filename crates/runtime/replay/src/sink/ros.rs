@@ -11,7 +11,6 @@ use std::time::Duration;
 
 /// The name of the node that publishes.
 pub const NODE: &str = "onbeat_replay";
-/// The number of encapsulation bytes before the first field of a message.
 const ENCAPSULATION: usize = 4;
 /// The longest time for which the middleware may refuse one message before the replay fails, in ns.
 const PATIENCE_NS: u64 = 30_000_000_000;
@@ -26,7 +25,6 @@ pub struct Topics {
     /// The publishers by stream. Streams of other sinks have none.
     publishers: Vec<Option<Publisher>>,
     names: Vec<String>,
-    /// The time since which the current message is refused.
     refused_since: Option<u64>,
     answers: Option<Answers>,
 }
@@ -144,7 +142,6 @@ impl Topics {
         Ok(())
     }
 
-    /// Returns the names of topics that still have no subscriber after the wait.
     fn wait_for_subscribers(&self, at_most: Duration) -> Vec<String> {
         let until = monotonic_ns().saturating_add(at_most.as_nanos() as u64);
         loop {
@@ -162,7 +159,6 @@ impl Topics {
     }
 }
 
-/// Subscribes to the answers with the QoS that their publishers offer.
 fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers, SinkError> {
     let failed = |fault: String| SinkError {
         sink: "ros".into(),

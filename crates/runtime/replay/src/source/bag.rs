@@ -66,7 +66,6 @@ struct Open {
     _unpacked: Option<TempPath>,
 }
 
-/// The most sentences about damage that are kept.
 const MOST_SENTENCES: usize = 1000;
 
 impl Bag {
@@ -133,7 +132,6 @@ impl Bag {
         }
     }
 
-    /// Reads the next item of each file whose item was returned. Closes files that have ended.
     fn refill(&mut self) -> Result<(), SourceError> {
         let mut at = 0;
         while let Some(file) = self.open.get_mut(at) {

@@ -112,7 +112,6 @@ struct Lines<R> {
 
 enum Read {
     Line,
-    /// The line is longer than [`LONGEST`] and was skipped.
     TooLong,
     End,
 }

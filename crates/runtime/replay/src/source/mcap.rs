@@ -50,16 +50,13 @@ struct Mcap<R> {
     survey: Survey,
     streams: Vec<Stream>,
     next_block: usize,
-    /// Blocks that still have messages to return.
     loaded: Vec<Loaded>,
-    /// Empty blocks, whose memory is used again.
     spare: Vec<Loaded>,
     given_ns: u64,
     damage: Damage,
 }
 
 impl<R: Bytes> Mcap<R> {
-    /// Returns the index of the block with the earliest message, and the time of that message.
     fn earliest(&self) -> Option<(usize, u64)> {
         let heads = self.loaded.iter().enumerate();
         let heads =

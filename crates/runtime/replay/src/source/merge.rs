@@ -50,7 +50,6 @@ struct Input {
     shift_ns: i64,
     head: Head,
     payload: Vec<u8>,
-    /// The damage that the source reported last.
     said: Vec<String>,
 }
 
@@ -95,7 +94,6 @@ struct Merged {
 }
 
 impl Merged {
-    /// Copies the damage that the sources report, if there is more than before.
     fn say(&mut self) {
         let mut new = false;
         for input in &mut self.inputs {

@@ -57,7 +57,6 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     Err(fault(&name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng files"))
 }
 
-/// Reads the beginning of a file, which shows its kind.
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(HEAD);
     Read::take(&mut *file, HEAD as u64).read_to_end(&mut head)?;
@@ -65,7 +64,6 @@ fn head(file: &mut File) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The number of bytes that show the kind of a file.
 const HEAD: usize = 4096;
 
 fn fault(file: &str, what: impl std::fmt::Display) -> SourceError {

@@ -56,7 +56,6 @@ pub fn read(path: &Path, shown: &str) -> Result<Box<dyn Source>, SourceError> {
     Ok(Box::new(Ordered::new(rows, back_ns)))
 }
 
-/// Returns whether the file is shorter than its header says.
 fn is_torn(path: &Path) -> std::io::Result<bool> {
     let mut head = [0; 100];
     let mut file = std::fs::File::open(path)?;
@@ -189,7 +188,6 @@ struct Rows {
     streams: Vec<Stream>,
     places: Places,
     by_time: bool,
-    /// Time and id of the next messages.
     page: VecDeque<(i64, i64)>,
     /// Time and id of the last message of earlier pages.
     last: Option<(i64, i64)>,
@@ -269,7 +267,6 @@ impl Rows {
         self.given_ns
     }
 
-    /// Reads a message into the payload and returns the id of its topic.
     fn fetch(&self, id: i64, payload: &mut Vec<u8>) -> rusqlite::Result<i64> {
         let mut statement = self
             .database

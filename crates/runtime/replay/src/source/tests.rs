@@ -5,7 +5,6 @@ fn log(text: &str) -> Box<dyn Source> {
     candump::read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log")
 }
 
-/// Returns milliseconds, the stream's name and the lowest byte of the identifier of each item.
 fn items(mut source: Box<dyn Source>) -> Vec<(i64, String, u8)> {
     let mut payload = Vec::new();
     let mut all = Vec::new();

@@ -25,7 +25,6 @@ fn meter(most: usize, trace: &[(i64, u64)]) -> ArrivalMeter {
     meter
 }
 
-/// Returns length, items and bytes of every closed window that begins and ends with an item.
 fn windows(trace: &[(i64, u64)]) -> Vec<(u64, u64, u64)> {
     let mut all = Vec::new();
     for from in 0..trace.len() {
@@ -43,7 +42,6 @@ fn windows(trace: &[(i64, u64)]) -> Vec<(u64, u64, u64)> {
 }
 
 proptest! {
-    /// Covers also traces that are longer than what is kept one by one.
     #[test]
     fn every_window_of_a_trace_is_below_its_envelope(trace in trace(120), most in prop_oneof![Just(EXACT), 2usize..40]) {
         let arrival = meter(most, &trace).arrival();

@@ -6,7 +6,6 @@ use tempfile::TempDir;
 
 type Item = (i64, String, Vec<u8>);
 
-/// The tables of rosbag2 (schema version 4).
 const TABLES: &str = "CREATE TABLE schema(schema_version INTEGER PRIMARY KEY,ros_distro TEXT NOT NULL);
     CREATE TABLE metadata(id INTEGER PRIMARY KEY,metadata_version INTEGER NOT NULL,metadata TEXT NOT NULL);
     CREATE TABLE topics(id INTEGER PRIMARY KEY,name TEXT NOT NULL,type TEXT NOT NULL,serialization_format TEXT NOT NULL,
@@ -34,7 +33,6 @@ fn in_order(mut items: Vec<Item>) -> Vec<Item> {
     items
 }
 
-/// Writes a file after applying `pack` to every message.
 fn write(path: &Path, items: &[Item], with_index: bool, pack: impl Fn(&[u8]) -> Vec<u8>) {
     let mut database = Connection::open(path).expect("a file");
     database.execute_batch(TABLES).expect("tables");

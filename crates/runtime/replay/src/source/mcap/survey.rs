@@ -18,7 +18,6 @@ pub struct Survey {
 const RECORD: u64 = 9;
 /// The size at which a run of messages outside of chunks is split.
 const RUN: u64 = 1 << 20;
-/// The longest schema or channel that is read.
 const MOST_DECLARED: u64 = 16 << 20;
 
 impl Survey {
@@ -159,7 +158,6 @@ impl<R: Read + Seek> Walk<'_, R> {
         }
     }
 
-    /// Adds a message outside of chunks to the run before it.
     fn message(&mut self, block: Block) {
         let blocks = &mut self.found.blocks;
         if let Some(run) = self

@@ -53,7 +53,6 @@ fn file(form: Form, items: &[Item]) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Returns all items, each with the number in its topic's name, and the damage.
 fn items(bytes: Vec<u8>) -> (Vec<Item>, Vec<String>) {
     let mut source = read("file", Cursor::new(bytes)).expect("surveyed");
     let mut payload = Vec::new();
@@ -111,8 +110,6 @@ proptest! {
         prop_assert!(damage.is_empty(), "{:?}", damage);
     }
 
-    /// A truncated file gives a part of its items, each as it was written, and one sentence of
-    /// damage.
     #[test]
     fn items_of_a_truncated_file_are_read_up_to_the_cut(form in forms(), items_in in some_items(), share in 0.0..1.0f64) {
         let whole = file(form, &items_in);

@@ -15,7 +15,6 @@ fn items(bytes: Vec<u8>) -> (Vec<Stream>, Vec<Item>, Vec<String>) {
     (source.streams().to_vec(), all, source.damage().to_vec())
 }
 
-/// Writes numbers in the byte order of a file.
 struct Writer {
     big: bool,
     bytes: Vec<u8>,
@@ -38,7 +37,6 @@ impl Writer {
         });
     }
 
-    /// Writes a block of pcapng: type, length, content, length.
     fn block(&mut self, kind: u32, content: impl FnOnce(&mut Writer)) {
         let mut inner = Writer {
             big: self.big,

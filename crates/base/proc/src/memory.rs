@@ -7,7 +7,6 @@ use std::ops::Range;
 /// The sizes in bytes: of a page, and of the entry of `/proc/PID/pagemap` that describes it.
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
-/// The bytes of entries that one read fetches.
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
 /// The most address space that is inspected. Reserved address space may be far larger.
 const BYTES_MAX: u64 = 64 << 30;

@@ -43,7 +43,6 @@ struct Area(NonNull<u8>);
 // copied.
 unsafe impl Send for Area {}
 
-/// A read request: from the file whose path is in the area, or from the memory of a process.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Request {

@@ -105,7 +105,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The expected limits come from tables of the binomial distribution.
     #[test]
     fn share_limits_match_tables_of_the_binomial_distribution() {
         for (hits, all, expected) in [

@@ -139,7 +139,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// The expected position comes from counting single ticks from the origin.
         #[test]
         fn a_position_equals_the_result_of_counting_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
@@ -174,7 +173,6 @@ mod tests {
             prop_assert_eq!(cycle.deviation_ns(at), nearest);
         }
 
-        /// The 64-bit path and the 128-bit path agree, even at the ends of the ranges.
         #[test]
         fn positions_of_extreme_instants_do_not_overflow(period in 1u64.., origin in any::<i64>(), at in any::<u64>(), k in any::<i64>()) {
             let cycle = Cycle::new(period, origin).unwrap();

@@ -187,8 +187,6 @@ mod tests {
         })
     }
 
-    /// Generates slots in order that do not overlap and start within the cycle. The last one may
-    /// wrap around.
     fn disjoint() -> impl Strategy<Value = (Cycle, Vec<Slot>)> {
         (
             1u64..60,

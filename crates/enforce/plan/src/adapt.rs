@@ -192,8 +192,6 @@ impl Adapt {
         self.move_slots(&ends, reason.unwrap_or(Reason::Average { gain }))
     }
 
-    /// Returns where the last slot should begin for the last executions, or `None` if they are too
-    /// few.
     fn wanted_start_ns(&self) -> Option<u64> {
         if !self.window.is_full() {
             return None;
@@ -237,7 +235,6 @@ impl Adapt {
         self.slots().iter().map(|slot| slot.1 .0).collect()
     }
 
-    /// Moves the slots, if the moved plan passes [`crate::validate`].
     fn move_slots(&mut self, ends: &[u64], reason: Reason) -> Option<Change> {
         let slots = self.room.allowed_slots(ends)?;
         let before = self.slots().to_vec();

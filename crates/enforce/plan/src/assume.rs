@@ -11,7 +11,6 @@ use onbeat_document::schema::{Callback, Chain, JunctionKind};
 use onbeat_document::text::visible;
 use std::collections::BTreeSet;
 
-/// The times of a plan that its assumptions mention, in ns.
 pub(crate) struct Times {
     /// The length of an output's slot, or 0 if no output is held back.
     pub(crate) output_ns: u64,

@@ -246,7 +246,6 @@ pub fn shares(samples: &Samples, ends_ns: &[u64]) -> Vec<f64> {
     ends_ns.iter().enumerate().map(until).map(share).collect()
 }
 
-/// The limits within which ends lie, in ns.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     first: u64,

@@ -22,7 +22,6 @@ pub(crate) struct Beside<'m> {
     pub(crate) others: Vec<Other<'m>>,
     /// The executors in the other plans' servers, with the CPUs of these servers.
     owned: BTreeMap<Group<'m>, u16>,
-    /// The share of each CPU that the other plans use in the worst case.
     pub(crate) shares: BTreeMap<u16, f64>,
 }
 
@@ -32,8 +31,6 @@ fn is_open(server: &Server, plan: &Plan) -> bool {
 }
 
 impl<'m> Beside<'m> {
-    /// Collects the plans beside this one. The model must have the callbacks of all plans; `ours`
-    /// are those of the new plan.
     pub(crate) fn new(
         model: &'m Model,
         executors: &Executors<'m>,
@@ -93,7 +90,6 @@ impl<'m> Beside<'m> {
         self.owned.contains_key(&group)
     }
 
-    /// Returns the most time that the others take on these CPUs within any interval of this length.
     fn within_ns(&self, cpus: &BTreeSet<u16>, length_ns: u64) -> u64 {
         let here = self.others.iter().filter(|o| cpus.contains(&o.cpu));
         here.map(|o| o.within_ns(length_ns))

@@ -5,7 +5,6 @@ use onbeat_document::cuts::{self, Ends, Way};
 use onbeat_document::schema::{Chain, Model};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the topic at a chain's end, or `None` if the chain does not publish there.
 pub(crate) fn output(chain: &Chain) -> Option<&str> {
     (chain.topics.len() == chain.callbacks.len())
         .then(|| chain.topics.last().map(String::as_str))

@@ -319,7 +319,6 @@ fn quoted(options: &[(&'static str, String)]) -> String {
     options.iter().map(option).collect()
 }
 
-/// Lists up to five names for a message.
 fn names(names: &[String]) -> String {
     let mut text = names
         .iter()

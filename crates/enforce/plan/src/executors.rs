@@ -6,7 +6,6 @@ use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A set of callbacks that share threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group<'m> {
     /// The callbacks of an executor, by its index in the model.

@@ -3,7 +3,6 @@
 use crate::schema::{Ms, Slot, MAX_HELD, MAX_SLOTS, SCHEMA};
 use onbeat_document::text::{shorten, visible};
 
-/// The longest cycle: an hour.
 pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
 
 /// The most entries in any list of a plan. It is far more than any system needs, and keeps the
@@ -202,7 +201,6 @@ pub(crate) fn name(text: &str) -> String {
 }
 
 impl PlanFault {
-    /// Returns a word of the file from which the line of the fault can be found.
     pub(crate) fn near(&self) -> Option<&str> {
         match self {
             PlanFault::Schema { .. } => Some("schema"),

@@ -135,7 +135,6 @@ impl Profile {
         self.starts.iter().flatten().map(|p| p.1).sum()
     }
 
-    /// Returns the count of each value if every start counts `drawn` times.
     fn drawn(&self, drawn: &[u64]) -> Vec<u64> {
         let mut counts = vec![0; self.values.len()];
         for (start, &times) in self.starts.iter().zip(drawn).filter(|d| *d.1 > 0) {
@@ -146,7 +145,6 @@ impl Profile {
         counts
     }
 
-    /// Draws as many starts as there are, with replacement. Returns how often each was drawn.
     fn draw(&self, random: &mut Random) -> Vec<u64> {
         let mut drawn = vec![0; self.starts()];
         for _ in 0..self.starts() {

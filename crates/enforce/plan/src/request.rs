@@ -177,7 +177,6 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Returns the CPU requested for a callback, or else for its node.
     pub(crate) fn cpu_for(&self, callback: &onbeat_document::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
             let mut latest = self.cpus.of.iter().rev();

@@ -15,12 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The share of the period by which starts may deviate for a chain's start to count as steady.
 const STEADY: f64 = 0.25;
 
-/// A callback of the chains.
 #[derive(Debug)]
 pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
-    /// The indices of the parts whose outputs it waits for.
     pub(crate) before: Vec<usize>,
     /// The longest time from its input's publication to its start, plus that from its end to the
     /// synchroniser that it feeds. This is the executor's work and the wait for other inputs.
@@ -62,7 +60,6 @@ impl Part<'_> {
     }
 }
 
-/// A publication along a chain, or at its end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Publication<'m> {
     pub(crate) topic: &'m str,
@@ -70,7 +67,6 @@ pub(crate) struct Publication<'m> {
     pub(crate) node: &'m str,
 }
 
-/// The part of a model that a plan covers.
 #[derive(Debug)]
 pub(crate) struct Scope<'m> {
     pub(crate) model: &'m Model,

@@ -33,7 +33,6 @@ fn pair(
     (vec![timer, takes], ids)
 }
 
-/// Makes two independent chains, `a` and `b`, from (period, execution time) in ms.
 fn two((period_a, exec_a): (f64, f64), (period_b, exec_b): (f64, f64)) -> Model {
     let (mut callbacks, a) = pair("a", period_a, exec_a);
     let (more, b) = pair("b", period_b, exec_b);

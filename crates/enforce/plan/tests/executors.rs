@@ -76,7 +76,6 @@ enum Form {
     PerNode,
 }
 
-/// Makes the model of the graph. Every callback took 2 ms, the hot path 10.5 to 20 ms.
 fn reference(form: Form) -> Model {
     let mut callbacks = Vec::new();
     for (name, inputs, period) in NODES {

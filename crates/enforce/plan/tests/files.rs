@@ -45,7 +45,6 @@ fn the_plan_file_matches_the_golden_file() {
     }
 }
 
-/// Changes the golden plan as an editor would, and returns the refusal.
 fn refusal_after(from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(GOLDEN).unwrap();
     assert!(text.contains(from), "no '{from}' in the golden plan");
@@ -167,7 +166,6 @@ fn files_that_are_not_plans_are_refused() {
     }
 }
 
-/// Generates names that hostile processes could have, and names that YAML has to quote.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         "/[a-z_]{1,12}(/[a-z0-9_]{1,8})?",

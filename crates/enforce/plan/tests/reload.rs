@@ -11,7 +11,6 @@ fn plan() -> Plan {
     onbeat_plan::file::read(include_bytes!("golden/plan.yaml")).expect("a plan")
 }
 
-/// Applies a change by its number. Returns whether it may happen while the plan runs.
 fn change(plan: &mut Plan, number: usize) -> bool {
     let server = number % plan.servers.len();
     match number % 17 {
@@ -58,7 +57,6 @@ fn change(plan: &mut Plan, number: usize) -> bool {
     false
 }
 
-/// Returns the running plan with the parts of `other` that a swap takes over.
 fn taken_over(running: &Plan, other: &Plan) -> Plan {
     let mut plan = running.clone();
     plan.strategy.clone_from(&other.strategy);

@@ -97,7 +97,6 @@ fn a_callbacks_slot_includes_its_executors_work_before_it() {
     assert_eq!(plan.promises.average_ms, Ms(ms(81.25)));
 }
 
-/// Makes the chain of one side of [`fusion`]: `f` or `r`.
 fn side_chain(id: &str, side: &str, latencies: &[f64]) -> Chain {
     let (f, s) = (
         format!(
@@ -126,8 +125,6 @@ fn side_chain(id: &str, side: &str, latencies: &[f64]) -> Chain {
     )
 }
 
-/// Makes a model with front and rear filters on two CPUs, and a fusion node with two subscriptions
-/// and a synchroniser.
 fn fusion() -> Model {
     let callbacks = vec![
         callback(
@@ -945,8 +942,6 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     assert_eq!(plan(&both, &through).unwrap().chains[0].callbacks.len(), 5);
 }
 
-/// Makes the synthetic chain with `each` executions in every start. They take 30 to 50 ms, and the
-/// longest are rare.
 fn model_of_starts(starts: u64, each: u64) -> Model {
     let mut model = synthetic();
     let mut all = onbeat_document::Dist::new();

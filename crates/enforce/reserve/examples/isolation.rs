@@ -65,10 +65,8 @@ fn stolen_ms() -> u64 {
 
 #[derive(Default)]
 struct Breaches {
-    /// The longest running before the start of each slot, and after its end.
     early: Vec<u64>,
     late: Vec<u64>,
-    /// The time from the start of each slot to the first running in it.
     start: Vec<u64>,
     silent: u64,
 }
@@ -192,7 +190,6 @@ impl Arguments {
         found
     }
 
-    /// Starts the reservation, or ends this program if it is refused.
     fn reserve(&self, servers: &[Server], origin: u64) -> Reservation {
         let mut options = Options::new(self.dispatcher_cpu);
         options.backend = self.backend;
@@ -272,8 +269,6 @@ fn burn(stop: &AtomicBool, priority: u8, tid: &mpsc::Sender<u32>) {
     }
 }
 
-/// Starts competitors for the CPU: a thread of lower priority, normal threads, and cgroups that
-/// come and go.
 fn others(
     asked: &Arguments,
     reservation: &Reservation,

@@ -8,7 +8,6 @@ use crate::sys;
 use crate::table::{Event, Table, TableError};
 use std::collections::BTreeMap;
 
-/// Refuses servers and options that no machine, or not this machine, can run.
 pub(crate) fn refuse(
     cycle_ns: u64,
     servers: &[Server],
@@ -42,7 +41,6 @@ pub(crate) fn refuse(
     Ok(())
 }
 
-/// Lists the reasons why servers may be less precise than possible.
 pub(crate) fn warnings(
     cycle_ns: u64,
     servers: &[Server],

@@ -34,7 +34,6 @@ pub(crate) struct Dispatcher {
     pub(crate) tid: u32,
 }
 
-/// The way in which gates close: hard, or soft with a source that reports whether threads wait.
 #[derive(Clone)]
 pub(crate) struct Closing {
     pub(crate) kind: GateKind,
@@ -160,7 +159,6 @@ enum Permission {
 /// The state of the dispatcher thread. All of it is allocated before the first event.
 struct Run<'a> {
     table: Box<Table>,
-    /// Another table replaces this one when the next round begins.
     is_swap_due: bool,
     gates: Gates<'a>,
     heartbeat: &'a Heartbeat,
@@ -168,11 +166,8 @@ struct Run<'a> {
     shared: &'a Shared,
     walk: Walk,
     permission: Permission,
-    /// The last renewal of the lease succeeded.
     is_leased: bool,
-    /// The guard was not silent at the last check.
     is_guard_heard: bool,
-    /// Holds by server whether the gate should be open.
     wanted: Box<[bool]>,
     /// Holds by server whether the gate is open. `None` if a move failed or the guard may have
     /// moved the gate.

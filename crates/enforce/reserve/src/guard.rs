@@ -31,9 +31,7 @@ const DONE: &[u8] = b"d";
 /// follows.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
-/// The longest wait of the owner for an answer, in ms.
 const ANSWER_MS: i32 = 30_000;
-/// The time that the guard has to end after the message [`DONE`].
 const END: Duration = Duration::from_secs(10);
 const LONGEST: usize = 32;
 
@@ -114,14 +112,12 @@ impl Guard {
         (length > 0).then_some(()).ok_or_else(silent)
     }
 
-    /// Ends the guard after everything has been put back.
     pub(crate) fn done(self) {
         let _ = sys::send(&self.socket, DONE, None);
         sys::end(self.pid, END);
     }
 }
 
-/// Makes the forked process independent of its owner, and able to act when other processes cannot.
 fn detach(start: &Start, hierarchies: &[PathBuf], sockets: &[&OwnedFd; 2], timer: &Timer) {
     let [file, directory] = start.ledger.descriptors();
     let [socket, owner] = sockets.map(AsRawFd::as_raw_fd);

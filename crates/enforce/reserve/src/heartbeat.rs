@@ -36,9 +36,7 @@ const LOOKS: u64 = 4;
 /// units of 4 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The dispatcher has not begun.
     None = 0,
-    /// The dispatcher may close gates until the lease ends.
     Held = 1,
     /// The guard has opened all gates and continues to do so.
     Revoked = 2,
@@ -76,7 +74,6 @@ impl Lease {
 pub(crate) enum Duty {
     /// The dispatcher works as expected or has not begun.
     Watch,
-    /// The guard must open all gates.
     Open,
     /// The dispatcher is back: the guard must open all gates, then call [`Heartbeat::grant`].
     OpenAndGrant,
@@ -96,7 +93,6 @@ impl Heartbeat {
         Ok(heartbeat)
     }
 
-    /// Returns the longest time between two looks of either side.
     pub(crate) fn look_ns(&self) -> u64 {
         self.cycle_ns / LOOKS
     }
@@ -177,7 +173,6 @@ impl Heartbeat {
         }
     }
 
-    /// Returns the instant of the guard's next look, CLOCK_MONOTONIC.
     pub(crate) fn next_look_ns(&self, now_ns: u64) -> u64 {
         let soon_ns = now_ns + self.look_ns();
         let lease = self.lease();

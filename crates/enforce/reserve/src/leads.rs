@@ -39,7 +39,6 @@ impl Leads {
         }
     }
 
-    /// Records how long after the requested instant a gate was opened or shut.
     pub(crate) fn moved(&mut self, open: bool, delay_ns: u64) {
         match open {
             true => self.opening.record(delay_ns),

@@ -7,7 +7,6 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, PoisonError, TryLockError};
 
-/// Holds the next table, and the table that it replaced until the owner frees it.
 #[derive(Default)]
 pub(crate) struct NextTable {
     /// A flag that the dispatcher reads without the lock.
@@ -34,7 +33,6 @@ impl NextTable {
         self.is_given.store(true, Release);
     }
 
-    /// Counts the tables that the dispatcher has taken.
     pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Acquire)
     }

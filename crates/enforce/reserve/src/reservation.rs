@@ -40,7 +40,6 @@ struct Assigned {
     threads: HashMap<u32, AssignedThread>,
     /// The ended threads whose state other threads may have inherited.
     ended: Vec<Thread>,
-    /// Counts the threads that have ended since the ledger was compacted.
     since_compacted: usize,
 }
 
@@ -51,7 +50,6 @@ impl Assigned {
     }
 }
 
-/// The number of ended threads after which the ledger is compacted.
 const COMPACT_AFTER: usize = 128;
 
 /// A running set of reservation servers.

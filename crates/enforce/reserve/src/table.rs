@@ -213,7 +213,6 @@ fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 /// Real-time safe: no method allocates or loops over more than the table's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
-    /// The start of the current round.
     base_ns: i64,
     next: usize,
     behind_ns: i64,

@@ -197,8 +197,6 @@ fn threads_get_their_slots_share_under_load() {
     }
 }
 
-/// A swap lets threads in a slot of both tables run on. Other threads begin and stop to run as the
-/// new table says, and the statistics continue.
 #[test]
 fn a_table_is_swapped_at_the_end_of_a_round() {
     let _alone = one_test_at_a_time();
@@ -539,7 +537,6 @@ fn a_thread_returns_to_its_own_cgroup() {
     }
 }
 
-/// A container ends and is started again in the same cgroup.
 #[test]
 fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
     let _alone = one_test_at_a_time();

@@ -74,8 +74,6 @@ fn helper_owner() {
     }
 }
 
-/// An application with two threads, the owner of a reservation that has changed them, and its
-/// guard.
 struct Scene {
     target: Helper,
     owner: Helper,
@@ -138,8 +136,6 @@ impl Scene {
         }
     }
 
-    /// Sends the signal and waits until it affects all threads of the process, if the process still
-    /// exists.
     fn signal(&mut self, who: Who, signal: i32, may_have_ended: bool) {
         let pid = self.pid(who);
         let is_sent = unsafe { libc::kill(pid as i32, signal) } == 0;
@@ -246,7 +242,6 @@ fn states(pid: u32) -> String {
         .collect()
 }
 
-/// Returns how often a thread was put on a CPU, or `None` if it has ended.
 fn turns(tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
     text.split_whitespace().nth(2)?.parse().ok()
@@ -267,8 +262,6 @@ enum Step {
 
 type Sequence = Vec<(Who, Step)>;
 
-/// Lists all orders of stopping, continuing and killing owner and guard. Each is stopped and
-/// continued, stopped and killed, or just killed. The guard may also stay stopped.
 fn sequences() -> Vec<Sequence> {
     use Step::{Continue, Kill, Stop};
     let scripts: [&[Step]; 4] = [&[Stop, Continue], &[Stop, Kill], &[Kill], &[Stop]];

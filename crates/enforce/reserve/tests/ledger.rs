@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 const NOBODY: u32 = 65534;
 
-/// A state directory as a reservation makes it, and a directory that a ledger would remove.
 struct Scene {
     _dir: tempfile::TempDir,
     state: PathBuf,
@@ -274,7 +273,6 @@ struct Cpuset(PathBuf);
 impl Cpuset {
     const ROOT: &str = "/sys/fs/cgroup/cpuset";
 
-    /// Puts the thread into a new cpuset. Returns `None` if that is not possible.
     fn of_last(tid: u32) -> Option<Cpuset> {
         let dir = Path::new(Cpuset::ROOT).join(format!("test-{}", std::process::id()));
         if common::cpu() == 0 || fs::create_dir(&dir).is_err() {

@@ -22,8 +22,6 @@ fn next_tick() {
     std::thread::sleep(Duration::from_millis(25));
 }
 
-/// Starts a thread with the id of one that has ended, or returns `None` if the kernel does not
-/// allow choosing ids.
 fn with_id(tid: u32) -> Option<Worker> {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {

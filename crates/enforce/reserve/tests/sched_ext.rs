@@ -88,8 +88,6 @@ fn helper_owner() {
     wait_for_end_of_input();
 }
 
-/// The kernel removes the scheduler, and the thread runs on at once. The next reservation undoes
-/// the rest, as after any crash.
 #[test]
 fn threads_run_on_after_owner_and_guard_were_killed() {
     let _alone = one_test_at_a_time();
@@ -221,7 +219,6 @@ fn a_normal_thread_runs_before_a_server_thread() {
     assert!(freezer > 0.5 && sched_ext < 0.4, "{freezer} {sched_ext}");
 }
 
-/// A thread of a soft gate can always run when no other thread wants the CPU.
 #[test]
 fn soft_gates_never_stop_threads_on_an_idle_cpu() {
     let _alone = one_test_at_a_time();

@@ -25,13 +25,10 @@ impl Waiting for Reports {
     }
 }
 
-/// A working thread that holds a lock, and a thread outside of all servers that needs the lock.
 struct Application {
     holder: Worker,
-    /// Ends the holder's work.
     release: Arc<AtomicBool>,
     waits: Arc<AtomicBool>,
-    /// Wakes the holder up again.
     wake: Arc<AtomicBool>,
     has_woken: Arc<AtomicBool>,
     progress: Arc<AtomicU64>,
@@ -261,7 +258,6 @@ impl Drop for Busy {
     }
 }
 
-/// A gated thread and its heirs: three threads and a process that it started behind its gate.
 struct Family {
     parent: Worker,
     ask: Arc<AtomicBool>,

@@ -143,7 +143,6 @@ impl Environment {
     }
 }
 
-/// Reads a file, and fails if it has more than `most` bytes.
 fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = File::open(path)?.take(most + 1);

@@ -17,7 +17,6 @@ pub struct Stamp {
     pub born_ns: Option<u64>,
 }
 
-/// The way in which an item's cycle is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// The start of its execution gives the cycle. It is looked up each time, because its number
@@ -37,7 +36,6 @@ struct Waiting<T> {
 /// The next item to leave, with its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
-    /// The index of the item in the queue, for [`Queue::take`].
     place: usize,
     /// The slot of the item.
     pub due: Due,

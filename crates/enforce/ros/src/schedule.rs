@@ -63,7 +63,6 @@ pub struct SlotSchedule {
     before: Option<Before>,
 }
 
-/// The slots of executions that were released before a change of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Before {
     until_ns: i64,

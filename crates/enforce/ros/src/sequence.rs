@@ -22,7 +22,6 @@ pub struct Sequence {
     last: Option<i64>,
     steady: u32,
     late: u32,
-    /// The usual time of arrival in the cycle, in ns.
     usual_ns: i64,
     /// The usual distance from `usual_ns`, in ns.
     off_ns: i64,
@@ -79,8 +78,6 @@ mod tests {
     const CYCLE: i64 = 100 * MS;
     const BEST: i64 = 20 * MS;
 
-    /// Returns the executions of items that arrive at these times, in ms since the first release.
-    /// The best case is 20 ms.
     fn places(sequence: &mut Sequence, arrivals_ms: &[i64]) -> Vec<i64> {
         let place = |&ms: &i64| {
             let cycle = (ms * MS - BEST).div_euclid(CYCLE);

@@ -29,8 +29,6 @@ static ALLOCATOR: Counting = Counting;
 
 const MS: u64 = 1_000_000;
 
-/// A week of cycles of 100 ms. Some items have known starts; they arrive in time, late, twice, or
-/// not at all.
 #[test]
 fn a_week_of_items_allocates_nothing() {
     let slot = Slot::new(60 * MS, 61 * MS);

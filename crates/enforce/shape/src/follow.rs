@@ -153,7 +153,6 @@ impl Following {
         }
     }
 
-    /// Records how long after its slot's begin an output left, if it had to wait for the slot.
     fn note_behind(&mut self, execution: &Execution, ready_ns: u64, left_ns: u64) {
         let slots = &self.plan_of(execution.start_ns).promises.bands;
         let inside = slots.iter().find(|b| b.latency_ms.contains(left_ns));
@@ -164,7 +163,6 @@ impl Following {
         }
     }
 
-    /// Returns the precision of the outputs that waited for their slots.
     pub(crate) fn behind(&self) -> Behind {
         Behind {
             moves: self.adapted.moves,
@@ -185,8 +183,6 @@ mod tests {
     const MS: u64 = 1_000_000;
     const ORIGIN: u64 = 7 * MS;
 
-    /// Returns the golden plan with room: bands at 31, 45 and 59.9 ms, and the chain's slot until
-    /// 90 ms.
     fn plan() -> Plan {
         let text = include_bytes!("../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");

@@ -5,12 +5,10 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A change of slots that must be written into the shaper's table.
 pub(crate) struct Swap<'f> {
     /// The new slots apply to executions that are released from this time on (CLOCK_MONOTONIC).
     pub(crate) from_ns: u64,
     pub(crate) plan: &'f Plan,
-    /// The plan of the executions released before `from_ns`.
     pub(crate) before: &'f Plan,
 }
 
@@ -46,8 +44,6 @@ impl PlanHistory {
         &self.plans[self.plans.len() - 1].plan
     }
 
-    /// Adds a plan for the executions that are released from `from_ns` on, which is later than
-    /// `now_ns`.
     pub(crate) fn add(&mut self, plan: Arc<Plan>, from_ns: u64, now_ns: u64) -> Swap<'_> {
         // A newer plan replaces plans that have not begun yet.
         while self.plans.len() > 1 && self.plans.back().is_some_and(|s| s.from_ns > now_ns) {

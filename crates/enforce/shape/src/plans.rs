@@ -42,8 +42,6 @@ impl Plans {
         }
     }
 
-    /// Replaces the plan for the executions that are released from `from_ns` on. `following` holds
-    /// the bands of the new plan if they follow the load.
     pub(crate) fn replace(
         &mut self,
         plan: Arc<Plan>,

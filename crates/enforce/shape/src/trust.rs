@@ -116,7 +116,6 @@ mod tests {
     use super::*;
     use onbeat_trace::text;
 
-    /// Gives processes 100 to 199 to user 1, 200 to 299 to user 2, and so on.
     fn user_of(pid: u32) -> Option<u32> {
         (pid < 1000).then_some(pid / 100)
     }

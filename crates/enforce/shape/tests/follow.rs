@@ -39,8 +39,6 @@ const NODES: &str = "
 1ms cpu0 40/40 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
 ";
 
-/// Returns the events of one cycle from `t` ms on. The shaper publishes 90 ms after the talker's
-/// start, the sink 95 ms.
 fn cycle(t: u64) -> String {
     let at = |ms: u64| t + ms;
     format!(
@@ -160,8 +158,6 @@ fn released(source_ns: i64, at_ms: u64) -> Release {
     }
 }
 
-/// Returns the observations and executions of ten cycles. The shaper's reports come before or after
-/// their events.
 fn follow(plan: &Plan, releases_first: bool) -> (Vec<PlanObservation>, Vec<Execution>) {
     let mut watcher = Watcher::new(plan);
     let mut executions = Executions::new(plan, watcher.callbacks());

@@ -33,7 +33,6 @@ fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
     plan
 }
 
-/// The distribution of latencies of 20 to 50 ms.
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Uniform,

@@ -57,7 +57,6 @@ impl Window {
         Samples::new(&self.last(0, self.recent))
     }
 
-    /// Returns the earlier and the later half of the last `count` recent executions.
     pub(super) fn halves_of(&self, count: usize) -> (Samples, Samples) {
         let begin = self.recent.saturating_sub(count);
         let half = (begin + self.recent) / 2;

@@ -10,8 +10,6 @@ fn limits(slot_ns: u64, epsilon_ns: u64, liveliness_ns: Option<u64>) -> Constrai
     }
 }
 
-/// Returns the least average of all placements on whole numbers that the thesis's constraints
-/// allow.
 fn brute(samples: &Samples, count: usize, limits: &Constraints) -> Option<f64> {
     fn go(
         samples: &Samples,

@@ -32,7 +32,6 @@ const THROTTLE_NS: u64 = 2_000_000;
 
 const LEAST_EPSILON_NS: u64 = 500_000;
 
-/// The longest accepted latency: ten days, more than any cycle.
 const MAX_LATENCY_NS: u64 = 864_000_000_000_000;
 
 /// The server in which outputs leave (R_delta of the thesis).
@@ -117,7 +116,6 @@ fn too_long(
     }
 }
 
-/// Refuses requests that would break the promises of the plans beside.
 fn goes_behind(scope: &Scope<'_>, request: &Request) -> Result<(), PlanError> {
     if request.beside.is_empty() {
         return Ok(());
@@ -167,7 +165,6 @@ fn round_up(ns: u64) -> u64 {
     ns.saturating_add(STEP_NS - 1) / STEP_NS * STEP_NS
 }
 
-/// Returns a measured worst case with its buffer.
 pub(crate) fn buffered(worst_ns: u64) -> u64 {
     round_up(worst_ns.saturating_add((worst_ns / 100).max(LEAST_EPSILON_NS)))
 }
@@ -207,7 +204,6 @@ impl<'a, 'm> Maker<'a, 'm> {
         self.scope.latency.max().saturating_add(self.added_ns)
     }
 
-    /// Returns when the longest execution ends, counted from the first callback's release.
     fn last_end_ns(&self) -> u64 {
         self.worst_ns().saturating_add(self.late_ns)
     }

@@ -9,7 +9,6 @@ const GRID: usize = 20;
 
 const MAX_GRID: usize = 40;
 
-/// A fitted generalised Pareto distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pareto {
     /// The tail's shape: below 0 it is bounded, at 0 exponential, above 0 heavy.

@@ -26,7 +26,6 @@ use crate::schema::Ms;
 
 const MIN_TAIL_VALUES: u64 = 50;
 
-/// The longest accepted limit: ten days.
 const LONGEST_NS: f64 = 864e12;
 
 const MAX_STARTS_ASKED: u64 = 100_000;
@@ -152,7 +151,6 @@ impl Profile {
         self.values.last().copied().unwrap_or(0)
     }
 
-    /// Returns the upper limit of the fitted tail's quantile in ns, and the tail's shape.
     fn pareto(&self, counts: &[u64], rate: f64) -> (Option<f64>, Option<f64>) {
         let Some((_, shape)) = self.quantile(counts, rate) else {
             return (None, None);
@@ -207,7 +205,6 @@ impl Spread {
         (self.chi_square / chi_square(starts as f64 - 1.0)).max(1.0)
     }
 
-    /// Estimates the design effect of `starts` starts that differ as much.
     fn as_of(&self, starts: u64) -> f64 {
         // One start cannot show a difference.
         let factor = match self.degrees_of_freedom {

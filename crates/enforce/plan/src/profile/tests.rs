@@ -37,7 +37,6 @@ fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: 
     Profile::of(&dists)
 }
 
-/// Returns the latency that is exceeded with probability `rate`, for starts as in `profile`.
 fn truth(tail: Tail, effect: f64, rate: f64) -> u64 {
     // Bisects the quantile function to find how often a value is exceeded.
     let exceeded = |x: f64| {
@@ -203,7 +202,6 @@ fn equal_profiles_give_equal_limits_and_rarer_misses_give_later_ones() {
     assert_eq!((constant.ns, constant.shape), (5_000_000, None));
 }
 
-/// Draws three groups of latencies, of which the last is rare.
 fn groups(random: &mut Random, starts: usize, each: usize) -> Profile {
     let tail: Tail = |p| match p {
         p if p < 0.05 => 50.0 + 40.0 * p,

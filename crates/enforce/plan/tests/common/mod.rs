@@ -18,7 +18,6 @@ pub fn dist(values: &[f64]) -> Dist {
     dist
 }
 
-/// Makes a callback `/node:kind(input)` with execution times in ms.
 pub fn callback(id: &str, kind: CallbackType, exec_ms: &[f64], outputs: &[&str]) -> Callback {
     let (node, rest) = id.split_once(':').unwrap();
     let input = rest
@@ -88,7 +87,6 @@ pub fn and(callback: &str, inputs: Vec<String>) -> Junction {
     }
 }
 
-/// Makes a model of callbacks and chains. The edges follow from the chains.
 pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
     let mut edges: Vec<Edge> = Vec::new();
     for chain in &chains {

@@ -322,8 +322,6 @@ impl Backend for V2 {
 }
 
 impl V2 {
-    /// Creates the groups of a gate below the cgroup `parent`, and returns the file that opens and
-    /// closes them.
     fn create_groups(
         &self,
         parent: &Path,

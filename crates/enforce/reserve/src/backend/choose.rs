@@ -69,7 +69,6 @@ fn label(index: usize, name: &str) -> String {
     format!("{index}-{name}")
 }
 
-/// The mechanism of a reservation without gated servers. It does nothing.
 struct NoGates;
 
 impl Backend for NoGates {

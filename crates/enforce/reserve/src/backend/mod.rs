@@ -61,7 +61,6 @@ pub trait Witness {
 /// A kernel mechanism that keeps threads from running, with a gate for each server. It records
 /// every change of the machine first, in a form that another process can undo.
 pub(crate) trait Backend: Send + Sync {
-    /// Returns the name of the mechanism, for messages.
     fn name(&self) -> &'static str;
 
     /// Creates the gate of a server. The gate is open. `label` is valid as a file name.

@@ -9,7 +9,6 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-/// The most threads that one gate can have.
 pub(crate) const THREADS: usize = 256;
 
 pub(crate) struct Members {
@@ -28,10 +27,8 @@ struct Slot {
     alive: AtomicI32,
 }
 
-/// The result of looking at the threads of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// All threads wait for work.
     AllWait,
     /// At least one thread is working. The others may be unknown.
     OneWorks,

@@ -29,13 +29,11 @@ use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
-/// The first pause between two looks at working threads.
 const FIRST_PAUSE_NS: u64 = 200_000;
 /// The longest pause. Each pause is twice the previous one, so that the delay of a look does not
 /// exceed the time that has passed.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
-/// The state of one server's gate that the dispatcher shares with its owner.
 pub(crate) struct Gate {
     pub(crate) members: Members,
     pub(crate) counters: GateCounters,
@@ -310,14 +308,12 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Checks after the freeze whether all threads waited, and otherwise schedules another look.
     fn confirm(&mut self, server: usize) {
         let doubt = self.look(server) != Look::AllWait;
         let look_ns = doubt.then(|| monotonic_ns() + FIRST_PAUSE_NS);
         self.states[server].phase = Phase::Frozen { look_ns };
     }
 
-    /// Lets the threads run at a normal priority until they wait.
     fn begin_draining(&mut self, server: usize) -> io::Result<()> {
         self.run_at_normal_priority(server)?;
         let now_ns = monotonic_ns();

@@ -80,8 +80,6 @@ fn schedule(tid: u32, to: &Scheduling) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls `test` with the gates of one server of priority 20, whose only thread is the calling
-/// thread.
 fn with_gates(kind: GateKind, test: impl FnOnce(&mut Gates, &Gate)) {
     let gates = [Gate {
         members: Members::default(),

@@ -126,7 +126,6 @@ impl Ledgers {
     }
 }
 
-/// A ledger that is open in its owner, or in the process that undoes its changes.
 pub(crate) struct Ledger {
     file: File,
     directory: Directory,

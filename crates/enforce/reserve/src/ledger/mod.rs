@@ -77,7 +77,6 @@ pub struct Thread {
     /// with the same id.
     pub start: u64,
     pub(crate) scheduling: Scheduling,
-    /// The CPUs that the thread was allowed to use.
     pub(crate) cpus: Vec<u16>,
     /// The file that takes the thread back into its cgroup. `None` if it was not moved.
     pub(crate) home: Option<PathBuf>,

@@ -40,7 +40,6 @@ fn is_members(file: &Path) -> bool {
         .any(|&name| file.file_name() == Some(OsStr::new(name)))
 }
 
-/// Reports whether the existing part of the path is in a mounted cgroup hierarchy.
 fn is_in_hierarchy(path: &Path) -> bool {
     let is_straight = path.is_absolute()
         && path

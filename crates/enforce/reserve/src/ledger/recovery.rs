@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The time that a killed guard has to end.
 const KILLED: Duration = Duration::from_secs(10);
 
 /// The time that a new reservation gives a guard whose owner has died.

@@ -10,7 +10,6 @@ use std::time::Duration;
 const REMOVE_ATTEMPTS: u32 = 400;
 const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 
-/// The changes of a ledger that have not been undone yet.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) groups: Vec<Group>,

@@ -93,7 +93,6 @@ pub(crate) fn euid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Returns the number of configured CPUs, at least 1.
 pub(crate) fn cpus() -> u16 {
     // SAFETY: the call takes no pointers.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };

@@ -7,7 +7,6 @@ use std::io;
 /// The policy of threads that a sched_ext scheduler runs, since Linux 6.12.
 const SCHED_EXT: i32 = 7;
 
-/// The policy and priority of a thread, with all that is needed to put it back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scheduling {
     /// The SCHED_* number, combined with SCHED_RESET_ON_FORK if that is set.

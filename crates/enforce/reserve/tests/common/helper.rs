@@ -7,7 +7,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// A process of this test program that runs one of its ignored helper tests.
 pub struct Helper {
     pub child: Child,
     pub input: Option<ChildStdin>,
@@ -90,7 +89,6 @@ pub fn guard_of(pid: u32) -> Option<u32> {
     })
 }
 
-/// Runs as the target of a test: two workers, until the input ends.
 pub fn run_target(worker: impl Fn() -> Worker) {
     let workers = [worker(), worker()];
     say(&format!("{} {}", workers[0].tid, workers[1].tid));
@@ -98,8 +96,6 @@ pub fn run_target(worker: impl Fn() -> Worker) {
     unsafe { libc::_exit(0) };
 }
 
-/// Starts a helper whose `helper_target` calls [`run_target`], and returns its output and its
-/// thread ids.
 pub fn target() -> (Helper, String, [u32; 2]) {
     let mut target = Helper::start("helper_target", &[], None);
     let said = target.next_output();

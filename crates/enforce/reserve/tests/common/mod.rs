@@ -94,7 +94,6 @@ pub fn ran_ns(tid: u32) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The state of a thread that must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadState {
     policy: i32,
@@ -201,7 +200,6 @@ pub fn assert_runs(tid: u32) {
     wait_for("the thread to run", || ran_ns(tid).unwrap() > begin + MS);
 }
 
-/// Lists the cgroups that reservations of process `pid` have left.
 pub fn groups_of(pid: u32) -> Vec<PathBuf> {
     fn walk(dir: &Path, start: &str, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

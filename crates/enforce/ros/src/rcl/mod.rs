@@ -32,7 +32,6 @@ pub const TRANSIENT_LOCAL: i32 = 1;
 /// The durability `volatile`.
 pub const VOLATILE: i32 = 2;
 
-/// The greatest number of missing Python symbols that are replaced.
 const MAX_MISSING: usize = 64;
 
 /// The reason why ROS 2 could not be used.
@@ -164,7 +163,6 @@ impl Rcl {
     }
 }
 
-/// Returns the missing symbol from a message of the dynamic linker.
 fn missing_symbol(message: &str) -> Option<&str> {
     let name = message.split("undefined symbol: ").nth(1)?;
     let end = name

@@ -13,7 +13,6 @@ pub(super) struct TypeSupport {
 }
 
 impl Rcl {
-    /// Returns the `rosidl_typesupport_c` handle of a type, as any C program would use.
     pub(super) fn type_support(&self, name: &str) -> Result<TypeSupport, RclError> {
         let (package, symbol) =
             type_symbol(name).ok_or_else(|| RclError::TypeName(name.to_string()))?;
@@ -57,7 +56,6 @@ impl Rcl {
     }
 }
 
-/// Returns the package and the name of the type support function for `package/msg/Name`.
 fn type_symbol(name: &str) -> Option<(&str, String)> {
     let parts: Vec<&str> = name.split('/').collect();
     let [package, _, _] = parts[..] else {

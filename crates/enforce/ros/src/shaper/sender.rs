@@ -77,7 +77,6 @@ enum Action {
     Publish,
     /// The item leaves, and shaping ends ([`Overshoot::Stop`]).
     Stop,
-    /// The item is discarded ([`Overshoot::Drop`]).
     Discard,
     Wait,
 }
@@ -109,7 +108,6 @@ impl Sender {
         self.publisher.settle(SETTLE_NS);
     }
 
-    /// Passes the next item on at once. Returns false if there is none.
     fn pass(&mut self, state: &mut SendState) -> bool {
         let held = state.queue.take_first().map(|waiting| waiting.item);
         let Some(item) = held.or_else(|| self.filled.pop().ok()) else {
@@ -119,7 +117,6 @@ impl Sender {
         true
     }
 
-    /// Handles the next item, or waits for its slot. Returns false if there is none.
     fn shape(&mut self, state: &mut SendState, seen: u32) -> bool {
         state.schedule = self.shared.slots.schedule(self.index).or(state.schedule);
         let Some(schedule) = state.schedule else {

@@ -68,7 +68,6 @@ impl Running {
         })
     }
 
-    /// Wakes up the sender, so that it sees a change of [`Shared`].
     pub(super) fn notify(&self) {
         self.data.notify();
     }
@@ -77,7 +76,6 @@ impl Running {
         self.receiver.is_finished() || self.sender.is_finished()
     }
 
-    /// Waits until both threads have ended. Returns the first error.
     pub(super) fn join(self) -> Result<(), ShaperError> {
         self.notify();
         let receiver = ended(self.receiver, &self.topic);

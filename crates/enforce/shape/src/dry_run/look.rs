@@ -42,7 +42,6 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Returns what was seen, and its risks, one sentence each.
     pub(super) fn end(self) -> (Application<'a>, Vec<String>) {
         (self.application, self.notes.into_all())
     }

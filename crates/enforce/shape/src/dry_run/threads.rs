@@ -56,7 +56,6 @@ pub(super) struct Seen {
     pub(super) risks: Vec<String>,
 }
 
-/// Returns the threads of all processes that run callbacks of the plan.
 pub(super) fn seen(application: &Application, servers: &[Server], waits: &WhoWaits) -> Seen {
     let mut seen = Seen::default();
     let mounts = Hierarchies::read();
@@ -122,7 +121,6 @@ fn started(pid: u32) -> Vec<Started> {
     below.filter_map(of).collect()
 }
 
-/// The cgroup hierarchies that limit a thread's CPUs and its real-time time.
 struct Hierarchies {
     cpuset: Option<Mount>,
     /// The cpu hierarchy of cgroup version 1. It limits the real-time time of each cgroup.
@@ -140,7 +138,6 @@ impl Hierarchies {
         }
     }
 
-    /// Returns the reasons why a thread could not be assigned to a server.
     fn risks(&self, tid: u32, server: &Server) -> Vec<String> {
         let mut risks = Vec::new();
         let file = |mount: &Option<Mount>, names: &[&str]| {

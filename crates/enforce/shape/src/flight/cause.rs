@@ -62,7 +62,6 @@ pub struct LateOutput {
 pub(crate) struct LateOutputFacts<'a> {
     pub(super) late: Late,
     pub(super) item: Option<Release>,
-    /// The switches from the begin of the cycle until the output was ready.
     pub(super) switches: Vec<Switch>,
     pub(super) moves: Vec<Move>,
     pub(super) runs: &'a [Cause],
@@ -73,7 +72,6 @@ fn ms(ns: u64) -> f64 {
 }
 
 impl LateOutputFacts<'_> {
-    /// Returns a sentence with the cause, and all parts of it, the longest first.
     pub(super) fn find_cause(
         &self,
         name: &dyn Fn(usize) -> String,

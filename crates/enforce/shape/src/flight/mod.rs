@@ -14,9 +14,7 @@ use onbeat_reserve::Move;
 use onbeat_trace::{Event, EventKind};
 use std::collections::VecDeque;
 
-/// The number of switches that are kept: a few seconds of a chain.
 const MAX_SWITCHES: usize = 16_384;
-/// The number of gate moves that are kept, and of items of the shaper.
 const MAX_MOVES_AND_ITEMS: usize = 1024;
 const KEPT_STARTS: usize = 64;
 const MAX_LINES: usize = 400;
@@ -64,7 +62,6 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// Takes the switches among events. The events are in order of time.
     pub(crate) fn push(&mut self, events: &[Event]) {
         for event in events {
             let what = match event.kind {
@@ -142,8 +139,6 @@ impl Flight {
         self.switches.iter().filter(inside).copied().collect()
     }
 
-    /// Returns the last switches and moves before the output, one line each, with times in ms from
-    /// its cycle's begin.
     fn dump(&self, late: &Late, thread: &dyn Fn(u32) -> String) -> Vec<String> {
         let at = |ns: u64| (ns as f64 - late.cycle_ns as f64) / 1e6;
         let mut lines: Vec<(u64, String)> = Vec::new();
@@ -180,7 +175,6 @@ impl Flight {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Returns the first late outputs, at most [`MAX_DUMPS`].
     pub(crate) fn into_late(self) -> Vec<LateOutput> {
         self.late
     }

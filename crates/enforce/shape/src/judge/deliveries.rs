@@ -21,11 +21,9 @@ impl Delivery {
     }
 }
 
-/// A cycle whose outputs may still come.
 #[derive(Debug)]
 struct OpenCycle {
     start_ns: u64,
-    /// The chains, by index, of which an output was delivered.
     delivered: Box<[bool]>,
 }
 
@@ -40,7 +38,6 @@ pub(crate) enum Starts {
     OnEvents,
 }
 
-/// Counts the cycles of chains that start together.
 #[derive(Debug)]
 pub(crate) struct Deliveries {
     cycle_ns: u64,
@@ -51,9 +48,7 @@ pub(crate) struct Deliveries {
     since_ns: u64,
     last_closed_ns: Option<u64>,
     counts: Vec<Delivery>,
-    /// The times at which plans change, as far as cycles after them are not closed yet.
     plan_changes: VecDeque<u64>,
-    /// The counts at the end of each earlier plan, by chain.
     ends: Vec<Vec<Delivery>>,
 }
 
@@ -81,7 +76,6 @@ impl Deliveries {
         }
     }
 
-    /// Counts the cycles from an instant on under another plan, which has another worst case.
     pub(crate) fn begin_plan(&mut self, from_ns: u64, worst_ns: u64) {
         let patience_ns = worst_ns + 4 * self.cycle_ns + 2_000_000_000;
         self.patience_ns = self.patience_ns.max(patience_ns);
@@ -137,7 +131,6 @@ impl Deliveries {
         }
     }
 
-    /// Notes that an output of the execution that started at `start_ns` was delivered.
     pub(crate) fn delivered(&mut self, chain: usize, start_ns: u64) {
         if let Some(delivered) = self
             .begin(start_ns)
@@ -218,7 +211,6 @@ impl Deliveries {
         self.last_closed_ns = Some(begun.start_ns);
     }
 
-    /// Counts the cycles without a start from the last closed cycle until `until_ns`.
     fn count_silence(&mut self, until_ns: u64) {
         self.end_plans(until_ns);
         self.count_silent(until_ns);

@@ -31,7 +31,6 @@ pub fn kept_share(promises: &Promises) -> f64 {
     promises.miss.map_or(KEPT_SHARE, |miss| 1.0 - miss.rate)
 }
 
-/// Formats a share in per cent, with up to four decimals.
 fn percent(share: f64) -> String {
     let text = format!("{:.4}", share * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
@@ -122,7 +121,6 @@ impl Verdict {
         });
     }
 
-    /// Adds a broken promise if shaping ended before the requested time.
     pub(crate) fn cut_short(&mut self, lasted: Duration, asked: Duration) {
         let (lasted, asked) = (lasted.as_secs_f64(), asked.as_secs_f64());
         self.promised("time shaped".into(), "s", asked, lasted, lasted >= asked);
@@ -160,7 +158,6 @@ fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// The factor by which an average may exceed its promise.
 pub(crate) const TOLERANCE: f64 = 1.01;
 
 fn mean_ms(latencies_ns: &[u64]) -> f64 {
@@ -257,7 +254,6 @@ impl Chain<'_> {
         format!("{what}{}", self.suffix)
     }
 
-    /// Returns the latencies of the outputs that left and that `wanted` accepts, sorted.
     fn latencies(&self, wanted: impl Fn(&Judgement) -> bool) -> Vec<u64> {
         self.sorted(wanted, Execution::latency_ns)
     }
@@ -353,8 +349,6 @@ impl Chain<'_> {
         verdict.measured(without, "", delivery.without as f64);
     }
 
-    /// Adds the latencies that the same executions would have had if their outputs were not held
-    /// back.
     fn measure_unshaped(&self, verdict: &mut Verdict) {
         let unshaped = self.sorted(|_| true, Execution::unshaped_ns);
         let longest = quantile(&unshaped, 1.0);

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 /// The number of latest judgements that are kept. At 10 Hz they cover a day.
 const MAX_JUDGEMENTS: usize = 1_000_000;
 
-/// The number of latest executions from which the live jitter is taken.
 const LIVE_EXECUTIONS: usize = 200;
 
 /// The executions of a chain, counted by the fate of their outputs.

@@ -5,13 +5,11 @@ use onbeat_time::clock::{monotonic_ns, process_cpu_ns};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuUsage {
     at_ns: u64,
-    /// The CPU time of this process: recorder, model and dispatcher.
     own_ns: u64,
     shaper: Option<(u32, u64)>,
 }
 
 impl CpuUsage {
-    /// Reads the CPU times now. `shaper` is the process id of the shaper.
     pub(crate) fn now(shaper: Option<u32>) -> CpuUsage {
         CpuUsage {
             at_ns: monotonic_ns(),

@@ -35,8 +35,6 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// Returns the observations of the plan's callbacks in `events`, which must be in order of
-    /// time.
     pub(crate) fn observe(&mut self, events: &[Event]) -> Vec<PlanObservation> {
         let mut found = Vec::new();
         self.watcher.push(events, &mut found);
@@ -48,7 +46,6 @@ impl<'a> Application<'a> {
         names.get(callback).map_or("?", String::as_str)
     }
 
-    /// Returns the callbacks that the plan requires and that have not run often enough.
     pub(crate) fn missing(&self) -> Vec<String> {
         let names = self.watcher.callbacks().iter().enumerate();
         names

@@ -110,7 +110,6 @@ struct ShaperItem {
 
 #[derive(Debug, Clone, Copy)]
 struct Origin {
-    /// The start of the chain's first callback.
     start_ns: u64,
     left_ns: u64,
     callback: usize,
@@ -241,7 +240,6 @@ impl Executions {
         }
     }
 
-    /// Returns where the chain began that reached the callback `from`, which started at `start_ns`.
     fn chain_start(&self, from: usize, start_ns: u64) -> Option<u64> {
         let bridge = self.bridges.iter().rev().find(|b| b.0 == start_ns);
         match bridge {
@@ -352,7 +350,6 @@ impl Executions {
     }
 }
 
-/// Returns how the shaper determined the cycle of an execution that began at `start_ns`.
 fn attribution(release: Release, start_ns: u64, cycle_ns: u64) -> Attribution {
     match release.born_ns {
         None => Attribution::Arrival,

@@ -21,7 +21,6 @@ use super::phase::{behind_last, Phase};
 use onbeat_time::Cycle;
 use std::collections::VecDeque;
 
-/// The number of arrivals that determine a line.
 const WINDOW: usize = 64;
 
 const MIN_ARRIVALS: usize = 12;
@@ -83,7 +82,6 @@ struct Input {
     /// The latest consecutive arrivals that were far from the line.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
-    /// The smoothed slope of the lines so far.
     slope: Option<f64>,
     /// The input was silent for long, and its next line shows where it is.
     was_silent: bool,

@@ -5,7 +5,6 @@ use onbeat_trace::Event;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// The relation of a process to a callback that it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Holds,
@@ -114,7 +113,6 @@ impl Instances {
 mod tests {
     use super::*;
 
-    /// Returns instances in a system where process 9 has ended and all others run for ever.
     fn instances() -> Instances {
         Instances::new(2, |pid| pid != 9)
     }

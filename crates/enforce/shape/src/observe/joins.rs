@@ -32,7 +32,6 @@ struct ChainJoin {
     topics: Vec<String>,
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
-    /// The process and handle of each publisher of the topics.
     publishers: BTreeSet<(u32, u64)>,
     reported: Option<(u32, Join)>,
 }

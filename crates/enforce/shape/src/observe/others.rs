@@ -9,7 +9,6 @@ struct Tally {
     runs: u64,
     busy_ns: u64,
     longest_ns: u64,
-    /// The first start and the last end.
     span: Option<(u64, u64)>,
 }
 

@@ -19,7 +19,6 @@ const JUMP_PART: i64 = 8;
 /// still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
-/// The number of arrivals that determine the position of an input.
 const ARRIVALS: usize = 20;
 
 /// Number of arrivals kept per input while an application starts.

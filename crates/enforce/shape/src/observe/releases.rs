@@ -15,7 +15,6 @@ const WINDOWS: u32 = 8;
 /// [`NEAR_PART`]th only: outputs are timed by the origin and would show the noise.
 const NEAR_NS: i64 = 100_000;
 
-/// Divides differences up to [`NEAR_NS`].
 const NEAR_PART: i64 = 4;
 
 /// The kind of event that releases a chain's first callback.
@@ -42,13 +41,11 @@ impl Releases {
 pub(super) struct Bounds {
     /// The earliest start that shows the grid.
     pub(super) early: i64,
-    /// The 10th percentile.
     tenth: i64,
     /// The 90th percentile.
     pub(super) late: i64,
 }
 
-/// Follows a grid through windows of starts.
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     releases: Releases,
@@ -90,7 +87,6 @@ impl Grid {
         Bounds { early, tenth, late }
     }
 
-    /// Returns by how much the grid moves because of a window, ns.
     pub(super) fn step(&mut self, window: Bounds) -> i64 {
         let early = window.early;
         let follow = match early {

@@ -27,7 +27,6 @@ enum Begins {
     Unknown,
 }
 
-/// Finds the root of a chain's first callback.
 #[derive(Debug)]
 pub(crate) struct Roots {
     begins: Begins,

@@ -72,9 +72,7 @@ pub struct Watcher {
     index: FxHashMap<String, usize>,
     /// The indices of each chain's callbacks, without its synchronisers.
     chains: Vec<Vec<usize>>,
-    /// Maps the synthesis's number of a callback to its role in the plan.
     numbers: Vec<Number>,
-    /// The process that last ran each callback of the plan under the callback's own name.
     homes: Vec<Option<u32>>,
     /// The numbers of twins that run in other processes than their callback.
     foreign: FxHashSet<u32>,
@@ -86,7 +84,6 @@ pub struct Watcher {
     numbers_are_stale: bool,
 }
 
-/// The role of a callback of the application in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Of(usize),

@@ -98,7 +98,6 @@ fn text(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Parses a list of CPUs in the kernel's form, `0-2,5`.
 pub(crate) fn cpu_list(text: &str) -> BTreeSet<u16> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

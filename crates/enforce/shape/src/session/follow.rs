@@ -10,7 +10,6 @@ use onbeat_time::clock::monotonic_ns;
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {
-    /// Moves the bands after a completed execution, tells the shaper and notes the change.
     pub(super) fn follow_load(&mut self, execution: &Execution, origin_ns: u64) {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
         let Some(following) = self.plans.following.as_mut().filter(|_| is_shaping) else {
@@ -62,7 +61,6 @@ impl Session<'_> {
         }
     }
 
-    /// Moves the cycles with a start of the first callback, in a plan without throttled inputs.
     pub(super) fn follow_first(&mut self, start_ns: u64) {
         let quiet_ns = self.quiet_ns();
         let Stage::Shaping(shaping) = &mut self.stage else {

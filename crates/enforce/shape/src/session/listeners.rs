@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest time that shaping waits for diagnostics, from the start of the session.
 const DIAGNOSTICS_WITHIN: Duration = Duration::from_secs(20);
 
 const MAX_NOTES: usize = 20;

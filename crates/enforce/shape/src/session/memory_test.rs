@@ -35,8 +35,6 @@ static ALLOCATOR: Counting = Counting;
 
 const CYCLES_PER_START: u64 = 10;
 
-/// Simulates one start of the application. Its callback runs on a new thread in each cycle, and all
-/// threads end.
 fn start(harness: &mut Harness<'_>, number: u32) {
     let pid = 4_300_000 + number * 100;
     let of = |text: &str| text.replace(&format!("cpu0 {TALKER}/"), &format!("cpu0 {pid}/"));

@@ -36,7 +36,6 @@ use std::time::Duration;
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
 struct Session<'a> {
-    /// The plan that the session began with.
     plan: &'a Plan,
     options: &'a ShapeOptions,
     listeners: Listeners<'a>,
@@ -132,7 +131,6 @@ impl<'a> Session<'a> {
         self.advance_stage()
     }
 
-    /// Reads the shaper's reports and returns the executions that they complete.
     fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
         let polled = self.supervisor.poll()?;
         self.lost_reports += polled.lost;

@@ -14,8 +14,6 @@ use onbeat_trace::{Event, EventKind};
 const FIRST_CALLBACK: usize = 0;
 
 impl Session<'_> {
-    /// Returns when second instances started callbacks. Their publications are not executions of
-    /// the plan.
     pub(super) fn starts_of_second_instances(&self, found: &[PlanObservation]) -> Vec<u64> {
         let start = |o: &PlanObservation| match *o {
             PlanObservation::Ran {
@@ -42,8 +40,6 @@ impl Session<'_> {
         }
     }
 
-    /// Reports whether a process has the callback that it ran. A second instance is noted and left
-    /// unchanged.
     pub(super) fn has_callback(&mut self, callback: usize, pid: u32) -> Result<bool, ShapeError> {
         let standing = self.application.instances.ran(callback, pid);
         let name = self.application.name(callback);
@@ -74,8 +70,6 @@ impl Session<'_> {
         }
     }
 
-    /// Notes an error that concerns one thread only, so that shaping continues. Returns every other
-    /// error.
     pub(super) fn note_or_fail(&mut self, error: ShapeError) -> Result<(), ShapeError> {
         let is_shaping = matches!(self.stage, Stage::Shaping(_));
         if self.options.enforcement.strict || !is_shaping || !error.is_of_one_thread() {

@@ -96,8 +96,6 @@ impl Session<'_> {
         Ok(format!("Plan {number} ({strategy}) is in force now"))
     }
 
-    /// Gives the shaper the plan whose slots the servers have from `from_ns` on, and starts the
-    /// figures of the plan.
     fn follow_plan(
         &mut self,
         plan: Arc<Plan>,
@@ -119,7 +117,6 @@ impl Session<'_> {
     }
 }
 
-/// Waits until the next cycle is far enough away, and returns the time.
 fn settled(cycle: Cycle) -> u64 {
     let now_ns = monotonic_ns();
     let next_ns = cycle.next_start_ns(now_ns).max(0) as u64;

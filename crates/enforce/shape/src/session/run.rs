@@ -136,7 +136,6 @@ pub fn shape_on(
 
 pub(crate) enum Trace {
     Wanted(PathBuf),
-    /// A directory that only its owner can read. It is removed at the end.
     Temporary(TempDir),
 }
 

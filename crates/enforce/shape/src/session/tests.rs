@@ -101,8 +101,6 @@ impl Servers for FakeServers {
     }
 }
 
-/// Returns a plan in which the timer of `/talker` belongs to `gamma` and that of `/other` to
-/// `rest`.
 pub(super) fn plan() -> Plan {
     let server = |name: &str, slot: (u64, u64), callback: &str| onbeat_plan::schema::Server {
         name: name.into(),
@@ -170,8 +168,6 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
     }
 }
 
-/// Returns the events of a node with a timer, created at `at` ms. All its handles begin with
-/// `handle`.
 fn node(name: &str, handle: &str, at: u64) -> String {
     let head = format!("{at}ms cpu0 {TALKER}/{TALKER}");
     format!(
@@ -190,8 +186,6 @@ pub(super) fn nodes(at: u64) -> String {
     node("talker", "0x1", at) + &node("other", "0x2", at)
 }
 
-/// Returns the events of a timer's callback that starts on a thread at `at` ms and publishes 5 ms
-/// later.
 pub(super) fn run(handle: &str, tid: u32, at: u64) -> String {
     let head = |at: u64| format!("{at}ms cpu0 {TALKER}/{tid}");
     let (start, end) = (head(at), head(at + 5));
@@ -260,7 +254,6 @@ impl<'a> Harness<'a> {
         self.session.push(&events, &|_| ());
     }
 
-    /// Runs both callbacks for `count` cycles, `late_ms` after the grid.
     pub(super) fn cycles(&mut self, count: u64, late_ms: u64) {
         for _ in 0..count {
             let at = self.now_ms + late_ms;

@@ -120,7 +120,6 @@ fn output(held_topic: &str, topic: &str, kind: Kind, place: Option<Place>) -> Ou
     }
 }
 
-/// Returns the slots of the shaper's outputs, in the order of its configuration.
 pub(super) fn tables(plan: &Plan) -> Vec<OutputTable> {
     let slots = |name: &str| server(plan, name).map(slots).unwrap_or_default();
     // If a topic has several publishers, the fastest one determines the earliest output.

@@ -38,7 +38,6 @@ const OF_EVERY_SYSTEM: [&str; 8] = [
 /// it executes its program.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
-/// Holds this program and its libraries as descriptors that a child inherits.
 pub(super) struct Program {
     program: File,
     libraries: Vec<File>,
@@ -137,7 +136,6 @@ fn pipe() -> io::Result<(File, File)> {
     Ok((read.into(), write.into()))
 }
 
-/// Keeps a descriptor open in the program that the child executes.
 pub(super) fn inherit(fd: RawFd) -> io::Result<()> {
     // SAFETY: fcntl only changes a flag of a descriptor.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })

@@ -16,7 +16,6 @@ const _: () = {
     assert!(factor == layout::FACTOR && check == layout::CHECK);
 };
 
-/// Passes the roots and joins of the chain's executions on to the BPF programs.
 pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
     /// The maps of the recording. `None` before it begins, and if this kernel does not support

@@ -78,7 +78,6 @@ pub enum ShaperError {
     },
 }
 
-/// The longest time in which the kernel kills all processes of a container.
 const CONTAINER_ENDS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shaper {
@@ -101,7 +100,6 @@ struct OutputState {
 #[derive(Debug, Default)]
 pub(crate) struct Polled {
     pub(crate) releases: Vec<Release>,
-    /// The throttled inputs that have arrived: index and time (CLOCK_MONOTONIC).
     pub(crate) arrivals: Vec<(usize, u64)>,
     pub(crate) has_stopped: bool,
     pub(crate) has_ended: bool,
@@ -128,13 +126,11 @@ impl Shaper {
         self.settling = true;
     }
 
-    /// Gives the shaper the new slots. Executions released before the change keep their slots.
     pub(crate) fn swap(&self, swap: &Swap) {
         let (new, before) = (config::tables(swap.plan), config::tables(swap.before));
         self.page.swap_slots(swap.from_ns as i64, &new, &before);
     }
 
-    /// Sets whether late outputs are carried over (true), or the plan's policy applies.
     pub(crate) fn set_settling(&mut self, settling: bool) {
         if self.settling != settling {
             self.page.set_settling(settling);
@@ -147,8 +143,6 @@ impl Shaper {
             .move_origin(origin_ns as i64, from_ns, monotonic_ns());
     }
 
-    /// Returns the next time at which no output is on its way (see [`quiet`]) in cycles from an
-    /// origin.
     pub(crate) fn quiet_ns(&self, plan: &Plan, origin_ns: u64) -> u64 {
         quiet::next_ns(
             plan.cycle_ms.0,
@@ -259,7 +253,6 @@ impl Reports {
         }
     }
 
-    /// Returns the complete records. Does not wait.
     fn read(&mut self) -> Vec<Record> {
         let mut buffer = [0; 64 * RECORD_BYTES];
         loop {

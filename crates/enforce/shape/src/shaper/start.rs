@@ -156,7 +156,6 @@ fn may_allow(priority: u8) -> bool {
         || limit.maximum.is_none_or(|most| most >= priority.into())
 }
 
-/// Starts this program in the given role beside a process, in its container and as its user.
 pub(super) fn spawn(
     (program, word): (&Path, Word),
     variables: Vec<(OsString, OsString)>,

@@ -18,7 +18,6 @@ pub(crate) struct Book {
     executions: u64,
     late: u64,
     discarded: u64,
-    /// The promises of the followed bands, and how the bands moved. Set when the next plan begins.
     followed: Option<(Plan, Behind)>,
 }
 
@@ -49,8 +48,6 @@ impl Books {
         }
     }
 
-    /// Begins the counts of another plan, which applies from `from_ns` on. `followed` holds the
-    /// bands of the plan before.
     pub(crate) fn begin(
         &mut self,
         (plan, number): (Arc<Plan>, u64),

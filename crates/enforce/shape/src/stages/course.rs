@@ -79,7 +79,6 @@ impl Course {
         self.policy_ns = self.policy_ns.max(now_ns + SETTLE_CYCLES * plan.cycle_ms.0);
     }
 
-    /// Reports whether the plan's policy applies to an execution that starts at `start_ns`.
     pub(crate) fn has_policy(&self, start_ns: u64) -> bool {
         start_ns >= self.policy_ns && !self.phase.phase().is_sought()
     }
@@ -118,8 +117,6 @@ impl Course {
         Some(self.phase.phase().cycle(execution.start_ns).0)
     }
 
-    /// Begins the counts of another plan, which applies from `from_ns` on. `followed` holds the
-    /// bands of the plan before.
     pub(crate) fn begin_plan(
         &mut self,
         (plan, number): (Arc<Plan>, u64),

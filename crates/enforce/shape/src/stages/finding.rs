@@ -9,7 +9,6 @@ use onbeat_plan::Plan;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The number of starts of the first callback that determine the grid.
 const STARTS: usize = 12;
 
 /// The part of the time for finding everything in which throttled inputs can become steady.

@@ -2,7 +2,6 @@
 
 use onbeat_reserve::Pauses;
 
-/// Returns a sentence for each kind of pause that has occurred since `reported`.
 pub(crate) fn sentences(reported: Pauses, now: Pauses) -> Vec<String> {
     let mut sentences = Vec::new();
     if now.thawed_by_guard > reported.thawed_by_guard {

@@ -109,7 +109,6 @@ impl<'a> Shaping<'a> {
             .place_middleware(application, shaper, is_ours);
     }
 
-    /// Removes the threads that gated threads have just started from their gates.
     pub(crate) fn free_heirs(&self, events: &[Event]) {
         let is_heir = |event: &Event| match event.kind {
             EventKind::Fork { parent_tid, .. } => self.placement.is_assigned(parent_tid),
@@ -206,7 +205,6 @@ impl<'a> Shaping<'a> {
         self.has_named_unknown |= gates.iter().any(|g| g.unknown >= ENDS_UNKNOWN);
     }
 
-    /// Starts to count CPU time once threads and executions have settled.
     pub(crate) fn begin_cpu_usage(&mut self, shaper: Option<u32>) {
         if self.settled_usage.is_none() && monotonic_ns() >= self.course.settled_ns {
             self.settled_usage = Some(CpuUsage::now(shaper));

@@ -21,7 +21,6 @@ type Labels = Vec<(&'static str, String)>;
 struct Text(String);
 
 impl Text {
-    /// Writes all samples of one name. Writes nothing if there are none.
     fn family(&mut self, name: &str, kind: &str, help: &str, samples: &[(Labels, f64)]) {
         if samples.is_empty() {
             return;
@@ -111,7 +110,6 @@ fn counts(status: &Status, text: &mut Text) {
     }
 }
 
-/// Writes the number of the plan in force, and the counts of the plans before it.
 fn plans(status: &Status, text: &mut Text) {
     let number = status.plan.number as f64;
     let help = "Plans that were in force, this one included.";

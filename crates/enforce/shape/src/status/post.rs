@@ -42,7 +42,6 @@ impl Post {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
 
-    /// Removes and returns the offered process. Then another one may be offered.
     pub(super) fn take_process(&self) -> Option<(u32, u64)> {
         self.lock().process.take()
     }

@@ -23,7 +23,6 @@ const MAX_CLIENTS: usize = 8;
 const MAX_REQUEST_BYTES: usize = 256;
 /// The time after which a client is dropped that has not asked, or not read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time within which a session reports the outcome of a new plan.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 const OUTCOME_POLL_NS: i64 = 20_000_000;
 /// The error of a session that cannot open its status socket.
@@ -207,7 +206,6 @@ impl Worker {
 
 enum Step {
     Asking,
-    /// The session has not reported the outcome of the plan with this number.
     Reloading(u64),
     Answered {
         text: Vec<u8>,

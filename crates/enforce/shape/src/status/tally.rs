@@ -4,9 +4,7 @@ use super::Promise;
 use crate::judge::{kept_share, Judgement, KEPT_SHARE, TOLERANCE};
 use onbeat_plan::schema::{Ms, Promises};
 
-/// The number of executions from which an average is judged.
 const MIN_AVERAGED: u64 = 100;
-/// The number of latest executions from which the live jitter is taken.
 const LIVE_EXECUTIONS: u64 = 200;
 
 #[derive(Debug, Default)]

@@ -107,7 +107,6 @@ impl<'a> Placement<'a> {
         Ok(true)
     }
 
-    /// Gives the servers other slots, from the next round on.
     pub(crate) fn swap(&mut self, servers: Vec<Server>) -> Result<(), SwapError> {
         self.reservation.swap_table(&servers)?;
         self.servers = servers;
@@ -355,7 +354,6 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// Returns the process that was last seen to run the callbacks of an output.
 fn publishing_process(application: &Application, output: &Output) -> Option<u32> {
     let callbacks = application.publishers(output);
     let roles = application.roles.threads().values();

@@ -8,7 +8,6 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// The greatest number of publisher threads, of all processes together.
 const MAX_PUBLISHERS: usize = 64;
 const MAX_TEXT_BYTES: usize = 256;
 
@@ -83,7 +82,6 @@ impl WhoWaits {
         }
     }
 
-    /// Reports whether the recorder sees which threads wait in `rcl_wait`.
     pub(crate) fn has_table(&self) -> bool {
         self.table.get().is_some()
     }

@@ -18,7 +18,6 @@ static PROGRAMS: &[u8] = {
     &OBJECT.0
 };
 
-/// The directory in which the kernel reports the state of sched_ext.
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
 pub(super) struct Programs {
@@ -84,7 +83,6 @@ impl Programs {
         })
     }
 
-    /// Writes the CPU, the priority and the presence of slots of each server to the maps.
     pub(super) fn give_servers(
         &self,
         servers: &[(u16, u8, bool)],
@@ -120,7 +118,6 @@ impl Programs {
         Ok(())
     }
 
-    /// Sets all CPUs to the round that begins, or began, at `base_ns`.
     pub(super) fn begin(&self, base_ns: u64, cpus: &[u16]) -> Result<(), SchedExtError> {
         let (rounds, cpu) = layout::begin(base_ns);
         set(&self.rounds, 0, &rounds)?;

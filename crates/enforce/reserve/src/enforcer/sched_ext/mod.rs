@@ -126,7 +126,6 @@ impl SchedExt {
             .unwrap_or_default()
     }
 
-    /// Reports whether all CPUs have stopped using the other table.
     fn is_other_free(&self, current: u32) -> bool {
         let tables = self.with(|programs| programs.tables(&self.cpus));
         self.control.next_table().load(SeqCst) == 0

@@ -36,7 +36,6 @@ struct Session {
     period_ns: u64,
     phase: Phase,
     clock: InputClock,
-    /// Counts the slips of the same arrivals if the origin stays.
     fixed: Phase,
     at_fixed: InputClock,
     found_again: u64,

@@ -22,8 +22,6 @@ fn count_from_now(harness: &mut Harness<'_>) {
     course.deliveries.count_from(since_ns);
 }
 
-/// Returns a plan with another slot of the first server, and with a worst case that the harness
-/// never keeps.
 fn later() -> Plan {
     let mut plan = plan();
     plan.strategy = "later".into();

@@ -100,12 +100,10 @@ impl Reporter {
         self.sent.clear();
     }
 
-    /// Reports whether the publisher still confirms messages.
     pub(super) fn is_confirmed(&self) -> bool {
         self.sent.len() < MAX_SENT
     }
 
-    /// Returns the message to publish if the session ends without reporting it.
     pub(super) fn will(&self, chains: &[String]) -> Vec<DiagnosticStatus> {
         let message = "onbeat ended unexpectedly. Its guard puts everything back";
         let one = |chain: &String| self.empty(chain, Level::Error, message.into());
@@ -147,7 +145,6 @@ impl Reporter {
         }
     }
 
-    /// Returns the problems since the last published message, or the reason why nothing is shaped.
     fn warnings(&self, status: &Status, chain: &ChainCounts) -> Vec<String> {
         match status.state {
             State::Finding => {

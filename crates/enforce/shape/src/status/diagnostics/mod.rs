@@ -24,7 +24,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval at which the thread looks for a process to start a publisher beside.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The pause before a publisher that has ended is started again: first and longest. It doubles each
 /// time.

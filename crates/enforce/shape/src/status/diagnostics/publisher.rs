@@ -17,7 +17,6 @@ use std::time::Duration;
 /// The size of the socket's buffer in bytes: a few messages. Messages that a stopped process does
 /// not read are dropped.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
-/// The time that a publisher has for its last message and its end.
 const END_TIMEOUT: Duration = Duration::from_millis(2500);
 const MAX_REPLIES: usize = 64;
 
@@ -57,7 +56,6 @@ impl Publisher {
         })
     }
 
-    /// Returns the exit status and the last line of output if the publisher has ended.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = match self.companion.ended() {
             Ok(None) => return None,
@@ -94,7 +92,6 @@ impl Link {
         self.is_ready
     }
 
-    /// Returns the replies since the last call. Does not wait.
     pub(super) fn read_replies(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..MAX_REPLIES {
@@ -118,7 +115,6 @@ impl Link {
         events
     }
 
-    /// Sends a message. Returns false if the buffer is full.
     pub(super) fn publish(&self, number: u32, statuses: &[DiagnosticStatus]) -> bool {
         self.send(&Frame::Publish(number, &serialise(realtime_ns(), statuses)))
     }

@@ -10,7 +10,6 @@ fn is_name(text: &str) -> bool {
     chars.next().is_some_and(first) && chars.all(|c| first(c) || c.is_ascii_digit())
 }
 
-/// Parses labels in braces with escapes. Returns them and the rest of the text.
 fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
     let mut found = BTreeMap::new();
     let Some(mut rest) = text.strip_prefix('{') else {

@@ -47,7 +47,6 @@ impl Servers for RecordingServers {
     }
 }
 
-/// A thread of this process with a chosen name. Dropping it ends the thread.
 struct NamedThread {
     tid: u32,
     end: Option<mpsc::Sender<()>>,
@@ -80,14 +79,12 @@ impl Drop for NamedThread {
     }
 }
 
-/// Returns the place of one thread. The log also has threads of tests that run at the same time.
 fn place_of(log: &Log, tid: u32) -> Option<String> {
     let log = log.borrow();
     let found = log.iter().find(|(of, _)| *of == tid);
     found.map(|(_, place)| place.clone())
 }
 
-/// Returns a plan with one output, which the middleware's threads hold back.
 fn plan() -> Plan {
     let text = include_bytes!("../../../../plan/tests/golden/plan.yaml");
     let mut plan = onbeat_plan::file::read(text).expect("a plan");

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// Memory that the test can overwrite beside the channel.
+/// The channel's memory, which the test can also overwrite.
 struct OpenMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -32,7 +32,7 @@ impl OpenMemory {
         }
     }
 
-    /// Writes a word. Any offset leads to one.
+    /// Writes a word. Every offset selects a word inside the memory.
     fn write(&self, offset: usize, word: u64) {
         let offset = offset % (self.layout.size() / 8) * 8;
         // SAFETY: inside and aligned.
@@ -72,8 +72,8 @@ unsafe impl Region for Handle {
     }
 }
 
-/// Runs a program on a channel: each step is a byte; steps that write take an offset and a word. No
-/// step may panic, access other memory or run for ever.
+/// Runs a program on a channel. Each step is a byte. Steps that write also read an offset and a word.
+/// No step may panic, access other memory or run for ever.
 pub fn channel(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let policy = match bytes.next().unwrap_or(0) % 5 {
@@ -122,7 +122,7 @@ pub fn channel(data: &[u8]) {
             (6, _, Some(_)) => consumer = None,
             (7, ..) => {
                 if let Ok(other) = Channel::open(region(), None) {
-                    // The memory may contain any options; impossible ones must have been refused.
+                    // The memory may contain any options. The channel must have refused impossible ones.
                     assert!(other.options().memory_bytes().is_ok());
                     other.consumers();
                 }

@@ -1,9 +1,9 @@
-//! What must hold for any bytes given as requirements: shared by the fuzz target and the test that
-//! replays its corpus.
+//! Guarantees of the reader of requirements, for any bytes. The fuzz target and the test that
+//! replays its corpus share this file.
 use onbeat_check::{check, read};
 
-/// A requirements file of any bytes: refused in one line, or requirements that a model can be held
-/// against.
+/// Checks a requirements file of any bytes. It is refused in one line, or a model can be checked
+/// against it.
 pub fn requirements(data: &[u8]) {
     match read(data) {
         Ok(wanted) => {
@@ -20,6 +20,6 @@ pub fn requirements(data: &[u8]) {
     }
 }
 
-/// A model of nothing: rules have to bear it.
+/// An empty model, which every rule must accept.
 const MODEL: &str =
     r#"{"schema":"onbeat-model/1","runs":[],"callbacks":[],"edges":[],"junctions":[],"chains":[]}"#;

@@ -3,7 +3,8 @@
 use onbeat_link::interface::Sizes;
 use onbeat_link::tcp::fuzzing;
 
-/// What a peer that has the key and lies can write is read without harm: no more messages than credits.
+/// Checks that frames of a hostile peer with the key do no harm. An end receives no more messages than
+/// it has credits.
 pub fn frames(data: &[u8]) {
     let sizes = Sizes {
         credits: 2,
@@ -13,7 +14,7 @@ pub fn frames(data: &[u8]) {
     assert!(fuzzing::frames(data, sizes, 16) <= 2);
 }
 
-/// Who does not have the key is nobody's peer, whatever it says.
+/// Checks that a stranger without the key never passes the handshake.
 pub fn handshake(data: &[u8]) {
     assert!(
         !fuzzing::handshake(data, [7; 32]),
@@ -22,8 +23,8 @@ pub fn handshake(data: &[u8]) {
     assert!(fuzzing::hello(data), "a hello changes when it is written");
 }
 
-/// What the ends of a link over RDMA tell each other, and what an end offers that takes the best way: whatever
-/// is read is written as it came.
+/// Checks the records that the ends of a link exchange: those of RDMA, and the offers of `Auto`. A record
+/// that was read is written with the same bytes.
 pub fn records(data: &[u8]) {
     assert!(
         onbeat_link::fuzzing::records(data),
@@ -31,11 +32,11 @@ pub fn records(data: &[u8]) {
     );
 }
 
-/// Whatever another process has left in its page is read without harm.
+/// Checks that any content of another process's status page is read without harm.
 pub fn status(data: &[u8]) {
     use onbeat_link::status::parse;
     assert!(parse(data).is_none_or(|_| data.len() == 4096));
-    // With a head, so that what follows is looked at.
+    // A valid head makes the parser read the bytes after it.
     let mut page = vec![0; 4096];
     let length = data.len().min(4080);
     page[16..16 + length].copy_from_slice(&data[..length]);

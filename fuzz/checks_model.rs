@@ -1,10 +1,10 @@
-//! What must hold for any bytes given as a model: shared by the fuzz target and by the test that
-//! replays its corpus.
+//! Guarantees of the reader of models, for any bytes. The fuzz target and the test that replays its
+//! corpus share this file.
 use onbeat_document::file;
 use onbeat_views::export;
 use onbeat_views::report;
 
-/// A model file of any bytes: refused in one line, or good enough for everything made of it.
+/// Checks a model file of any bytes. It is refused in one line, or all exports and reports of it work.
 pub fn model_json(data: &[u8]) {
     match file::read(data) {
         Ok(model) => {

@@ -1,8 +1,9 @@
-//! What must hold for any bytes given as a plan: shared by the fuzz target and the test that replays
-//! its corpus.
+//! Guarantees of the reader of plans, for any bytes. The fuzz target and the test that replays its
+//! corpus share this file.
 use onbeat_plan::{file, validate};
 
-/// A plan file of any bytes: refused in one line, or a valid plan that survives writing and reading.
+/// Checks a plan file of any bytes. It is refused in one line, or it is a valid plan that stays equal
+/// when it is written and read.
 pub fn plan(data: &[u8]) {
     match file::read(data) {
         Ok(plan) => {

@@ -1,11 +1,12 @@
-//! What must hold for any bytes given to the readers of other users' libraries, and of the rings that
-//! recorded programs write: shared by the fuzz targets and by the test that replays their corpus.
+//! Guarantees of the readers of other users' libraries and of the rings that recorded programs
+//! write, for any bytes. The fuzz targets and the test that replays their corpus share this file.
 use onbeat_record::elf::{begins_function, code_at, has_section, Source, Symbols};
 use onbeat_record::placement::{entry, place, Machine};
 use onbeat_record::preload::{self, Place, PlaceOptions, Rings};
 use std::os::unix::fs::FileExt;
 
-/// A library of any bytes: what is found lies within it, and a probe within its function.
+/// Checks a library of any bytes. All that is found lies within the library, and a probe lies within
+/// its function.
 pub fn elf(data: &[u8]) {
     let _ = has_section(data, ".note.onbeat");
     let _ = begins_function(data, data.len() as u64 / 2);
@@ -28,7 +29,7 @@ pub fn elf(data: &[u8]) {
     }
 }
 
-/// A probe lies at the function's begin, or behind instructions that are all there.
+/// Checks that a probe lies at the function's beginning, or after complete instructions.
 fn placed(machine: Machine, code: &[u8]) {
     for fast_nop in [false, true] {
         let place = place(machine, code, fast_nop);
@@ -42,15 +43,15 @@ fn placed(machine: Machine, code: &[u8]) {
     }
 }
 
-/// Bytes of the file's head, and of the heads of four rings, that come first in the data.
+/// The number of bytes of the file's head. The data begin with them, then the heads of four rings.
 const HEAD: usize = 64;
 const RING_HEADS: usize = 4 * 64;
 const RING_HEADS_AT: u64 = 4096;
 const RINGS_AT: u64 = 4096 + 1024 * 64;
 const RING_BYTES: u64 = 4096;
 
-/// A process's file of any bytes: no more records come out of it than its rings have room for, each
-/// of them once.
+/// Checks a process's file of any bytes. The reader returns each record once, and no more records than
+/// the rings have room for.
 pub fn rings(data: &[u8]) {
     let options = PlaceOptions {
         ring_bytes: RING_BYTES,

@@ -1,8 +1,8 @@
-//! What must hold for any bytes given as a policy: shared by the fuzz target and the test that replays its
-//! corpus.
+//! Guarantees of the reader of policies, for any bytes. The fuzz target and the test that replays
+//! its corpus share this file.
 use onbeat_redact::{cuts, read, redact, Key};
 
-/// A policy of any bytes: refused in one line, or one that a model can be redacted by.
+/// Checks a policy of any bytes. It is refused in one line, or a model can be redacted with it.
 pub fn policy(data: &[u8]) {
     match read(data) {
         Ok(policy) => {
@@ -20,6 +20,6 @@ pub fn policy(data: &[u8]) {
     }
 }
 
-/// A model of nothing.
+/// An empty model.
 const MODEL: &str =
     r#"{"schema":"onbeat-model/1","runs":[],"callbacks":[],"edges":[],"junctions":[],"chains":[]}"#;

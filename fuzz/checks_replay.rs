@@ -1,38 +1,39 @@
-//! What must hold for any bytes given as a recording: shared by the fuzz targets and the test that replays
-//! their corpus.
+//! Guarantees of the readers of recordings, for any bytes. The fuzz targets and the test that
+//! replays their corpus share this file.
 use onbeat_replay::item::{Source, SourceError};
 use onbeat_replay::source;
 use std::io::{Cursor, Write};
 
-/// A log of candump.
+/// Reads any bytes as a log of candump.
 pub fn candump(data: &[u8]) -> u64 {
     whole(source::candump::read("log", Cursor::new(data.to_vec())))
 }
 
-/// An MCAP file.
+/// Reads any bytes as an MCAP file.
 pub fn mcap(data: &[u8]) -> u64 {
     whole(source::mcap::read("file", Cursor::new(data.to_vec())))
 }
 
-/// A pcap or pcapng file.
+/// Reads any bytes as a pcap or pcapng file.
 pub fn pcap(data: &[u8]) -> u64 {
     whole(source::pcap::read("capture", Cursor::new(data.to_vec())))
 }
 
-/// Any file: what it is its content says. For sqlite3 and packed files, which are read from a file only.
+/// Reads any bytes from a file whose content shows its format. sqlite3 and packed files are read only
+/// in this way.
 pub fn recording(data: &[u8]) -> u64 {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(data).expect("written");
     whole(source::open(file.path()))
 }
 
-/// What comes over a link from the side that sends.
+/// Reads any bytes as the records that the sending side sends over a link.
 pub fn remote(data: &[u8]) -> u64 {
     onbeat_replay::remote::records(data)
 }
 
-/// How many items there are: in the order of time, of streams that were named, and all that was skipped is said on
-/// one line. A recording that is refused is refused on one line.
+/// Returns the number of items. Checks that items come in the order of time and belong to named streams.
+/// The reasons for skipped parts and for a refused recording must each be one line.
 fn whole(opened: Result<Box<dyn Source>, SourceError>) -> u64 {
     let mut source = match opened {
         Ok(source) => source,

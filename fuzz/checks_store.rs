@@ -1,7 +1,8 @@
-//! What must hold for any bytes given as a part of a store's index: shared by the fuzz target and the test that
-//! replays its corpus.
+//! Guarantees of the reader of a store's index, for any bytes. The fuzz target and the test that
+//! replays its corpus share this file.
 
-/// A part of any bytes: refused in one line, or rows that are the same once they were written again.
+/// Checks a part of any bytes. It is refused in one line, or its rows stay equal when they are written
+/// and read.
 pub fn index(data: &[u8]) {
     match onbeat_store::decode(data) {
         Ok(mut rows) => {

@@ -1,9 +1,9 @@
-//! What must hold for any bytes given to the readers of traces: shared by the fuzz targets and by
-//! the test that replays their corpus.
+//! Guarantees of the readers of traces, for any bytes. The fuzz targets and the test that replays
+//! their corpus share this file.
 use onbeat_trace::block::{BlockHeader, Decoder, Encoder};
 use onbeat_trace::{reader, text};
 
-/// A segment file of any bytes: what can be read is read, nothing panics.
+/// Reads a segment file of any bytes. The readable parts are read, and nothing panics.
 pub fn segment(data: &[u8]) {
     let mut events = 0;
     let stats = reader::read_bytes(data, |_| events += 1);
@@ -11,7 +11,7 @@ pub fn segment(data: &[u8]) {
     assert!(stats.skipped_bytes <= data.len() as u64);
 }
 
-/// A block body of any bytes behind a good header: what can be decoded can be encoded.
+/// Checks a block body of any bytes after a valid header. Decoded events can be encoded.
 pub fn block(data: &[u8]) {
     let Some((count, body)) = data.split_first_chunk::<2>() else {
         return;
@@ -38,7 +38,7 @@ pub fn block(data: &[u8]) {
     assert_eq!(events, again);
 }
 
-/// A manifest of any bytes: what is accepted can be written and is accepted again.
+/// Checks a manifest of any bytes. An accepted manifest can be written and is accepted again.
 pub fn manifest(data: &[u8]) {
     if let Ok(manifest) = reader::parse_manifest(data) {
         let text = serde_json::to_vec(&manifest).expect("a manifest can be written");
@@ -46,7 +46,7 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// Any text as events: what is parsed is printed and parsed again, mistakes take one line.
+/// Parses any text as events. Parsed events are printed and parsed again. An error is one line.
 pub fn events_text(data: &[u8]) {
     let Ok(input) = std::str::from_utf8(data) else {
         return;

@@ -173,7 +173,7 @@ def draw_flow():
 
 
 def draw_states():
-    """What a thread is doing, as synthesis sees it."""
+    """Draws the states of a thread in synthesis."""
     p = Picture(940, 480, "States of a thread in synthesis")
     p.group(20, 20, 205, 440, "Phase: what its executor does")
     p.group(240, 20, 680, 440, "Running: what runs on it")

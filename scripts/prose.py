@@ -80,7 +80,7 @@ def within(lines, at):
 
 
 def signature(lines, at):
-    """What a comment stands on: a field, a variant, or a head up to its brace."""
+    """Returns the code below a comment: a field, a variant, or a head up to its brace."""
     head = []
     for line in lines[at:at + 12]:
         if line.strip().startswith(("#[", "//")):
@@ -169,7 +169,7 @@ def items(kind):
 
 
 def checked():
-    """What the patterns are looked for in: where, and a piece of text."""
+    """Yields the texts that the patterns are searched in, with their places."""
     for name in files("*.rs"):
         lines = lines_of(name)
         for number, _, text, _ in comments(name):

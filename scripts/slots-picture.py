@@ -26,7 +26,7 @@ def read(path):
 
 
 def counts(slots, runs):
-    """Of how many slots the server ran, and whether the servers came in the plan's order."""
+    """Returns the number of slots in which the servers ran, and whether they ran in the plan's order."""
     order = [server for server, _, _ in sorted(slots, key=lambda slot: slot[1])]
     came = []
     for server, begin, end in sorted(slots, key=lambda slot: slot[1]):

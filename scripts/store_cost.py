@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a merge in a store costs, by the number of models: a row of docs/how-to/store.md's table for each.
+"""Measures the cost of a merge in a store by the number of models. Prints rows of docs/how-to/store.md's table.
 
 Seconds are printed on stderr.
 

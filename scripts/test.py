@@ -206,7 +206,7 @@ def environment(distro):
 
 
 def prepare():
-    """What tests of the whole program need; ends here if it cannot be had."""
+    """Prepares the program and the environments for tests of the whole program. Exits if a part fails."""
     parts = beside(build(), environment("kilted"), environment("jazzy"))
     if any(part.failed for part in parts):
         summarize(parts, max(part.seconds for part in parts))

@@ -127,7 +127,7 @@ class Walk(metaclass=_Meta):
     Goal = Result = Feedback = Text
 
     class Impl:
-        """What rclpy sends and receives."""
+        """The types that rclpy sends and receives."""
 
         SendGoalService = GetParameterTypes
         GetResultService = DescribeParameters

@@ -1,4 +1,4 @@
-"""What the programs here share: names, callbacks that measure themselves, the truth at the end.
+"""Common code of the programs: names, callbacks that measure themselves, the truth at the end.
 
 The truth has the form of SYN's (../syn/README.md), as one line of JSON on standard output.
 """
@@ -31,11 +31,11 @@ class Execution:
             pass
 
     def pause(self):
-        """What follows is not this execution's: another one runs within it, or it is suspended."""
+        """Stops counting CPU time, because another execution runs within this one or it is suspended."""
         self.cpu_ns += time.thread_time_ns() - self.since
 
     def resume(self):
-        """It goes on, perhaps on another thread."""
+        """Continues counting CPU time, perhaps on another thread."""
         self.since = time.thread_time_ns()
 
     @contextlib.contextmanager

@@ -199,7 +199,7 @@ class SynNode:
             self.measured.executed(sync.name, None, time.thread_time_ns() - cpu, 0)
 
     def send(self, cb, stamps):
-        """What a callback does at its end: publish, call, or nothing.
+        """Ends a callback: publishes, calls a service, or does nothing.
 
         Returns the chains that the callback completes by ending.
         """

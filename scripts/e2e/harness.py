@@ -1,4 +1,4 @@
-"""What a running test works with: environments, compiled programs, recordings, models."""
+"""Gives a running test its environments, compiled programs, recordings and models."""
 
 import contextlib
 import fcntl
@@ -59,7 +59,7 @@ def load(path):
 
 
 class Harness:
-    """What one attempt of a test works with. Each attempt has a process of its own.
+    """The environment of one attempt of a test. Each attempt has a process of its own.
 
     Files stay in `work`, which tests that run side by side share; the harness's environment and
     its ROS domains are its own. Whatever the test starts is ended after it (see supervise.py).
@@ -253,7 +253,7 @@ class Harness:
         return load(path)
 
     def truth(self, path):
-        """What an application knows, and what the machine did while it was recorded."""
+        """Returns the ground truth of an application, and the load of the machine during the recording."""
         return {**load(path), "stolen": self.stolen, "busy": self.busy}
 
     def syn_command(self, distro, truth, *words):

@@ -52,7 +52,7 @@ class Attempt:
 
 @dataclass
 class Summary:
-    """What came out of the tests."""
+    """The results of the tests."""
 
     passed: list = field(default_factory=list)
     failed: list = field(default_factory=list)

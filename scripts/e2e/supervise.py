@@ -130,7 +130,7 @@ class Worker:
         return True
 
     def results(self):
-        """What worker and guard reported, together."""
+        """Returns the reports of worker and guard together."""
         found = {}
         for line in self.data.splitlines():
             found.update(json.loads(line))

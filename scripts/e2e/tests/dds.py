@@ -135,7 +135,7 @@ for _ in range(20):
 
 @test
 def dds_beneath_ros(harness):
-    """What a process with ROS 2 does with DDS is not recorded: it is its middleware's"""
+    """DDS calls of a process with ROS 2 are not recorded, because they belong to its middleware."""
     folder, out = programs(harness), harness.new_file("dds_beneath_ros.truth.json")
     script = harness.file("dds_in_ros.py")
     with open(script, "w", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ RUNS = 5
 
 
 def compare(harness, a, b):
-    """What `onbeat diff` finds that does not follow from something else."""
+    """Returns the changes of `onbeat diff` that do not follow from other changes."""
     found = json.loads(harness.onbeat("diff", a, b, "--json", accept=(0, 7)))
     structure = [(d["part"] + " " + d["what"], d["id"]) for d in found["structure"]
                  if not d.get("follows")]

@@ -16,7 +16,7 @@ FLOW_TASKS = [("lidar", [], "/car/lidar:timer(20ms)"),
 
 
 def flow_truth(own):
-    """What onbeat-flow's pipeline says of itself, in the form of SYN's ground truth."""
+    """Returns the report of onbeat-flow's pipeline in the form of SYN's ground truth."""
     vertices = {name: vertex for name, _, vertex in FLOW_TASKS}
     note, sync = "/car/fuse:subscription(/car/filter)", "/car/fuse:sync(/car/fuse)"
     callbacks = [{"id": vertex, "type": vertex.split(":")[1].split("(")[0],

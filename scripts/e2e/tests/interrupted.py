@@ -47,7 +47,7 @@ def interrupted_part(harness):
 
 
 def started(pid):
-    """What runs below a process: {pid: command line}."""
+    """Returns the running descendants of a process: {pid: command line}."""
     found = {p: command(p) for p in descendants(pid)}
     return {p: text for p, text in found.items() if text}
 

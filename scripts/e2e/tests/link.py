@@ -32,7 +32,7 @@ def place(harness, backend, way):
 
 
 def truth_of(sensing, driving, way, topic):
-    """What the two processes say of themselves, in the form of SYN's ground truth."""
+    """Returns the reports of the two processes in the form of SYN's ground truth."""
     fuse = "/drive/fuse:" + ("subscription(/drive/fuse/0)" if way == "channel" else "timer(5ms)")
     cpu_ns = {LIDAR: sensing["cpu_ns"]["lidar"], fuse: driving["cpu_ns"]["fuse"],
               BRAKE: driving["cpu_ns"]["brake"]}

@@ -111,7 +111,7 @@ SLEEP_NS = 1_000_000
 
 
 def sleeps(truth, model):
-    """What a callback sleeps, without what its executor sleeps after it."""
+    """Returns callbacks with a wrong sleep time. Sleeps of the executor after a callback do not count."""
     wrong = []
     found = {c["id"]: c["blocked_ns"]["p50"] for c in model["callbacks"]}
     for vid, slept in truth["slept_ns"].items():

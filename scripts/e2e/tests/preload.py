@@ -45,7 +45,7 @@ def preload_rcl_confined(harness):
 
 
 def structure(model):
-    """What is there, without its times and counts."""
+    """Returns the structure of a model without times and counts."""
     return {
         "callbacks": sorted((c["id"], c["type"], *c["outputs"]) for c in model["callbacks"]),
         "edges": sorted((e["from"], e["to"], e["topic"]) for e in model["edges"]),

@@ -120,7 +120,7 @@ class Device:
                     return
 
     def close(self):
-        """What came."""
+        """Stops listening and returns the received data."""
         self.over = True
         self.thread.join(WATCHDOG_S)
         self.socket.close()

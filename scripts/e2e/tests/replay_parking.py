@@ -117,7 +117,7 @@ def drive(harness):
 
 
 class Outputs:
-    """What the application has published, by topic."""
+    """The messages that the application has published, by topic."""
 
     def __init__(self, listener):
         self.by_topic, self.last = {topic: [] for topic in OUTPUTS}, time.monotonic()

@@ -32,7 +32,7 @@ except TimeoutError:
 
 
 def ended(process, what):
-    """What a process printed, if it was right."""
+    """Returns the output of a process, which must end with exit code 0."""
     out, errors = process.communicate(timeout=WATCHDOG_S)
     need(process.returncode == 0, f"{what}: exit code {process.returncode}: {errors}")
     return out

@@ -41,7 +41,7 @@ for version in (8, 9):
 
 
 def message(name, time_ns):
-    """What the writer puts into a bag."""
+    """Returns a message as the writer puts it into a bag."""
     text = f"{name} {time_ns}".encode() + bytes(1)
     data = bytes([0, 1, 0, 0]) + struct.pack("<I", len(text)) + text
     return data + bytes(-len(data) % 4)

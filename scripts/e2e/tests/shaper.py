@@ -102,7 +102,7 @@ class Bench:
         return process
 
     def records(self):
-        """What the shaper has reported so far about items."""
+        """Returns the shaper's reports about items so far."""
         while True:
             try:
                 data = os.read(self.reader, 64 * RECORD.size)
@@ -263,7 +263,7 @@ def several_slots(bench):
 
 @test
 def overshoot_drop(bench):
-    """What misses its slots is discarded and reported; all else arrives."""
+    """Items that miss their slots are discarded and reported. All other items arrive."""
     process, publisher, subscriber = bench.connected("rv", 40, 27, overshoot="drop")
     sent = publisher.some(40)
     time.sleep(0.5)

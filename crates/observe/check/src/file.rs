@@ -153,7 +153,7 @@ mod tests {
             ),
             (
                 "chains:\n  - chain: ab\n    from: /a\n    jitter: 1ms\n",
-                "not by both",
+                "name a chain either by",
             ),
             (
                 "chains:\n  - chain: ab\n    latency: {max: 5}\n",

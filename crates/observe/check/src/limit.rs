@@ -296,7 +296,7 @@ mod tests {
             ("fast", "'fast'"),
             ("-3ms", "'-3ms'"),
             ("..", "nothing"),
-            ("3ms..2ms", "before"),
+            ("3ms..2ms", "upper end"),
             ("1e999ms", "unit"),
         ] {
             assert!(time(bad).unwrap_err().contains(said), "{bad}");

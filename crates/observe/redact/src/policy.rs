@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_mistake_is_reported_with_its_place() {
         for (text, said) in [
-            ("", "name what stays"),
+            ("", "the policy is empty"),
             ("visible: {topic: [/a]}\n", "topic"),
             (
                 "visible:\n  topics: [scan]\n",

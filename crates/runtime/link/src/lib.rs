@@ -56,7 +56,7 @@
 //! | [`channels`] | channels of `onbeat-flow` between hosts |
 //! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | the bytes that a chunk needs on the wire besides its content |
-//! | [`bench`] | measuring the round trips and the rate of a link |
+//! | [`mod@bench`] | measuring the round trips and the rate of a link |
 pub mod auto;
 pub mod bench;
 pub mod bound;

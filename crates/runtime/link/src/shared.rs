@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PLACES: usize = 65;
 
 /// A mapping of shared memory, with a separate open file description that owns the locks. The
-/// mapping must not own them: the kernel keeps the memory of a dead process while somebody looks at
-/// it (`/proc/PID/smaps`, or `cmdline`, as `ps` does), and would keep the locks too.
+/// mapping must not own them. The kernel keeps the memory of a dead process while somebody looks at
+/// it (`/proc/PID/smaps`, or `cmdline`, as `ps` does). It would keep the locks too.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,

@@ -32,11 +32,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Credits** are end to end. With [`Policy::Credit`] the relay keeps an item at the sending host
-//! until all consumers of the receiving host have *consumed* it. So the producer waits for the
-//! slowest consumer on the other host. With the other policies the producer does not wait. An item
-//! takes the link when the link has room, and replaced items leave gaps in the numbers.
-//! [`Policy::Swap`] is refused.
+//! **Credits** are end to end. With [`Policy::Credit`](onbeat_flow::Policy::Credit) the relay keeps
+//! an item at the sending host until all consumers of the receiving host have *consumed* it. So the
+//! producer waits for the slowest consumer on the other host. With the other policies the producer
+//! does not wait. An item takes the link when the link has room, and replaced items leave gaps in
+//! the numbers. [`Policy::Swap`](onbeat_flow::Policy::Swap) is refused.
 //!
 //! **Several receiving hosts** ([`Links::and_to`]): each host has a separate transfer and separate
 //! relays. The slowest host sets the pace of a lossless channel. A host whose link broke does not

@@ -98,7 +98,7 @@ def holders(harness):
 
 @test(places=PLACES)
 def shape_leaves_a_second_instance_alone(harness):
-    """A node that runs twice: the second process is told and left as it is, until the first one ends."""
+    """A node that runs twice: the second process is reported and left as it is, until the first one ends."""
     plan = harness.file("twice.yaml")
     with open(plan, "w", encoding="utf-8") as file:
         file.write(PLAN)
@@ -113,20 +113,20 @@ def shape_leaves_a_second_instance_alone(harness):
             if onbeat.poll() is not None:
                 need(False, f"onbeat has ended before: {what}: {open(log, encoding='utf-8').read()}")
 
-        def told(words):
+        def noted(words):
             with open(log, encoding="utf-8") as file:
                 return words in file.read()
 
         try:
             reached("the first is gated", lambda: is_gated(first.pid))
             second = start()
-            reached("the second is told", lambda: told(f"Process {second.pid} runs /holder:timer"))
+            reached("the second is reported", lambda: noted(f"and {second.pid} both run /holder:timer"))
             need(not is_gated(second.pid), "the second instance is gated")
             need(is_gated(first.pid), "the first one is gated no more")
             first.send_signal(signal.SIGTERM)
             first.wait(60)
             reached("the second is gated", lambda: is_gated(second.pid))
-            reached("the change is told", lambda: told(f"runs in process {second.pid} now"))
+            reached("the change is reported", lambda: noted(f"now runs in process {second.pid}"))
             onbeat.send_signal(signal.SIGTERM)
             report, _ = onbeat.communicate(timeout=90)
             placed = {t["pid"] for t in json.loads(report)["threads"] if t["server"] == "gamma"}

@@ -103,7 +103,7 @@ def hosts_joined(harness):
         chain = across(model)
         need(chain["executions"] >= 0.9 * len(measured), f"{chain['executions']} of {len(measured)} executions")
         latency = chain["latency_ns"]["p50"]
-        said = [s for s in model["assumptions"] if "clock of" in s]
+        said = [s for s in model["assumptions"] if "CPU n of" in s]
         need(len(said) == 1, f"{name}: {model['assumptions']}")
         if words is None:
             # One clock: nothing is estimated.
@@ -111,7 +111,7 @@ def hosts_joined(harness):
             need(0 <= off <= DISPATCH_NS, f"{name}: {off / 1e6:.3f} ms off the application's {truth / 1e6:.3f} ms; {said[0]}")
         else:
             off = latency - exact
-            unsure = round(float(re.search(r"by at most ([\d.]+) ms off", said[0])[1]) * 1e6)
+            unsure = round(float(re.search(r"is at most ([\d.]+) ms\.", said[0])[1]) * 1e6)
             need(unsure <= UNSURE_NS, f"{name}: {said[0]}")
             need(abs(off) <= unsure, f"{name}: {off / 1e6:.3f} ms off one clock's {exact / 1e6:.3f} ms; {said[0]}")
         harness.figures.append(f"{name}: {off / 1000:+.0f} us")

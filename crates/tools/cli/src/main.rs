@@ -86,7 +86,7 @@ enum Command {
     Recover(recover::Args),
     /// Links between processes and machines: make keys, compute bounds, measure, show status
     Link(programs::Words),
-    /// Play recorded traffic again: nothing is lost, and every item leaves at its time
+    /// Play recorded traffic again: no item is lost, and each item leaves at its recorded time
     Replay(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),

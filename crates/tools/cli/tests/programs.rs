@@ -162,7 +162,7 @@ fn a_program_of_another_version_is_refused() {
     place.compile("onbeat-replay", "other", "onbeat-replay 99.0.1");
     place.is_refused(&["99.0.1", env!("CARGO_PKG_VERSION")]);
     place.compile("onbeat-replay", "none", "hello");
-    place.is_refused(&["does not say"]);
+    place.is_refused(&["does not report"]);
     fs::remove_file(place.path("onbeat-replay")).expect("removed");
     fs::write(place.path("onbeat-replay"), "#!/bin/sh\necho no\n").expect("written");
     fs::set_permissions(place.path("onbeat-replay"), Permissions::from_mode(0o755)).expect("chmod");

@@ -162,8 +162,8 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     assert!(matches!(no_way, CutError::NoWay { .. }));
     assert_eq!(
         text,
-        "no chain leads from 'mapper' to '/filtered'. Chains from there pass /mapper, /sink; \
-         chains to there pass /lidar/driver, /lidar/filter"
+        "no chain leads from 'mapper' to '/filtered'. Chains from there pass /mapper, /sink. \
+         Chains to there pass /lidar/driver, /lidar/filter"
     );
     let (_, text) = error("driver", "/map", &["sink"]);
     assert_eq!(

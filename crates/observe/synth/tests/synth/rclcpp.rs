@@ -338,7 +338,7 @@ fn an_exception_leaves_an_execution_without_its_end() {
     assert!(
         m.coverage
             .iter()
-            .any(|c| c.starts_with(&format!("{T} was left once"))),
+            .any(|c| c.starts_with(&format!("{T} was started once"))),
         "{:?}",
         m.coverage
     );

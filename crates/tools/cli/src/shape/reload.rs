@@ -116,7 +116,7 @@ mod tests {
         fs::remove_file(&path).expect("removed");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.expect("mkfifo").success());
-        assert!(load().expect_err("a pipe").contains("no regular file"));
+        assert!(load().expect_err("a pipe").contains("not a regular file"));
         fs::remove_file(&path).expect("removed");
         fs::write(&path, "servers: {").expect("written");
         assert!(load().expect_err("no plan").contains("plan.yaml: line 1"));

@@ -2,8 +2,8 @@
 //! replays its corpus share this file.
 use onbeat_check::{check, read};
 
-/// Checks a requirements file of any bytes. It is refused in one line, or a model can be checked
-/// against it.
+/// Reads any bytes as a requirements file. Checks that the reader returns a one-line error, or
+/// requirements that a model can be checked against.
 pub fn requirements(data: &[u8]) {
     match read(data) {
         Ok(wanted) => {

@@ -3,8 +3,8 @@
 use onbeat_link::interface::Sizes;
 use onbeat_link::tcp::fuzzing;
 
-/// Checks that frames of a hostile peer with the key do no harm. An end receives no more messages than
-/// it has credits.
+/// Gives an end any bytes as the frames of a peer that has the key. Checks that the end receives no
+/// more messages than it has credits.
 pub fn frames(data: &[u8]) {
     let sizes = Sizes {
         credits: 2,
@@ -23,8 +23,8 @@ pub fn handshake(data: &[u8]) {
     assert!(fuzzing::hello(data), "a hello changes when it is written");
 }
 
-/// Checks the records that the ends of a link exchange: those of RDMA, and the offers of `Auto`. A record
-/// that was read is written with the same bytes.
+/// Reads any bytes as the records that the ends of a link exchange: records of RDMA and offers of
+/// `Auto`. Checks that each valid record is written as the same bytes.
 pub fn records(data: &[u8]) {
     assert!(
         onbeat_link::fuzzing::records(data),

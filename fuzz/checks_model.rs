@@ -4,7 +4,8 @@ use onbeat_document::file;
 use onbeat_views::export;
 use onbeat_views::report;
 
-/// Checks a model file of any bytes. It is refused in one line, or all exports and reports of it work.
+/// Reads any bytes as a model file. Checks that the reader returns a one-line error, or a model of
+/// which every export and report can be made.
 pub fn model_json(data: &[u8]) {
     match file::read(data) {
         Ok(model) => {

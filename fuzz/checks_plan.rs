@@ -2,8 +2,8 @@
 //! corpus share this file.
 use onbeat_plan::{file, validate};
 
-/// Checks a plan file of any bytes. It is refused in one line, or it is a valid plan that stays equal
-/// when it is written and read.
+/// Reads any bytes as a plan file. Checks that the reader returns a one-line error, or a valid plan
+/// that is the same after it is written and read again.
 pub fn plan(data: &[u8]) {
     match file::read(data) {
         Ok(plan) => {

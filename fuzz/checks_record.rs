@@ -5,8 +5,8 @@ use onbeat_record::placement::{entry, place, Machine};
 use onbeat_record::preload::{self, Place, PlaceOptions, Rings};
 use std::os::unix::fs::FileExt;
 
-/// Checks a library of any bytes. All that is found lies within the library, and a probe lies within
-/// its function.
+/// Reads any bytes as a library. Checks that every symbol lies within the library, and that a probe
+/// lies within its function.
 pub fn elf(data: &[u8]) {
     let _ = has_section(data, ".note.onbeat");
     let _ = begins_function(data, data.len() as u64 / 2);
@@ -50,8 +50,8 @@ const RING_HEADS_AT: u64 = 4096;
 const RINGS_AT: u64 = 4096 + 1024 * 64;
 const RING_BYTES: u64 = 4096;
 
-/// Checks a process's file of any bytes. The reader returns each record once, and no more records than
-/// the rings have room for.
+/// Reads any bytes as the file of rings that a recorded process writes. Checks that the reader
+/// returns each record once, and no more records than the rings have room for.
 pub fn rings(data: &[u8]) {
     let options = PlaceOptions {
         ring_bytes: RING_BYTES,

@@ -2,7 +2,8 @@
 //! its corpus share this file.
 use onbeat_redact::{cuts, read, redact, Key};
 
-/// Checks a policy of any bytes. It is refused in one line, or a model can be redacted with it.
+/// Reads any bytes as a policy. Checks that the reader returns a one-line error, or a policy by
+/// which a model can be redacted.
 pub fn policy(data: &[u8]) {
     match read(data) {
         Ok(policy) => {

@@ -1,8 +1,8 @@
 //! Guarantees of the reader of a store's index, for any bytes. The fuzz target and the test that
 //! replays its corpus share this file.
 
-/// Checks a part of any bytes. It is refused in one line, or its rows stay equal when they are written
-/// and read.
+/// Reads any bytes as a part of a store's index. Checks that the reader returns a one-line error,
+/// or rows that are the same after they are written and read again.
 pub fn index(data: &[u8]) {
     match onbeat_store::decode(data) {
         Ok(mut rows) => {

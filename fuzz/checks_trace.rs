@@ -3,7 +3,8 @@
 use onbeat_trace::block::{BlockHeader, Decoder, Encoder};
 use onbeat_trace::{reader, text};
 
-/// Reads a segment file of any bytes. The readable parts are read, and nothing panics.
+/// Reads any bytes as a segment file. Checks that the reader counts the events that it returns, and
+/// does not skip more bytes than the file has.
 pub fn segment(data: &[u8]) {
     let mut events = 0;
     let stats = reader::read_bytes(data, |_| events += 1);
@@ -11,7 +12,8 @@ pub fn segment(data: &[u8]) {
     assert!(stats.skipped_bytes <= data.len() as u64);
 }
 
-/// Checks a block body of any bytes after a valid header. Decoded events can be encoded.
+/// Reads any bytes as the body of a block with a valid header. Checks that decoded events can be
+/// encoded again.
 pub fn block(data: &[u8]) {
     let Some((count, body)) = data.split_first_chunk::<2>() else {
         return;
@@ -38,7 +40,8 @@ pub fn block(data: &[u8]) {
     assert_eq!(events, again);
 }
 
-/// Checks a manifest of any bytes. An accepted manifest can be written and is accepted again.
+/// Reads any bytes as a manifest. Checks that an accepted manifest can be written, and is accepted
+/// again.
 pub fn manifest(data: &[u8]) {
     if let Ok(manifest) = reader::parse_manifest(data) {
         let text = serde_json::to_vec(&manifest).expect("a manifest can be written");
@@ -46,7 +49,8 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// Parses any text as events. Parsed events are printed and parsed again. An error is one line.
+/// Parses any text as events. Checks that parsed events can be printed and parsed again, and that
+/// an error is one line.
 pub fn events_text(data: &[u8]) {
     let Ok(input) = std::str::from_utf8(data) else {
         return;

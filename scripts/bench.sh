@@ -52,7 +52,7 @@ build_peer() {
   echo "-- building $(basename "$out"), to be compared" >&2
   if ! "$@" >"$log" 2>&1; then
     rm -rf "$out"
-    # What went wrong, rather than what the compiler says at its end.
+    # Keeps the line with the error instead of the compiler's last line.
     { grep -m1 -wE 'error|missing' "$log" || tail -n 1 "$log"; } >"$log.new"
     mv "$log.new" "$log"
     echo "bench: $(cat "$log"): the comparison with it will be skipped" >&2

@@ -3,7 +3,7 @@
 #
 # usage: scripts/link-verbs.sh        (./dev test link-verbs)
 #
-# What is kept, and where: scripts/guest.sh. Emulated: times in its output mean nothing.
+# scripts/guest.sh lists the kept files. The guest is emulated: times in its output mean nothing.
 #
 # Only some tests: ONBEAT_FILTER=death scripts/link-verbs.sh
 set -euo pipefail
@@ -17,7 +17,7 @@ guest_possible
 guest_programs
 guest_kernel
 
-# What the guest needs of this machine to use RDMA, and what builds the bindings.
+# The programs that the guest needs to use RDMA, and those that build the bindings.
 missing=()
 command -v cmake >/dev/null || missing+=(cmake)
 command -v clang >/dev/null || missing+=(clang)

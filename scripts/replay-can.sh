@@ -4,7 +4,7 @@
 #
 # usage: scripts/replay-can.sh        (./dev test replay-can)
 #
-# What is kept, and where: scripts/guest.sh. Emulated: times in its output mean nothing, ratios little.
+# scripts/guest.sh lists the kept files. The guest is emulated: times mean nothing, ratios little.
 # $ONBEAT: the program, if not target/release/onbeat.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."

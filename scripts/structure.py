@@ -21,7 +21,7 @@ from collections import defaultdict
 MOST_LINES = 100
 MOST_FIELDS = 15
 
-# What may break a limit: the line that --check prints, up to its first ':', and the reason.
+# Exceptions from the limits: the line that --check prints, up to its first ':', and the reason.
 ALLOWED = {}
 
 TOKEN = re.compile(
@@ -304,7 +304,7 @@ class Crate:
             named = list(module.names)
             for glob in module.globs:
                 for target in self.passed(path, glob):
-                    # What the module around has imported is named here without a path.
+                    # Names that the surrounding module has imported are used here without a path.
                     if path[:len(target)] == target:
                         named += [(("crate", *target, word), where) for word, where in module.words.items()
                                   if (*target, word) not in self.modules]

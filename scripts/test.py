@@ -87,12 +87,12 @@ class Part:
     folder: str = ROOT
     passed: int = 0
     failed: int = 0
-    # What was skipped, and why.
+    # Skipped tests and the reasons.
     skipped: list = field(default_factory=list)
     failures: list = field(default_factory=list)
-    # What failed beside others and was run again.
+    # Tests that failed beside others and ran again.
     again: list = field(default_factory=list)
-    # Seconds and name of what this part consists of.
+    # Seconds and name of each piece of this part.
     pieces: list = field(default_factory=list)
     seconds: float = 0
     # The output; printed at once, or at the end of a part that runs beside others.

@@ -134,7 +134,7 @@ def panel(parts, top, title, runs, sets, scale):
             width, height = x(min(until, last)) - x(second), y(begin) - y(end)
             parts.append(f'<rect x="{x(second):.1f}" y="{y(end) + top:.1f}" width="{max(width, 0):.1f}"'
                          f' height="{max(height, 1):.1f}" class="band"/>')
-    # Of the outputs in time every third; of the late ones all.
+    # Draws every third output in time, and all late ones.
     in_time, late = [r for r in runs if not r[3]][::3], [r for r in runs if r[3]]
     for some, kind in ((in_time, "ready"), (late, "late")):
         path = "".join(f"M{x(r[0]):.1f} {y(r[1]) + top:.1f}h.1" for r in some)

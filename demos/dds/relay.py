@@ -34,7 +34,7 @@ class Relay:
 def main():
     """Reads once it is read itself, so that the chain is complete when its source begins."""
     source, target, count, _period_ms, burn_ms = sys.argv[1:]
-    # What is rt/x in DDS is /x in ROS 2.
+    # The topic rt/x of DDS is /x in ROS 2.
     source, target = source.removeprefix("rt"), target.removeprefix("rt")
     rclpy.init()
     node = rclpy.create_node("relay")

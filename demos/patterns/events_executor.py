@@ -9,7 +9,7 @@ from rclpy.experimental import EventsExecutor
 from rclpy.task import Future
 from std_msgs.msg import String
 
-# What the second callback sleeps.
+# The sleep of the second callback.
 SLEEP_NS = 2_000_000
 
 

@@ -13,7 +13,7 @@ LATENCY_RCLPY_NS = 120_000
 # CPU time away leaves them cold, and so do other programs: the share that was stolen widens the
 # latter by so many times, and a busy machine (BUSY) doubles it.
 STOLEN_LATENCY = 10
-# Of fewer executions there is no median to speak of: the first is slow in the application's own code.
+# Fewer executions have no useful median, because the application's own code is slow in the first one.
 LATENCY_EXECUTIONS = 5
 # The same for one chain alone, at least this and this share of its latency: its median is of a
 # dozen executions, between two clock readings that a busy machine can tear apart.

@@ -43,7 +43,7 @@ def main():
     if words[0] == "--perf":
         words.pop(0)
         del numbers["perf_event_open"]
-    # What is executed has no capability then, not even as root.
+    # A program that is executed later has no capability, not even as root.
     for capability in range(64):
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -67,7 +67,7 @@ class Harness:
 
     def __init__(self, work, number):
         self.work, self.number = work, number
-        # What the test measured, to be printed beside its name.
+        # Figures of the test, printed beside its name.
         self.figures = []
         # Share of the machine that its host took during the last recording, and that was not idle.
         self.stolen, self.busy = 0, 0

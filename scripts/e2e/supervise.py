@@ -103,7 +103,7 @@ def end_descendants(keep=()):
                 send(pid, signal.SIGKILL)
             elif pid not in asked:
                 asked.add(pid)
-                # What is stopped acts on it only when it goes on.
+                # A stopped process acts on SIGTERM only after SIGCONT.
                 send(pid, signal.SIGTERM)
                 send(pid, signal.SIGCONT)
         time.sleep(0.05)

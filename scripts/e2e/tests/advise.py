@@ -84,7 +84,7 @@ def advise_executor(harness):
     for advice in blamed:
         if "/mapper:timer(70ms)" not in advice["finding"]:
             wrong.append(f"the mapper is not blamed: {advice['finding']}")
-        # What the application measured also has the transport in it.
+        # The application's figure also contains the transport.
         if not 0.5 * delays["crowded"] < advice["cost_ns"] / 1e6 < 1.1 * delays["crowded"]:
             wrong.append(f"cost {advice['cost_ns'] / 1e6:.2f} ms, the application {delays['crowded']:.2f}")
     wrong += [f"apart: {a['finding']}" for a in executor("crowded_apart")]
@@ -120,10 +120,10 @@ def advise_helper(harness):
     if [(a["rule"], a["subject"]) for a in blamed] != [("helper", "/receiver (dds.shm)")]:
         wrong.append(f"advised for {[a['finding'] for a in blamed]}")
     for advice in (a for a in blamed if a["rule"] == "helper"):
-        # What the application measured also has the way to the callback in it.
+        # The application's figure also contains the way to the callback.
         if not 0.5 * delays["inhibited"] < advice["cost_ns"] / 1e6 < 1.1 * delays["inhibited"]:
             wrong.append(f"cost {advice['cost_ns'] / 1e6:.2f} ms, the application {delays['inhibited']:.2f}")
-    # What is left is what this machine takes to wake up a CPU.
+    # The rest is the time in which this machine wakes up a CPU.
     left = [a["cost_ns"] / 1e6 for a in reports["inhibited_advised"]["advices"] if a["rule"] == "helper"]
     if max(left, default=0) > 0.1 * delays["inhibited"]:
         wrong.append(f"as advised it still costs {max(left):.2f} ms")

@@ -12,8 +12,8 @@ from registry import Skip, expect, need, test
 from tests.flow import flow_truth
 
 DEMO = os.path.join(ROOT, "demos/dds")
-# What the probes add to an execution: their way into the kernel and back, a dozen of microseconds for
-# each of some six.
+# The time that the probes add to an execution: about six times a dozen microseconds for the way into
+# the kernel and back.
 AROUND_NS = 200_000
 
 

@@ -67,8 +67,8 @@ def gate_hard_and_soft(harness):
     hard = statistics.mean(counts)
     counts, report = shaped(harness, "soft")
     gate = report["gates"][0]
-    # What is left of the slot's cycle is 70 ms; the interpreter changes hands each 5 ms, where the machine
-    # is not busy.
+    # The rest of the slot's cycle is 70 ms. The interpreter changes threads each 5 ms if the machine is not
+    # busy.
     need(statistics.median(counts) >= 1, f"with a soft gate the other thread stands still: {counts}")
     need(gate["working"] >= 5 and gate["waited"] >= 5, f"nobody was at work: {gate}")
     need(gate["frozen_working"] == 0, f"frozen at work: {gate}")

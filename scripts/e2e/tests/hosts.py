@@ -12,7 +12,7 @@ from registry import Mismatch, Skip, need, test
 
 HOST = os.path.join(ROOT, "demos/hosts/host.py")
 SECONDS = 12
-# What the second host's clock is made to be ahead by, ns.
+# The time by which the second host's clock is ahead, ns.
 AHEAD_NS = "7123456789"
 # How much longer the chain may be than what the application measured itself: rclpy's way from the begin of the timer's
 # callback to the application's first statement, which a slow machine makes long.

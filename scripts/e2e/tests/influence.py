@@ -12,10 +12,10 @@ from registry import PLACES, Skip, expect, test
 
 CHAIN = os.path.join(ROOT, "demos/chain/run.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
-# Of the chain. Until its nodes have found one another takes seconds, and more on a busy machine.
+# Number of outputs of the chain. Discovery takes its nodes seconds, and more on a busy machine.
 OUTPUTS = 110
-# Of the chain; the neighbour has 10. Nothing with a normal priority comes between them, whatever else
-# the machine does.
+# Priority of the chain; the neighbour has 10. No thread of normal priority delays them, whatever else the
+# machine does.
 FIFO = 5
 
 

@@ -104,7 +104,7 @@ def queue_overwrites(harness):
     if taken >= sent:
         wrong.append("the application itself lost nothing")
     edge = model["edges"][0]
-    # What the last few of a burst push out is overwritten, whatever else went missing is lost.
+    # The last items of a burst overwrite earlier ones. All other missing items are lost.
     missing = edge["overwritten"] + edge["lost"]
     if (edge["published"], edge["taken"], missing) != (sent, taken, sent - taken):
         wrong.append(f"published {sent}, taken {taken}, missing {sent - taken}; the model says"

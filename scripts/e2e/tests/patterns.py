@@ -27,12 +27,12 @@ class Pattern:
     """A program, and what is compared with its truth."""
 
     name: str
-    # What is compared when it was started under the recorder.
+    # The parts that are compared if the program was started under the recorder.
     counts: bool = True
     latencies: bool = True
     # Whether its graph and execution times are compared in a late attach; if not, why.
     not_late: str | None = None
-    # What rclpy's own handling may add to an execution, as a share of it.
+    # The share of an execution that rclpy's own handling may add.
     around: float = 0
     # The end of names that are not compared.
     without: str | None = None
@@ -42,8 +42,8 @@ class Pattern:
     also: Callable = lambda truth, model: []
 
 
-# What rclpy and the probes add to an execution before and after the program's own lines, beyond the
-# share that is compared: with twelve programs on the machine its caches are cold, and some callbacks
+# The time that rclpy and the probes add to an execution before and after the program's own lines, beyond
+# the share that is compared: with twelve programs on the machine its caches are cold, and some callbacks
 # run four times only.
 AROUND_NS = 200_000
 # How far a release may be from what the program measured: its first line is a little later.
@@ -138,12 +138,12 @@ PATTERNS = [
     Pattern("approximate_sync", latencies=False,
             words=("--junction", "{}/fusion -> {}/fused = approximate"),
             not_late="the junction is stated by the node's name, which a late recorder may not have"),
-    # What a driver does for its first publication is not known.
+    # The work of a driver for its first publication is not known.
     Pattern("own_threads", counts=False),
     Pattern("polling", not_late="three nodes in one process: one that only listens may have no name"),
     Pattern("nested_spin"),
-    # Of a goal's states only the newest is kept: who takes which is chance. And beside the user's
-    # code rclpy does much for a goal.
+    # The middleware keeps only the latest state of a goal, so the taken states depend on chance. And rclpy
+    # does much for a goal beside the user's code.
     Pattern("action_pool", latencies=False, around=0.45, without="/_action/status",
             not_late="three nodes in one process: those of an action have no names"),
     Pattern("coroutine"),

@@ -302,7 +302,7 @@ def replay_tells_recorded_time(harness):
         need(node.stdout.readline().strip() == "ready", "the node did not start")
         replay(harness, "clock", [path, "--wait", "3s", "--clock", "100", "--rate", "0.5"],
                env={**ros_variables(harness, "kilted"), **domain})
-        # What was sent last is still on its way.
+        # The last messages are still on their way.
         time.sleep(1)
     finally:
         node.kill()

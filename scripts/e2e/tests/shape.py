@@ -173,7 +173,7 @@ def plan_of_events(harness, chain):
             raise
     else:
         raise Mismatch("a chain that begins with a thread of a sensor is planned")
-    # What the sensor does before its event is not part of what the plan shapes.
+    # The plan does not shape the sensor's work before its event.
     chains = harness.model("shape_events", trace, "--input", "/t1")["chains"]
     chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
     if not chain_id:

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 /// A mounted cgroup hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount point.
+    /// The directory at which the hierarchy is mounted, as the table of mounts gives it.
     pub point: PathBuf,
-    /// The directory of the hierarchy that is mounted there. In a container it is not `/`.
+    /// The directory within the hierarchy that is mounted at `point`. In a container it is not `/`.
     pub root: PathBuf,
     /// The controller that names a version 1 hierarchy in `/proc/PID/cgroup`. It is empty for
     /// version 2.

@@ -78,7 +78,7 @@ pub enum ProfileError {
     Heavy {
         /// The requested miss rate.
         rate: f64,
-        /// The limit for this miss rate.
+        /// The latency limit that the share `rate` of the executions would miss.
         limit: Ms,
     },
 }

@@ -52,7 +52,7 @@ pub struct EnforcementOptions {
 /// Options of a shaping session.
 #[derive(Debug, Clone)]
 pub struct ShapeOptions {
-    /// The application to shape.
+    /// The way in which onbeat starts or finds the application, and which processes belong to it.
     pub application: ApplicationOptions,
     /// The way in which threads are kept to their slots.
     pub enforcement: EnforcementOptions,

@@ -195,7 +195,7 @@ impl<U: Unit> Serialize for Limit<U> {
     }
 }
 
-/// A statistic of a sample.
+/// The figure of a distribution that a limit applies to: minimum, mean, quantile or maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
     /// The smallest value.

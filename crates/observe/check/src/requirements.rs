@@ -140,16 +140,17 @@ pub struct ThreadRule {
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {
     pub topic: String,
-    /// The node on the way to which the limits apply. Without it they apply to all subscribers.
+    /// The subscribing node. The limits apply only to messages on their way to this node. Without
+    /// `to`, they apply to the messages to every subscriber.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The messages per second that each subscriber takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Limit<Rate>>,
-    /// The time from the publication to the start of the callback that takes it.
+    /// The time from the publication of a message to the start of the callback that takes it.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// The time in the subscriber's queue.
+    /// The time that a message waits in the subscriber's queue.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub waiting: Times,
     /// The share of items that were never taken, for an unknown reason.

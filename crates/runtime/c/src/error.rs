@@ -149,7 +149,8 @@ pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 struct Last {
     code: OnbeatCode,
     text: Option<Cow<'static, str>>,
-    /// The text that C got last.
+    /// The error text to which the C caller last got a pointer. It is kept so that the pointer
+    /// stays valid.
     shown: Option<CString>,
 }
 

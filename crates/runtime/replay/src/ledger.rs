@@ -10,16 +10,16 @@ const MOST_NS: u64 = 3_600_000_000_000;
 const SLOTS: usize = 512;
 const SLOT_NS: u64 = 10_000_000;
 
-/// The smallest, mean and largest of a series of numbers.
+/// The smallest, the mean and the largest value of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Extent {
-    /// The count of numbers in the series.
+    /// The number of values in the series.
     pub count: u64,
-    /// The smallest number.
+    /// The smallest value in the series.
     pub min: u64,
-    /// The mean of the numbers.
+    /// The mean of the series.
     pub mean: f64,
-    /// The largest number.
+    /// The largest value in the series.
     pub max: u64,
     #[serde(skip)]
     sum: u128,

@@ -10,7 +10,7 @@ pub enum CliError {
     /// The file or directory does not exist.
     #[error("{}: no such file or directory{hint}", path.display())]
     Missing {
-        /// The path that was given.
+        /// The file or directory that does not exist.
         path: PathBuf,
         /// The advice that follows the message; empty if there is none.
         hint: String,
@@ -18,17 +18,17 @@ pub enum CliError {
     /// The file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The path that was given.
+        /// The file or directory that cannot be read.
         path: PathBuf,
-        /// The reason from the operating system.
+        /// The error of the failed read or open call.
         source: io::Error,
     },
     /// The file or directory cannot be written.
     #[error("cannot write {}: {source}. Choose another file with -o", path.display())]
     Write {
-        /// The path that was given.
+        /// The file or directory that cannot be written.
         path: PathBuf,
-        /// The reason from the operating system.
+        /// The error of the failed create or write call.
         source: io::Error,
     },
     /// The standard output cannot be written.
@@ -37,7 +37,7 @@ pub enum CliError {
     /// The content of a file cannot be used.
     #[error("{}: {what}", path.display())]
     InFile {
-        /// The path of the file.
+        /// The file with the fault.
         path: PathBuf,
         /// The fault in the content, and the way out.
         what: String,
@@ -45,7 +45,7 @@ pub enum CliError {
     /// The user gave a directory where the command needs a model.
     #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
-        /// The path that was given.
+        /// The directory that the user gave as a model.
         path: PathBuf,
         /// The command as it is typed, for the message.
         command: String,
@@ -53,7 +53,7 @@ pub enum CliError {
     /// The user gave a model where the command needs a trace.
     #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
-        /// The path that was given.
+        /// The model file that the user gave as a trace.
         path: PathBuf,
         /// The command as it is typed, for the message.
         command: String,

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 pub struct Delivery {
     /// The cycles with a delivered output.
     pub delivered: u64,
-    /// The cycles without one: the first callback did not start, or its data did not arrive.
+    /// The cycles without an output: the first callback did not start, or its data did not arrive.
     pub without: u64,
 }
 

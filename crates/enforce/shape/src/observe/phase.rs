@@ -249,7 +249,7 @@ impl PhaseHistory {
         PhaseHistory { phase, origins }
     }
 
-    /// Returns the present phase.
+    /// Returns the phase that follows from the executions so far.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }

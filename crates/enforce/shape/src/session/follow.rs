@@ -6,7 +6,8 @@ use crate::observe::{Execution, Moved};
 use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
-/// A movement of the phase by more than this part of a cycle is reported.
+/// The divisor for reports: the session reports that the phase has moved if it moved by more than a
+/// cycle divided by `FOUND_PART`.
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {

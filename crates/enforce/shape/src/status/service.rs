@@ -29,9 +29,10 @@ const OUTCOME_POLL_NS: i64 = 20_000_000;
 #[derive(Debug, Error)]
 #[error("cannot open a status socket in {}: {source}", dir.display())]
 pub struct StatusError {
-    /// The directory of sockets.
+    /// The directory in which the status socket was to be opened.
     pub dir: PathBuf,
-    /// The system's error.
+    /// The error of preparing the directory, opening the socket, or starting the thread that serves
+    /// it.
     pub source: io::Error,
 }
 

@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_that_others_never_waited_for_alone_makes_the_group_ambiguous() {
+    fn a_group_is_ambiguous_if_others_never_waited_only_for_one_input() {
         let c = "/f:subscription(/c)";
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {

@@ -44,7 +44,8 @@ impl Machines {
         ids.find_map(|id| runs.get(id).and_then(with))
     }
 
-    /// Reports whether a host of another name was seen, and not only on the same boot.
+    /// Reports whether an earlier run came from another machine than `new`. The host names must
+    /// differ, and the boots too: two names in one boot belong to one machine that was renamed.
     fn is_of_another_host(&self, new: &Run) -> bool {
         let same_boot = |boots: &BTreeSet<String>| {
             !new.boot.is_empty() && boots.len() == 1 && boots.contains(&new.boot)

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn abilities_follow_the_release() {
+    fn kernel_features_follow_the_kernel_version() {
         let f = Features::of_release;
         assert_eq!(
             f("5.8.0-generic"),

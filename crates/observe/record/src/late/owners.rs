@@ -79,8 +79,9 @@ pub struct Found {
     pub owners: Vec<Owner>,
 }
 
-/// A possible rcl handle of an endpoint, at the address `at`. The pointer to the endpoint's rmw
-/// struct lies `words` behind the start of the private struct.
+/// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private
+/// `impl` struct. In that struct, the pointer to the endpoint's rmw struct lies `words` machine
+/// words after the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,
@@ -88,8 +89,8 @@ struct Holder {
     at: u64,
 }
 
-/// A guess of a layout, in words: the offset of the rmw pointer in the private struct, and the
-/// distance from an endpoint's handle to its node's handle.
+/// A guess of a layout, in machine words: the offset of the rmw pointer in rcl's private `impl`
+/// struct, and the distance from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
 /// The pairs of a node's and an endpoint's handle that were found for each layout and endpoint.

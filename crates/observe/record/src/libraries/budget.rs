@@ -16,7 +16,8 @@ const FILES_PER_USER: usize = FILES_MAX / 8;
 /// The greatest number of sentences about what was left out. Further sentences are only counted.
 const SENTENCES_MAX: usize = 50;
 
-/// The probes and files of each user, and sentences about what was left out.
+/// The number of probes and probed files of each Linux user, which is limited, and a sentence about
+/// each thing that was left out because of a limit.
 #[derive(Debug, Default)]
 pub struct Budget {
     visited_pid: Option<u32>,

@@ -51,7 +51,8 @@ pub struct Libraries {
     /// file). A user with namespaces can mount a file under another name. The file is then still
     /// probed as what it is.
     done: HashSet<((u64, u64), Option<Library>)>,
-    /// The findings about tracing libraries, by device and inode.
+    /// The ROS 2 distribution that each tracing library shows, and the library's owner, by the
+    /// file's device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
     /// The probes, in the order of their numbers. The first number is 1.
     probes: Vec<Attached>,
@@ -411,7 +412,8 @@ impl Libraries {
         self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
-    /// Finds out what a process uses, without attaching a probe.
+    /// Finds out which ROS 2 libraries a process has mapped, and of which distribution, without
+    /// attaching a probe.
     pub fn identify(&mut self, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));

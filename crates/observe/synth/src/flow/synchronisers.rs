@@ -119,8 +119,8 @@ pub(crate) struct Seen {
 }
 
 impl Part {
-    /// Creates the part of a subscription in a topic's first output. Inputs from before count for
-    /// that output.
+    /// Creates the record of what a subscription contributes to an output topic, at the topic's
+    /// first output. Inputs that came earlier count for this output.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
@@ -775,7 +775,8 @@ mod tests {
 1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
 ";
 
-    /// Returns the events of an input at `t` µs, of `/y` or `/x`, which may publish the output.
+    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. If
+    /// `publishes` is set, the callback of the input publishes the output.
     fn input(t: u64, y: bool, publishes: bool) -> String {
         let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
         let mut text = format!(

@@ -222,7 +222,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_callback_runs_between_the_triggers_of_one_guard() {
+    fn a_callback_runs_between_two_triggers_of_one_guard_condition() {
         let trace = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50

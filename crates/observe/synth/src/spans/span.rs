@@ -81,8 +81,8 @@ pub(super) enum Triggers {
 pub(super) struct Triggered {
     pub(super) guard: u64,
     pub(super) last: Mark,
-    /// The longest time between two triggers after the first. The code that waited for a response
-    /// ran there.
+    /// The longest interval between two successive triggers, without the interval from the first to
+    /// the second. Code that waited for a response ran in this interval.
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
@@ -181,8 +181,8 @@ impl CallbackSpan {
         self.once().map(|once| once.1)
     }
 
-    /// Reports whether the span is the handling of a response that is kept. Its execution is the
-    /// code that waits for the response.
+    /// Reports whether this span handles a response for which other code waits. The execution is
+    /// then the run of that code, not this span.
     pub(super) fn is_kept(&self) -> bool {
         self.instance.is_none() && self.triggered().is_some_and(|t| t.is_pending)
     }

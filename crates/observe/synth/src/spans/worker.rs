@@ -28,10 +28,11 @@ pub(super) struct Sleeps {
     /// The longest sleep since the last trigger or publication.
     longest: Option<Sleep>,
     woken: Option<u64>,
-    /// The time when the thread got up for its current work. It had done next to nothing since the
-    /// last trigger or publication, or it had slept long.
+    /// The time when the thread woke up for its current work. Before, it had used almost no CPU
+    /// time since the last trigger or publication, or it had slept long.
     up: Option<Mark>,
-    /// The time on the CPU up to that trigger or publication, or up to when the thread last got up.
+    /// The thread's total CPU time when it last triggered, published or woke up for its current
+    /// work, whichever came last.
     base_ns: u64,
     pub(super) busy_until: u64,
     /// The time when an executor of events last found its queue empty and slept.

@@ -742,7 +742,7 @@ fn a_result_of_one_of_several_goals_has_no_edge_from_its_service() {
 }
 
 #[test]
-fn a_response_that_code_waits_for_is_one_execution() {
+fn code_that_waits_for_a_response_is_one_execution() {
     // The thread that took the response sends a result later, as part of no callback.
     let mut s = with_witness();
     for n in 1..=5 {
@@ -794,7 +794,7 @@ fn a_second_request_for_a_result_begins_the_next_execution() {
 }
 
 #[test]
-fn a_publication_of_delayed_code_is_not_given_to_the_next_answer() {
+fn a_late_publication_is_not_counted_for_the_next_response() {
     // The code that got a result waits 800 ms for a CPU. Meanwhile the next goal is answered.
     let mut s = with_witness();
     s += &response_on(300_000, 11, 0x1042, 1);

@@ -31,7 +31,7 @@ pub enum TraceReadError {
     Open {
         /// The path that was opened.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of opening the path, or of reading its list of files or a file header.
         source: io::Error,
     },
     /// The path exists but does not hold a trace.

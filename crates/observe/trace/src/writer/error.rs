@@ -4,7 +4,8 @@ use onbeat_files::MakeError;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-/// The reason why a trace cannot be started.
+/// The reason why a trace cannot be started: its directory cannot be used or already holds a trace,
+/// or a file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {
     /// The directory cannot be created or used.

@@ -56,7 +56,8 @@ struct Segment {
     length: u64,
 }
 
-/// The writer of one trace.
+/// The writer of one trace directory. It collects events in blocks, appends the blocks to segment
+/// files, and keeps the manifest beside them.
 pub struct Writer {
     directory: Directory,
     options: WriterOptions,

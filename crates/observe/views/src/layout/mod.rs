@@ -114,7 +114,8 @@ pub struct Layout {
     pub nets: Vec<Net>,
 }
 
-/// Lays out a model's graph.
+/// Computes where a drawing of the model shows its nodes, callbacks and edges. A model without
+/// callbacks gives an empty drawing.
 pub fn layout(model: &Model) -> Layout {
     if model.callbacks.is_empty() {
         return Layout {

@@ -26,7 +26,8 @@ pub(crate) mod head {
     pub(crate) const CLOSED: usize = 2 * ALIGN + 4;
     pub(crate) const PRODUCERS: usize = 2 * ALIGN + 8;
 
-    /// The options of the channel: `WORDS` words of 64 bits, then the name of the items' type.
+    /// The offset of the channel's description: `WORDS` words of 64 bits with the options, then the
+    /// name of the items' type.
     pub(crate) const DESCRIPTION: usize = 3 * ALIGN;
     pub(crate) const WORDS: usize = 14;
     pub(crate) const NAME: usize = 5 * ALIGN;

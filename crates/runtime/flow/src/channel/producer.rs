@@ -76,7 +76,7 @@ pub enum SendCopyError {
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
-    /// The reason why it was not sent.
+    /// The reason why the channel did not accept the item.
     pub reason: SendError,
     /// The filled payload, which the caller can send again or drop.
     pub loan: Loan<'p>,

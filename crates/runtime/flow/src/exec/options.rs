@@ -39,7 +39,7 @@ pub struct TaskOptions {
     /// The longest time that an execution may take, in ns. The clock is read only if there is a
     /// deadline.
     pub deadline_ns: Option<u64>,
-    /// The reaction to an execution that takes longer.
+    /// The reaction to an execution that takes longer than `deadline_ns`.
     pub overrun: Overrun,
 }
 

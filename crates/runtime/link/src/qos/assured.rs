@@ -92,8 +92,8 @@ impl AssuredOutgoing {
         Ok(())
     }
 
-    /// Returns the number of the next message and the oldest open number, as soon as there is a
-    /// credit.
+    /// Waits for a credit. Returns the number of the next message, and the number of the oldest
+    /// message that is neither acknowledged nor given up.
     fn begin(&self, deadline_ns: Option<u64>) -> Result<(u64, u64), SendError> {
         let shared = &*self.shared;
         let mut state = shared.lock();

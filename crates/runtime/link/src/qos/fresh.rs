@@ -25,8 +25,8 @@ pub struct Transit {
 }
 
 impl Transit {
-    /// Returns how much longer than the fastest message a message was on its way, ns. `sent_ns` is
-    /// by the sender's clock, `now_ns` by the receiver's.
+    /// Returns how much longer this message was on its way than the fastest message so far, in ns.
+    /// `sent_ns` is a time of the sender's clock, `now_ns` a time of the receiver's clock.
     pub fn held_ns(&mut self, sent_ns: u64, now_ns: u64) -> u64 {
         let seen = i128::from(now_ns) - i128::from(sent_ns);
         let least = self.least.map_or(seen, |(least, at_ns)| {

@@ -44,7 +44,7 @@ pub struct Hello {
     /// The session that the end wants to resume. `None` for a new one.
     pub session: Option<Session>,
     /// The end has heard nothing from its peer in this session, and so has sent nothing. A peer
-    /// without a session may take it.
+    /// without a session may accept such an end.
     pub is_unheard: bool,
 }
 
@@ -125,7 +125,9 @@ impl Hello {
         })
     }
 
-    /// Reports whether an end with this hello joins the session of `theirs`.
+    /// Reports whether the end that sends this hello can continue with the peer that sent `theirs`.
+    /// The sessions must be the same. An end without a session also takes a peer that has heard
+    /// nothing yet.
     pub fn takes(&self, theirs: &Hello) -> bool {
         let is_first = self.session.is_none() && theirs.is_unheard;
         is_first || self.session == theirs.session

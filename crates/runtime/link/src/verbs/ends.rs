@@ -46,8 +46,8 @@ impl Lane {
         }
     }
 
-    /// Posts a request. Returns `false` without room. A request that cannot be posted breaks
-    /// the link.
+    /// Posts a request. Returns `false` if the queue has no room. Any other failure breaks the
+    /// link; the call then returns `true`.
     ///
     /// # Safety
     /// As for [`Queue::post`].

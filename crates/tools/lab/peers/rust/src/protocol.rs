@@ -117,8 +117,8 @@ pub fn next_run() -> Option<Words> {
     }
 }
 
-/// Reports `ready` and waits for the begin of the run, ns of CLOCK_MONOTONIC. The end of standard
-/// input ends the program.
+/// Reports `ready`, waits for the `start` command, and returns the start of the run in it
+/// (CLOCK_MONOTONIC, ns). The end of standard input ends the program.
 pub fn await_start() -> i64 {
     ready();
     match Command::read() {

@@ -35,10 +35,10 @@ pub enum Place {
 pub enum Order {
     None,
     Before,
-    /// Begins 0 to 300 ms after the benchmark's start, while the two sides discover each other
-    /// or soon after. The paper calls this "immediately".
+    /// The inhibitor begins 0 to 300 ms after the benchmark's start, while the two sides of the
+    /// benchmark discover each other or soon after. The paper calls this "immediately".
     AtOnce,
-    /// Begins 50 to 150 ms after the first answer.
+    /// The inhibitor begins 50 to 150 ms after the benchmark has received its first answer.
     Later,
 }
 

@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn parsed_bytes_are_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some((head, content)) = Head::parse(&bytes) {
                 prop_assert_eq!([&head.bytes()[..], content].concat(), bytes);
             }

@@ -60,7 +60,7 @@ mod tests {
         }
 
         #[test]
-        fn parse_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn parsed_bytes_are_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             if let Some(status) = Status::parse(&bytes) {
                 prop_assert_eq!(status.bytes().to_vec(), bytes);
             }

@@ -79,13 +79,13 @@ fn notes(lines: &[String], run: usize, out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "\n<details>\n<summary>Notes of run {run}: {} lines</summary>\n",
+        "\n<details>\n<summary>Notes of run {run}: {} lines</summary>\n\n```text",
         lines.len()
     );
     for line in lines {
-        let _ = writeln!(out, "- {}", line.trim());
+        let _ = writeln!(out, "{}", line.trim());
     }
-    let _ = writeln!(out, "\n</details>");
+    let _ = writeln!(out, "```\n\n</details>");
 }
 
 fn table(runs: &[Results], out: &mut String) {
@@ -196,7 +196,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("- a: cycle 7: late\n- skipped: b: nothing there\n"),
+            text.contains("a: cycle 7: late\nskipped: b: nothing there\n"),
             "{text}"
         );
     }

@@ -31,7 +31,7 @@ pub enum MakeError {
     /// The directory exists and belongs to another user, who could change what is written to it.
     #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
     Foreign {
-        /// The path of the directory.
+        /// The directory that belongs to another user.
         path: PathBuf,
         /// The user id of the directory's owner.
         uid: u32,
@@ -39,9 +39,9 @@ pub enum MakeError {
     /// The operating system refuses to make or open the directory.
     #[error("cannot create directory {}: {source}. Name another directory.", path.display())]
     System {
-        /// The path of the directory.
+        /// The directory that cannot be created or opened.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of creating or opening the directory.
         source: io::Error,
     },
 }
@@ -120,7 +120,7 @@ impl Meta {
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// The path for messages only.
+    /// The path of the directory when it was opened. Only messages use it.
     path: PathBuf,
     owner: Option<Owner>,
 }

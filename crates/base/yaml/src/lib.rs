@@ -22,7 +22,7 @@ pub enum YamlError {
     /// The file is longer than [`MAX_BYTES`].
     #[error("the file is too long: {bytes} bytes, but at most {MAX_BYTES} are read")]
     TooLong {
-        /// The size of the file.
+        /// The size of the file in bytes.
         bytes: usize,
     },
     /// The file is not UTF-8.
@@ -34,11 +34,11 @@ pub enum YamlError {
     /// The file is not YAML, or it contains a wrong key or value.
     #[error("{said}")]
     Content {
-        /// The line number, from 1.
+        /// The number of the line with the fault, from 1, if it is known.
         at: Option<u64>,
         /// The message of the YAML parser, on one line. It can contain words of the file.
         said: String,
-        /// The text of that line.
+        /// The text of the line with the fault, if it is known.
         there: Option<String>,
     },
 }

@@ -163,19 +163,19 @@ pub struct Constraints {
 /// The reason why slots cannot be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
-    /// The samples are empty.
+    /// No latency of the chain was measured.
     #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
     /// The number of bands is 0 or above [`MAX_BANDS`].
     #[error("{asked} bands are not possible. Ask for 1 to {MAX_BANDS}.")]
     Count {
-        /// The requested number of bands.
+        /// The number of bands that the user asked for.
         asked: usize,
     },
     /// The slots do not fit between the best and the worst case.
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
-        /// The requested number of slots.
+        /// The number of slots that the user asked for.
         asked: usize,
         /// The length of a slot, in ns.
         slot_ns: u64,
@@ -189,7 +189,7 @@ pub enum BandsError {
     /// The liveliness is not longer than a slot.
     #[error("a liveliness of {} ms is not longer than a slot ({} ms), and neighbouring slots cannot be that close. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness {
-        /// The requested liveliness, in ns.
+        /// The liveliness that the user asked for, in ns.
         liveliness_ns: u64,
         /// The length of a slot, in ns.
         slot_ns: u64,
@@ -197,17 +197,17 @@ pub enum BandsError {
     /// The placement would have to try more than 4 million candidates.
     #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try. Ask for fewer bands.")]
     TooMany {
-        /// The requested number of bands.
+        /// The number of bands that the user asked for.
         asked: usize,
-        /// The number of different latencies.
+        /// The number of different measured latencies.
         samples: usize,
     },
     /// No random placement satisfied the liveliness.
     #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
     NotFound {
-        /// The requested number of bands.
+        /// The number of bands that the user asked for.
         asked: usize,
-        /// The requested liveliness, in ns.
+        /// The liveliness that the user asked for, in ns.
         liveliness_ns: u64,
     },
 }

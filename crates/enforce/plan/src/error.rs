@@ -25,7 +25,7 @@ pub enum PlanError {
         names(known)
     )]
     UnknownChain {
-        /// The name in the request.
+        /// The chain that the user asked for.
         asked: String,
         /// The ids of the model's chains.
         known: Vec<String>,
@@ -33,7 +33,7 @@ pub enum PlanError {
     /// Several ids begin with the name in the request.
     #[error("'{}' is the beginning of {} chain ids. Name one of them in full: {}", name(asked), fit.len(), names(fit))]
     AmbiguousChain {
-        /// The name in the request.
+        /// The beginning of a chain id that the user gave.
         asked: String,
         /// The ids that begin with `asked`.
         fit: Vec<String>,
@@ -58,15 +58,15 @@ pub enum PlanError {
     /// The chains start with different callbacks.
     #[error("chains that are planned together must start with the same callback, but one starts with '{}' and another with '{}'. The phase between their cycles is known only when they run. Plan each by itself, the second with '--beside' and the first one's plan, and shape both.", name(a), name(b))]
     Origins {
-        /// The first callback of one chain.
+        /// The id of the first callback of one chain.
         a: String,
-        /// The first callback of another chain.
+        /// The id of the first callback of another chain.
         b: String,
     },
     /// A callback belongs to chains of two plans.
     #[error("'{}' is a callback of this chain and of the other plan's chain. How often that chain waits for it depends on the phase between their cycles, which no plan counts. Plan one of them up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common {
-        /// The id of the callback.
+        /// The id of the callback that belongs to chains of both plans.
         callback: String,
     },
     /// A plan beside this one closes the gate of threads that this chain needs.
@@ -80,7 +80,7 @@ pub enum PlanError {
     /// The requested priority is too high beside another plan.
     #[error("--priority {asked} is too high beside the other plan, which does not count this chain. Choose {most} or lower.")]
     Behind {
-        /// The priority in the request.
+        /// The priority that the user asked for.
         asked: u8,
         /// The highest priority that does not disturb the other plan.
         most: u8,
@@ -88,7 +88,7 @@ pub enum PlanError {
     /// The promises of this strategy are its slots, which cannot hold beside another plan.
     #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy {
-        /// The name of the strategy.
+        /// The name of the strategy that does not work with `--beside`.
         strategy: &'static str,
     },
     /// Both plans hold back the same output or input.
@@ -97,7 +97,7 @@ pub enum PlanError {
         name(topic)
     )]
     HeldTwice {
-        /// The topic of the output or input.
+        /// The topic that both plans hold back.
         topic: String,
     },
     /// The chains contradict each other in the order of callbacks.
@@ -111,7 +111,7 @@ pub enum PlanError {
         name(chain)
     )]
     NoExecutions {
-        /// The id of the chain.
+        /// The id of the chain of which no execution reached the end.
         chain: String,
     },
     /// The name matches nothing that the plan covers.
@@ -120,17 +120,17 @@ pub enum PlanError {
         name(asked)
     )]
     Unknown {
-        /// The option of the command.
+        /// The option of `onbeat plan` with the unknown name.
         option: &'static str,
-        /// The name in the request.
+        /// The name that the user gave with the option.
         asked: String,
-        /// The place that was searched.
+        /// The text `the model` or `the plan`, which says where onbeat searched for the name.
         place: &'static str,
     },
     /// A node subscribes to a topic that it publishes.
     #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or up to a callback before it.", name(node), name(topic))]
     HearsItself {
-        /// The name of the node.
+        /// The name of the node that takes its own topic.
         node: String,
         /// The topic that the node publishes and takes.
         topic: String,
@@ -141,37 +141,37 @@ pub enum PlanError {
         name(asked)
     )]
     NotBackground {
-        /// The name in the request.
+        /// The name that the user gave with `--background`.
         asked: String,
     },
     /// The request binds the callbacks of one node to several CPUs.
     #[error("node '{}' is bound to CPU {a} and to CPU {b}, but its callbacks share threads. Bind the node to one CPU.", name(node))]
     SplitNode {
-        /// The name of the node.
+        /// The name of the node that is bound to several CPUs.
         node: String,
-        /// One of the CPUs.
+        /// A CPU to which the request binds a callback of the node.
         a: u16,
-        /// Another of the CPUs.
+        /// Another CPU to which the request binds a callback of the node.
         b: u16,
     },
     /// The request binds the callbacks of one executor to several CPUs.
     #[error("'{}' is bound to CPU {a}, but '{}', which runs on the threads of the same executor, to CPU {b}. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
     SplitExecutor {
-        /// A callback of the executor.
+        /// The id of a callback that the executor runs.
         first: String,
-        /// The CPU of `first`.
+        /// The CPU to which the request binds `first`.
         a: u16,
-        /// Another callback of the executor.
+        /// The id of another callback that the executor runs.
         second: String,
-        /// The CPU of `second`.
+        /// The CPU to which the request binds `second`.
         b: u16,
     },
     /// The callbacks of one executor would be in several servers.
     #[error("'{}' belongs to server '{}', but '{}', which runs on the threads of the same executor, to server '{}'. A thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
     SharedExecutor {
-        /// A callback of the executor.
+        /// The id of a callback that the executor runs.
         first: String,
-        /// Another callback of the executor.
+        /// The id of another callback that the executor runs.
         second: String,
         /// The servers of `first` and `second`.
         servers: Box<[String; 2]>,
@@ -181,7 +181,7 @@ pub enum PlanError {
     SharedTooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
-        /// The time that it needs.
+        /// The time that the part needs in each cycle.
         need: Ms,
         /// The time that the cycle leaves.
         have: Ms,
@@ -203,15 +203,15 @@ pub enum PlanError {
         origin: String,
         /// The period of the first callback.
         period: Ms,
-        /// The 1st percentile of the time between its starts.
+        /// The 1st percentile of the time between two starts of the first callback.
         low: Ms,
-        /// The 99th percentile of the time between its starts.
+        /// The 99th percentile of the time between two starts of the first callback.
         high: Ms,
     },
     /// The requested cycle differs from the period.
     #[error("a cycle of {cycle} does not fit '{}', which starts every {period}. Leave --cycle out, or throttle its input with --throttle.", name(origin))]
     Cycle {
-        /// The requested cycle.
+        /// The cycle that the user asked for.
         cycle: Ms,
         /// The id of the first callback.
         origin: String,
@@ -223,7 +223,7 @@ pub enum PlanError {
     TooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
-        /// The time that it needs.
+        /// The time that the part needs in each cycle.
         need: Ms,
         /// The time that the cycle leaves.
         have: Ms,
@@ -237,7 +237,7 @@ pub enum PlanError {
     /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
     Utilisation {
-        /// The number of the CPU.
+        /// The number of the CPU that would be overloaded.
         cpu: u16,
         /// The share of the CPU that the plan would use; 1 is all.
         share: f64,
@@ -247,7 +247,7 @@ pub enum PlanError {
     /// The chain has no output that can be held back.
     #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
     NoOutput {
-        /// The id of the chain.
+        /// The id of the chain that publishes nothing at its end.
         chain: String,
     },
     /// The output is a request or response, which cannot be held back.
@@ -257,39 +257,39 @@ pub enum PlanError {
         name(topic)
     )]
     Service {
-        /// The callback that sends it.
+        /// The id of the callback that sends the request or response.
         callback: String,
-        /// The topic of the service.
+        /// The topic of the request or response.
         topic: String,
     },
     /// The requested priority is out of range.
     #[error("priority {asked} is out of range. Choose 1 to {max}.")]
     Priority {
-        /// The requested priority.
+        /// The priority that the user asked for.
         asked: u8,
-        /// The highest priority.
+        /// The highest priority that the user may ask for.
         max: u8,
     },
     /// The slot is empty or longer than the cycle.
     #[error("a slot of {slot} is not possible. Choose one longer than 0 and shorter than the cycle of {cycle}.")]
     Slot {
-        /// The requested slot.
+        /// The length of the slot that the user asked for.
         slot: Ms,
-        /// The length of the cycle.
+        /// The length of the cycle in which the slot must fit.
         cycle: Ms,
     },
     /// No callback of the model publishes the topic.
     #[error("--throttle: no callback of the model publishes '{}'. Name the node that does, as --throttle TOPIC@NODE.", name(topic))]
     ThrottleUnknown {
-        /// The topic to throttle.
+        /// The topic that no callback of the model publishes.
         topic: String,
     },
     /// Several nodes publish the topic.
     #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral {
-        /// The topic to throttle.
+        /// The topic that several nodes publish.
         topic: String,
-        /// The nodes that publish it.
+        /// The names of the nodes that publish the topic.
         nodes: Vec<String>,
     },
     /// The chain passes a thread of the application's own.

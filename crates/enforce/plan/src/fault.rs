@@ -15,27 +15,27 @@ pub enum PlanFault {
     /// The plan has another schema.
     #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
     Schema {
-        /// The value in the file.
+        /// The schema that the plan file gives.
         found: String,
     },
     /// A list that needs an entry has none.
     #[error("{what} is empty")]
     Empty {
-        /// The name of the list.
+        /// The name of the empty list, as in the plan file.
         what: &'static str,
     },
     /// A list has more than [`MAX_ENTRIES`] entries.
     #[error("{what} has {count} entries, but onbeat reads at most {MAX_ENTRIES}")]
     TooMany {
-        /// The name of the list.
+        /// The name of the list with too many entries, as in the plan file.
         what: &'static str,
-        /// The number of entries.
+        /// The number of entries in the list.
         count: usize,
     },
     /// The cycle is not between 0 and an hour.
     #[error("cycle_ms is {cycle}, but must lie between 0 and an hour")]
     Cycle {
-        /// The value in the file.
+        /// The cycle that the plan file gives.
         cycle: Ms,
     },
     /// A chain begins with another callback than the origin.
@@ -45,9 +45,9 @@ pub enum PlanFault {
         name(origin)
     )]
     Origin {
-        /// The id of the chain.
+        /// The id of the chain that starts with another callback.
         chain: String,
-        /// The plan's origin.
+        /// The callback that the plan names as the origin of its chains.
         origin: String,
     },
     /// A name occurs twice.
@@ -55,7 +55,7 @@ pub enum PlanFault {
     Twice {
         /// The kind of thing that has the name: server, output, input or callback.
         what: &'static str,
-        /// The name in the plan.
+        /// The name that occurs twice in the plan.
         twice: String,
     },
     /// A priority is out of range.
@@ -66,11 +66,11 @@ pub enum PlanFault {
     Priority {
         /// The server, or the middleware.
         of: String,
-        /// The value in the file.
+        /// The priority that the plan file gives.
         priority: u8,
-        /// The lowest valid priority.
+        /// The lowest priority that is valid in this place.
         low: u8,
-        /// The highest valid priority.
+        /// The highest priority that is valid in this place.
         high: u8,
     },
     /// A slot ends before it starts, or lies outside the cycle.
@@ -78,9 +78,9 @@ pub enum PlanFault {
     Slot {
         /// The name of the slot's server.
         server: String,
-        /// The slot in the file.
+        /// The slot that the plan file gives.
         slot: Slot,
-        /// The length of the cycle.
+        /// The length of the plan's cycle.
         cycle: Ms,
     },
     /// Slots of one server overlap or are out of order.
@@ -88,9 +88,9 @@ pub enum PlanFault {
     Order {
         /// The name of the slots' server.
         server: String,
-        /// The earlier slot in the file.
+        /// The slot that comes first in the plan file.
         a: Slot,
-        /// The slot that follows it.
+        /// The slot that comes directly after `a` in the plan file.
         b: Slot,
     },
     /// Two servers would compete for a CPU.
@@ -100,11 +100,11 @@ pub enum PlanFault {
         a: String,
         /// The name of the other server.
         b: String,
-        /// The priority of both servers.
+        /// The priority that both servers have.
         priority: u8,
-        /// The CPU of both servers.
+        /// The CPU on which both servers run.
         cpu: u16,
-        /// The start of the overlap in the cycle.
+        /// The time in the cycle at which the slots of both servers begin to overlap.
         at: Ms,
     },
     /// A topic names a server that does not exist.
@@ -116,13 +116,13 @@ pub enum PlanFault {
     NoServer {
         /// The topic that is held back.
         topic: String,
-        /// The missing server.
+        /// The name that no server of the plan has.
         server: String,
     },
     /// A rule names a callback that is in no server.
     #[error("callbacks: '{}' is in no server", name(callback))]
     NoCallback {
-        /// The id of the callback.
+        /// The id of the callback that is in no server.
         callback: String,
     },
     /// A rule makes a callback optional, but a chain goes through it.
@@ -132,9 +132,9 @@ pub enum PlanFault {
         name(chain)
     )]
     Required {
-        /// The id of the callback.
+        /// The id of the callback that a rule makes optional.
         callback: String,
-        /// The id of the chain.
+        /// The id of a chain that goes through the callback.
         chain: String,
     },
     /// The server of an output has no slots.
@@ -146,7 +146,7 @@ pub enum PlanFault {
     NoSlots {
         /// The topic that is held back.
         topic: String,
-        /// The name of the server.
+        /// The name of the server that has no slots.
         server: String,
     },
     /// The server of an output has more slots than a shaper's table can hold.
@@ -158,15 +158,15 @@ pub enum PlanFault {
     ManySlots {
         /// The topic that is held back.
         topic: String,
-        /// The name of the server.
+        /// The name of the server that has too many slots.
         server: String,
-        /// The number of slots.
+        /// The number of the server's slots.
         count: usize,
     },
     /// The plan holds back more topics than a shaper can serve.
     #[error("{count} topics are held back or throttled, but a shaper serves at most {MAX_HELD}")]
     ManyHeld {
-        /// The number of topics.
+        /// The number of topics that are held back or throttled.
         count: usize,
     },
     /// The held topic does not fit the mechanism that holds it back.
@@ -182,13 +182,13 @@ pub enum PlanFault {
     /// The promised shares or times contradict themselves.
     #[error("promises: {what}")]
     Promise {
-        /// The contradiction, as text.
+        /// A sentence that says which promises contradict each other.
         what: String,
     },
     /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %", share * 100.0)]
     Utilisation {
-        /// The number of the CPU.
+        /// The number of the CPU that would be overloaded.
         cpu: u16,
         /// The share of the CPU that the plan would use; 1 is all.
         share: f64,

@@ -30,7 +30,7 @@ pub enum ProfileError {
     /// The miss rate is not above 0 and up to 0.5.
     #[error("a miss rate of {rate} is not possible. Choose one above 0 and up to 0.5.")]
     Rate {
-        /// The requested miss rate.
+        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
     },
     /// The model does not say which start each execution belongs to.
@@ -41,11 +41,11 @@ pub enum ProfileError {
     /// The profile has too few starts or executions for the miss rate.
     #[error("{executions} executions of {starts} starts count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
-        /// The requested miss rate.
+        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
-        /// The number of measured starts.
+        /// The number of measured starts of the application.
         starts: usize,
-        /// The number of measured executions.
+        /// The number of measured executions of the chain.
         executions: u64,
         /// The number of independent executions that the measured ones count as.
         independent: u64,
@@ -57,7 +57,7 @@ pub enum ProfileError {
     /// The profile has too few starts for a bound of the average.
     #[error("a bound of the average needs {LEAST_STARTS} starts of the application, but the model has {starts}. Record more.")]
     FewStarts {
-        /// The number of measured starts.
+        /// The number of measured starts of the application.
         starts: usize,
     },
     /// No number of bands keeps the average within the request.
@@ -76,7 +76,7 @@ pub enum ProfileError {
     /// The limit lies beyond any cycle.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
-        /// The requested miss rate.
+        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
         /// The latency limit that the share `rate` of the executions would miss.
         limit: Ms,

@@ -15,7 +15,7 @@ pub enum Strategy {
     /// Slots for the output that minimise the average latency (Definition 4.3.4, Equation 4.1). One
     /// band is single-band shaping (Definitions 4.3.2 and 4.3.3).
     Bands(
-        /// The number of bands.
+        /// The number of bands to place.
         usize,
     ),
     /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
@@ -26,7 +26,7 @@ pub enum Strategy {
     /// Slots for the output at random places. Only the last slot is placed as in
     /// [`Strategy::Bands`].
     RandomBands {
-        /// The number of bands.
+        /// The number of bands to place.
         bands: usize,
         /// The seed of the random places. Equal seeds give equal plans.
         seed: u64,

@@ -213,7 +213,8 @@ pub struct Promises {
     pub average_ms: Ms,
     /// The longest end-to-end latency.
     pub worst_ms: Ms,
-    /// The jitter, (longest - shortest) / 2. With bands it is that within each band.
+    /// The jitter: half the difference between the longest and the shortest latency. With bands, it
+    /// is the jitter within each band.
     pub jitter_ms: Ms,
     /// The latency bands in time order, each with the share of executions expected in it (0 to 1).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -54,7 +54,7 @@ pub enum StartError {
     State {
         /// The directory of the ledger.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of creating or writing the ledger.
         source: io::Error,
     },
     /// The guard process could not be started.
@@ -76,7 +76,7 @@ pub enum StartError {
     DispatcherCpu {
         /// The refused CPU.
         cpu: u16,
-        /// The operating system's error.
+        /// The error of binding the dispatcher thread to `cpu`.
         source: io::Error,
     },
     /// The dispatcher may not have its priority.
@@ -84,7 +84,7 @@ pub enum StartError {
     DispatcherPriority {
         /// The refused priority.
         priority: u8,
-        /// The operating system's error.
+        /// The error of setting the dispatcher thread's priority.
         source: io::Error,
     },
 }
@@ -122,7 +122,7 @@ pub enum AssignError {
     Read {
         /// The id of the thread whose state cannot be read.
         tid: u32,
-        /// The operating system's error.
+        /// The error of reading the scheduling or affinity of the thread.
         source: io::Error,
     },
     /// The thread may not have its policy or priority.
@@ -132,7 +132,7 @@ pub enum AssignError {
         tid: u32,
         /// The refused priority.
         priority: u8,
-        /// The operating system's error.
+        /// The error of setting the thread's policy and priority.
         source: io::Error,
     },
     /// The thread may not run on its CPU.
@@ -142,7 +142,7 @@ pub enum AssignError {
         tid: u32,
         /// The refused CPU.
         cpu: u16,
-        /// The operating system's error.
+        /// The error of binding the thread to `cpu`.
         source: io::Error,
     },
     /// The dispatcher could not follow the thread.
@@ -150,7 +150,7 @@ pub enum AssignError {
     Member {
         /// The id of the thread that the enforcer cannot follow.
         tid: u32,
-        /// The operating system's error.
+        /// The error of following the thread.
         source: io::Error,
     },
     /// The thread could not be put behind the gate.
@@ -158,7 +158,7 @@ pub enum AssignError {
     Gate {
         /// The id of the thread that cannot be put behind the gate.
         tid: u32,
-        /// The gate's error.
+        /// The error of moving the thread behind the gate.
         source: GateError,
     },
     /// A gated thread started this thread, which cannot leave that thread's gate.
@@ -166,7 +166,7 @@ pub enum AssignError {
     Free {
         /// The id of the thread that cannot leave the gate.
         tid: u32,
-        /// The operating system's error.
+        /// The error of moving the thread out of the gate.
         source: io::Error,
     },
     /// The change could not be recorded in the ledger. It was not made.
@@ -174,7 +174,7 @@ pub enum AssignError {
     Note {
         /// The id of the thread that was to be changed.
         tid: u32,
-        /// The operating system's error.
+        /// The error of writing the change into the ledger.
         source: io::Error,
     },
     /// The guard process has ended, so that nothing would be put back after a crash.
@@ -209,7 +209,7 @@ pub enum ReleaseError {
     Restore {
         /// The id of the thread that cannot be put back.
         tid: u32,
-        /// The operating system's error.
+        /// The error of restoring the thread's earlier state.
         source: io::Error,
     },
 }

@@ -267,9 +267,9 @@ pub struct GateStats {
 /// table's lead if that is longer. A slot ends early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
-    /// The lead before slots begin.
+    /// The time, in ns, by which a gate begins to open before its slot begins.
     pub opening_ns: u64,
-    /// The lead before slots end.
+    /// The time, in ns, by which a gate begins to close before its slot ends.
     pub closing_ns: u64,
 }
 

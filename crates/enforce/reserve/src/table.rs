@@ -14,23 +14,23 @@ pub enum TableError {
     /// The lead is half the cycle or longer.
     #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. It must be shorter than half the cycle.")]
     Lead {
-        /// The refused lead.
+        /// The refused lead, in ns.
         lead_ns: u64,
-        /// The length of the cycle.
+        /// The length of the cycle, in ns.
         cycle_ns: u64,
     },
     /// The slot ends before it starts, starts beyond the cycle, or is longer than the cycle.
     #[error("server {server:?}: slot {slot} is [{start_ns}, {end_ns}) ns in a cycle of {cycle_ns} ns. A slot must start within the cycle, and end after its start and at most a cycle later.")]
     Slot {
-        /// The name of the server.
+        /// The name of the server that has the slot.
         server: String,
-        /// The index of the slot.
+        /// The index of the slot in the server's list.
         slot: usize,
-        /// The start of the slot within the cycle.
+        /// The start of the slot within the cycle, in ns.
         start_ns: u64,
-        /// The end of the slot within the cycle.
+        /// The end of the slot, in ns from the start of the cycle.
         end_ns: u64,
-        /// The length of the cycle.
+        /// The length of the cycle, in ns.
         cycle_ns: u64,
     },
 }
@@ -42,7 +42,7 @@ pub struct Event {
     pub offset_ns: u64,
     /// Is true if the gate opens. At one instant, gates close before others open.
     pub open: bool,
-    /// The index of the server.
+    /// The index of the server whose gate opens or closes.
     pub server: usize,
 }
 

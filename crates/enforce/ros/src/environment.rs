@@ -38,9 +38,9 @@ pub enum EnvironmentError {
     /// A file of the process in /proc cannot be read.
     #[error("cannot read {}: {reason}. Check that the process still runs and that you may trace it", path.display())]
     Read {
-        /// The path of the file.
+        /// The file in /proc that cannot be read.
         path: PathBuf,
-        /// The system's error.
+        /// The error of reading the file.
         reason: io::Error,
     },
     /// The process with this id has not loaded ROS 2.
@@ -49,7 +49,7 @@ pub enum EnvironmentError {
     /// The process uses a librcl that was removed or replaced.
     #[error("process {pid} uses {}, which no longer exists. Restart the process", path.display())]
     Elsewhere {
-        /// The process id.
+        /// The id of the process that uses the missing librcl.
         pid: u32,
         /// The path of the process's librcl.
         path: PathBuf,

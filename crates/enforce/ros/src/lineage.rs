@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
 pub mod layout {
-    /// The number of places.
+    /// The number of places in the table. Each holds the entry of one item.
     pub const ENTRIES: u64 = 8192;
     /// The place of a source time stamp is its product with [`FACTOR`], shifted right by this.
     pub const SHIFT: u64 = 51;
@@ -30,7 +30,7 @@ pub mod layout {
 }
 use layout::*;
 
-/// The mapped table.
+/// The table, which this process has mapped read-only.
 #[derive(Debug)]
 pub struct LineageTable(NonNull<AtomicU64>);
 

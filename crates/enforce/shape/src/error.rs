@@ -41,23 +41,23 @@ pub enum ShapeError {
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
     Assign {
-        /// The id of the thread.
+        /// The id of the thread that could not be assigned.
         tid: u32,
         /// A callback that the thread runs.
         callback: String,
-        /// The server of the callback.
+        /// The name of the server to which the callback belongs.
         server: String,
-        /// The error of the reservation.
+        /// The reason why the reservation did not take the thread.
         reason: AssignError,
     },
     /// Two processes run the same callback of the plan.
     #[error("processes {of} and {pid} both run {callback}. End one of them, give its nodes another namespace, or choose the application with --pid. Without --strict, onbeat ignores the second process")]
     SecondInstance {
-        /// The callback that runs twice.
+        /// The id of the callback that runs in two processes.
         callback: String,
-        /// The process that ran the callback later.
+        /// The id of the process that ran the callback later.
         pid: u32,
-        /// The process that ran the callback first.
+        /// The id of the process that ran the callback first.
         of: u32,
     },
     /// Callbacks of the plan did not run in time.
@@ -81,19 +81,19 @@ pub enum ShapeError {
     /// One thread runs callbacks of two servers.
     #[error("thread {tid} runs {first} and {second}, which belong to different servers. Run their nodes in separate processes, or put both callbacks into one server")]
     TwoServers {
-        /// The id of the thread.
+        /// The id of the thread that runs callbacks of both servers.
         tid: u32,
-        /// A callback of one server.
+        /// The id of a callback that the thread runs for one server.
         first: String,
-        /// A callback of the other server.
+        /// The id of a callback that the thread runs for the other server.
         second: String,
     },
     /// The callback publishes on the output's own topic, so a shaper cannot hold the output back.
     #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap} (if a rule of the node already remaps a topic to {topic}, remap that topic to the held one instead)")]
     NotHeld {
-        /// The callback that publishes.
+        /// The id of the callback that publishes on the output topic.
         callback: String,
-        /// The topic of the output.
+        /// The output topic that cannot be held back.
         topic: String,
         /// The command-line arguments that remap the topic.
         remap: String,
@@ -102,7 +102,7 @@ pub enum ShapeError {
     /// assign.
     #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread {
-        /// The callback that publishes.
+        /// The id of the callback that publishes in its own thread.
         callback: String,
         /// The server that needs the publisher thread.
         server: String,

@@ -42,9 +42,9 @@ pub struct BandsSet {
 /// The bands of a session in which they followed the load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adapted {
-    /// The bands of the plan, followed by those of each change.
+    /// The bands of the plan, followed by the bands after each change.
     pub bands: Vec<BandsSet>,
-    /// Number of changes.
+    /// The number of times that the bands were changed.
     pub moves: u64,
     /// Number of changes that are missing in `bands` because its limit was reached.
     pub forgotten: u64,

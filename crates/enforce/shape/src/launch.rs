@@ -25,9 +25,9 @@ pub enum LaunchError {
     /// The overlay of the launch file cannot be written.
     #[error("cannot write {}: {source}. Free space, or set TMPDIR", path.display())]
     Overlay {
-        /// The path of the overlay.
+        /// The path at which onbeat wanted to write the overlay.
         path: PathBuf,
-        /// The error of the system.
+        /// The error of writing the overlay.
         source: std::io::Error,
     },
 }

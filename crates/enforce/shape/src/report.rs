@@ -30,7 +30,7 @@ pub struct Live {
     pub late: u64,
     /// Number of outputs that the shaper discarded.
     pub dropped: u64,
-    /// Number of cycles without an output, of the chain with most of them.
+    /// Number of cycles without an output, of the chain that has most such cycles.
     pub without: u64,
     /// The 99th percentile of the dispatcher's lateness.
     pub dispatcher_p99_ns: u64,
@@ -66,7 +66,7 @@ pub struct EarlierPlan {
     pub late: u64,
     /// Number of outputs that the shaper discarded.
     pub discarded: u64,
-    /// Number of cycles without an output, of the chain with most of them.
+    /// Number of cycles without an output, of the chain that has most such cycles.
     pub without: u64,
     /// The promises of the plan and the measured values. Only executions that are still kept count.
     pub verdict: Verdict,

@@ -63,27 +63,27 @@ pub struct Evidence {
 /// A finding about a model, with its cost, its remedy and its evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// The rule that found it.
+    /// The rule that gives this advice.
     pub rule: Rule,
-    /// The index of the chain that it costs. It is `None` for a CPU or an executor.
+    /// The index of the chain whose latency suffers. It is `None` for a CPU or an executor.
     pub chain: Option<usize>,
-    /// The callback, topic or CPU (untrusted).
+    /// The callback, topic or CPU that the advice is about (untrusted).
     pub subject: String,
-    /// The most that it costs of the chain's mean latency, in ns. It is `None` if the cost is not a
-    /// time.
+    /// The largest part of the chain's mean latency for which the finding can be the cause, in ns.
+    /// It is `None` if the cost is not a time.
     pub cost_ns: Option<f64>,
     /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
     /// executors it is their load, for a late timer the delay over the period.
     pub share: f64,
     /// The finding as a sentence.
     pub finding: String,
-    /// The remedy as a sentence.
+    /// The change that the user can make, as a sentence.
     pub remedy: String,
-    /// The figures in `finding`.
+    /// The measured figures that the sentence in `finding` names.
     pub evidence: Vec<Evidence>,
 }
 
-/// The result for a model.
+/// The advice for a model, and the questions that the model cannot answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The indices of chains in the model, the most important first. Chains without executions are

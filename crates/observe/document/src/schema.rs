@@ -293,7 +293,7 @@ pub struct CallbackFigures {
 pub struct RunExtremes {
     /// The start of the run (CLOCK_REALTIME ns), by which runs are ordered.
     pub start: u64,
-    /// The number of executions.
+    /// The number of executions of the callback in the run.
     pub count: u64,
     /// The measured best-case execution time (mBCET).
     pub min_ns: u64,
@@ -309,20 +309,20 @@ pub struct RunExtremes {
 /// The typical figures of a callback in one run, by which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunTypical {
-    /// The typical execution time.
+    /// The typical execution time of the callback.
     pub exec_ns: Typical,
-    /// The typical response time.
+    /// The typical response time of the callback.
     pub response_ns: Typical,
-    /// The typical time from start to start.
+    /// The typical time from one start of the callback to the next.
     pub interarrival_ns: Typical,
 }
 
 /// The typical value of a figure in one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Typical {
-    /// The number of values.
+    /// The number of measured values.
     pub count: u64,
-    /// The median of the values.
+    /// The median of the measured values.
     pub median_ns: u64,
     /// The 99th percentile. `None` for fewer than [`Typical::TAIL`] values and in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,9 +385,9 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
 /// A communication path from one callback to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
-    /// The publishing callback's id.
+    /// The id of the callback that publishes the items.
     pub from: String,
-    /// The taking callback's id.
+    /// The id of the callback that takes the items.
     pub to: String,
     /// The topic, `service/request` or `service/response`. For an edge into a sync vertex, its
     /// input.

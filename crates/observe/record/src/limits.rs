@@ -44,7 +44,7 @@ pub enum LimitError {
     NoDirectory {
         /// The path that the user gave.
         path: PathBuf,
-        /// The system's error.
+        /// The error of opening the directory of the cgroup.
         source: io::Error,
     },
     /// The path contains a symbolic link or `..` and leads to another directory.
@@ -63,7 +63,7 @@ pub enum LimitError {
     NoProcess {
         /// The process id that the user gave.
         pid: u32,
-        /// The system's error.
+        /// The error of looking up the process.
         source: io::Error,
     },
     /// The process has the same process namespace as onbeat, so it is not in a container.

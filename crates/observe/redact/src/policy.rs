@@ -51,9 +51,9 @@ pub enum PolicyError {
     /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// The line number, if it is known.
+        /// The number of the line with the fault, if it is known.
         at: Option<u64>,
-        /// The description of the fault.
+        /// The description of the fault in the text, and the way out.
         said: String,
     },
     /// An entry is not a valid name.
@@ -61,7 +61,7 @@ pub enum PolicyError {
     Name {
         /// The name of the list, such as `topics`.
         list: &'static str,
-        /// The index in the list.
+        /// The index of the entry in the list, from 0.
         at: usize,
         /// The entry as it is written in the file.
         name: String,

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
 pub struct Leak {
-    /// The word that would stay.
+    /// The word of a hidden name that the redacted model would still contain.
     pub word: String,
-    /// The text that contains the word.
+    /// The text of the redacted model that contains the word.
     pub text: String,
 }
 

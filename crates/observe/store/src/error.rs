@@ -37,7 +37,7 @@ pub enum StoreError {
         action: &'static str,
         /// The directory or URL of the store.
         place: String,
-        /// The file within the store.
+        /// The path of the file within the store, separated by `/`.
         key: String,
         /// The reason, as reported by the system or the server.
         what: String,
@@ -47,15 +47,15 @@ pub enum StoreError {
     Damaged {
         /// The directory or URL of the store.
         place: String,
-        /// The file within the store.
+        /// The path of the damaged file within the store, separated by `/`.
         key: String,
-        /// The sign of the damage.
+        /// The sign by which onbeat noticed the damage.
         what: String,
     },
     /// A file on this machine cannot be read, written, or put into the store.
     #[error("{}: {what}", path.display())]
     Input {
-        /// The file on this machine.
+        /// The file on this machine that cannot be used.
         path: PathBuf,
         /// The reason, for example that the file has an unknown format.
         what: String,

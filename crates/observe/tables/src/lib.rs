@@ -27,7 +27,7 @@ pub enum ExportError {
     File {
         /// The file that cannot be written.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of creating or renaming the file.
         source: std::io::Error,
     },
     /// A part of the table cannot be written.

@@ -34,9 +34,9 @@ pub enum LinkError {
         "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
     )]
     Several {
-        /// The name that they share.
+        /// The name that several channels share.
         name: String,
-        /// The ids of processes that use them, one for each channel.
+        /// The process ids: for each channel of this name, one process that uses it.
         pids: Vec<u32>,
     },
     /// Another process has been creating a channel of that name for too long.
@@ -44,7 +44,7 @@ pub enum LinkError {
         "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
     Busy {
-        /// The name that is being created.
+        /// The name of the channel that another process is creating.
         name: String,
     },
     /// The channel could not be created with these options.
@@ -52,7 +52,7 @@ pub enum LinkError {
     Create {
         /// The channel that the caller wanted to create.
         name: String,
-        /// The fault of the options.
+        /// The reason why no channel can have these options.
         reason: CreateError,
     },
     /// The memory has other options than the caller's, or is not a channel.
@@ -60,7 +60,7 @@ pub enum LinkError {
     Open {
         /// The channel that the caller asked for.
         name: String,
-        /// The difference that was found.
+        /// The difference between the channel's options and the caller's.
         reason: OpenError,
     },
     /// Another process could shorten the memory while this one uses it.

@@ -231,7 +231,7 @@ pub enum Breach {
     /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
     Unacknowledged {
-        /// The number of that message.
+        /// The number of the message that the peer has not acknowledged.
         number: u64,
     },
     /// The peer gives no sign of life.
@@ -257,7 +257,7 @@ pub enum End {
     /// The peer knew the key, but has sent data that onbeat never sends.
     #[error("the peer breaks the protocol: {what}")]
     Protocol {
-        /// The kind of invalid data.
+        /// The kind of invalid data that the peer sent.
         what: &'static str,
     },
 }
@@ -268,15 +268,15 @@ pub enum SendError {
     /// The message is larger than agreed.
     #[error("{asked} bytes do not fit: the ends agreed on {most} at most")]
     TooLarge {
-        /// The size of the message.
+        /// The size of the refused message, in bytes.
         asked: usize,
-        /// The size of the largest message that both ends agreed on.
+        /// The size of the largest message that both ends agreed on, in bytes.
         most: usize,
     },
     /// The peer has not consumed enough messages before the deadline.
     #[error("no credit: the peer has not consumed {credits} messages yet")]
     NoCredit {
-        /// How many messages are sent and not consumed.
+        /// The number of messages that were sent and that the peer has not consumed.
         credits: usize,
     },
     /// A promise was broken, and its policy is to fail. The link stands.
@@ -306,9 +306,9 @@ pub enum Refusal {
     /// The ends were made for different sizes.
     #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
     Sizes {
-        /// The sizes of this end.
+        /// The sizes that this end was made for.
         ours: Sizes,
-        /// The sizes of the other end.
+        /// The sizes that the other end was made for.
         theirs: Sizes,
     },
     /// Only one end encrypts, or the sizes of their chunks differ.
@@ -343,19 +343,19 @@ pub enum SetupError {
     /// A number in the sizes is out of its range.
     #[error("{what} is {value}. Give at most {most}, and at least 1 if anything is to be sent.")]
     Number {
-        /// The name of the number.
+        /// The name of the size that is out of range.
         what: &'static str,
-        /// The number that was given.
+        /// The value that the caller gave for the size.
         value: usize,
-        /// The largest possible number.
+        /// The largest value that the size may have.
         most: usize,
     },
     /// The application's memory is too small.
     #[error("the link needs {needed} bytes of memory, but the application gave {given}")]
     Memory {
-        /// The size that the link needs.
+        /// The size of the memory that the link needs, in bytes.
         needed: usize,
-        /// The size that the application gave.
+        /// The size of the memory that the application gave, in bytes.
         given: usize,
     },
     /// The application provided memory, but another process cannot see it.
@@ -366,7 +366,7 @@ pub enum SetupError {
     Refused {
         /// The address of the other end.
         peer: String,
-        /// The reason for the refusal.
+        /// The reason why one of the ends refused the other.
         reason: Refusal,
     },
     /// No accepted peer came before the deadline.
@@ -382,9 +382,9 @@ pub enum SetupError {
     System {
         /// The address of the other end or, while listening, of this end.
         peer: String,
-        /// The purpose of the call, as a verb phrase.
+        /// The purpose of the refused call, as a verb phrase.
         what: &'static str,
-        /// The error of the kernel.
+        /// The error of the refused call.
         source: std::io::Error,
     },
     /// The port takes no more transfers.
@@ -396,9 +396,9 @@ pub enum SetupError {
     /// Another process already has this half of a channel in shared memory.
     #[error("'{name}': {reason}")]
     Attach {
-        /// The name of the link.
+        /// The name of the link, which is also the name of the channel.
         name: String,
-        /// The reason of the channel.
+        /// The reason why the channel refuses this end.
         reason: onbeat_flow::AttachError,
     },
 }

@@ -61,7 +61,7 @@ pub trait Source: Send {
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {fault}")]
 pub struct SourceError {
-    /// The name of the file.
+    /// The name of the recording file that cannot be read.
     pub file: String,
     /// The fault of the file, and the way out.
     pub fault: String,

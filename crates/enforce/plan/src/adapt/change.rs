@@ -6,9 +6,9 @@ use std::fmt;
 /// A change of the slots, or the attempt at one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The slots from now on.
+    /// The slots that apply after the change.
     pub slots: Vec<Slot>,
-    /// The slots before. They equal `slots` if nothing could move.
+    /// The slots that applied before the change. They equal `slots` if nothing could move.
     pub before: Vec<Slot>,
     /// The reason for the change.
     pub reason: Reason,

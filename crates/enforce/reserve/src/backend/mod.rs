@@ -19,11 +19,11 @@ pub enum GateError {
     /// A directory or file of the kernel cannot be used.
     #[error("{what} {}: {source}", path.display())]
     Kernel {
-        /// The operation that failed.
+        /// The operation that failed, as the start of a sentence about `path`.
         what: &'static str,
         /// The file or directory of the operation.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of the operation `what` on `path`.
         source: io::Error,
     },
     /// The thread's cgroup cannot be determined.

@@ -40,17 +40,17 @@ pub enum RclError {
     /// librcl, or a library that it needs, cannot be loaded.
     #[error("cannot load {}: {reason}. Source the application's ROS 2 setup, so that LD_LIBRARY_PATH names its folders", path.display())]
     Load {
-        /// The path of librcl.
+        /// The path of the librcl that cannot be loaded.
         path: PathBuf,
-        /// The linker's message.
+        /// The message of the dynamic linker about the library that cannot be loaded.
         reason: String,
     },
     /// A function is missing in librcl.
     #[error("{} has no function {symbol}. onbeat supports ROS 2 Humble, Jazzy and Kilted", path.display())]
     Function {
-        /// The path of librcl.
+        /// The path of the librcl that lacks the function.
         path: PathBuf,
-        /// The name of the function.
+        /// The name of the missing function.
         symbol: &'static str,
     },
     /// A call of rcl failed.
@@ -58,9 +58,9 @@ pub enum RclError {
     Call {
         /// The action that failed, and its object.
         what: String,
-        /// The error code of rcl.
+        /// The return code of the rcl function, for example 1 for `RCL_RET_ERROR`.
         code: i32,
-        /// The error message of rcl.
+        /// The text that rcl stored about the error.
         reason: String,
     },
     /// The name of a message type is invalid.
@@ -75,7 +75,7 @@ pub enum RclError {
         name: String,
         /// The file name of the library with the type support.
         library: String,
-        /// The linker's message.
+        /// The message of the dynamic linker about `library`.
         reason: String,
     },
     /// The name of a topic or node has a zero byte.

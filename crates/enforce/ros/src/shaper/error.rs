@@ -19,9 +19,9 @@ pub enum ShaperError {
         "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
     Spawn {
-        /// The topic of the output.
+        /// The topic of the output for which the thread was to run.
         topic: String,
-        /// The system's error.
+        /// The error of starting the thread.
         reason: std::io::Error,
     },
     /// The configuration has too many outputs, or none.
@@ -53,7 +53,7 @@ pub enum ShaperError {
         fd: i32,
         /// The purpose of the descriptor.
         what: &'static str,
-        /// The system's error.
+        /// The error of using the descriptor.
         reason: std::io::Error,
     },
     /// The publishers of a held topic announce different types.
@@ -71,7 +71,7 @@ pub enum ShaperError {
     Worker {
         /// The topic of the output.
         topic: String,
-        /// The thread's error.
+        /// The error that ended the thread, as text.
         reason: String,
     },
 }

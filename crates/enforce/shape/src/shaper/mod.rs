@@ -52,7 +52,7 @@ pub enum ShaperError {
     Container {
         /// The application's process in the container.
         pid: u32,
-        /// The error of the system.
+        /// The error of starting the shaper in the container.
         source: io::Error,
     },
     /// The current user may not load the libraries of the process with this id.

@@ -93,7 +93,7 @@ impl State {
 /// The plan of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
-    /// The strategy of the plan.
+    /// The name of the strategy by which the plan was made.
     pub strategy: String,
     /// The names of the plan's chains.
     pub chains: Vec<String>,
@@ -114,15 +114,15 @@ pub struct PlanStatus {
 pub struct ChainCounts {
     /// The name of the chain.
     pub id: String,
-    /// The executions that have ended.
+    /// The number of executions of the chain that have ended.
     pub executions: u64,
-    /// The cycles with an output.
+    /// The number of cycles in which an output was delivered.
     pub delivered: u64,
-    /// The cycles without an output.
+    /// The number of cycles in which no output was delivered.
     pub without_output: u64,
-    /// The outputs that missed the last slot of their cycle.
+    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The outputs that were discarded.
+    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
 }
 
@@ -131,15 +131,15 @@ pub struct ChainCounts {
 pub struct PlanCounts {
     /// The number of the plan. The first plan of a session is 1.
     pub number: u64,
-    /// The strategy of the plan.
+    /// The name of the strategy by which the plan was made.
     pub strategy: String,
     /// The executions that were released under the plan.
     pub executions: u64,
     /// The outputs of these executions that missed the last slot of their cycle.
     pub late: u64,
-    /// The outputs that were discarded.
+    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The cycles without an output, for the chain with most of them.
+    /// The number of cycles without an output, of the chain that has most such cycles.
     pub without_output: u64,
 }
 
@@ -150,11 +150,11 @@ pub struct Counts {
     pub cycles: u64,
     /// The executions of all chains.
     pub executions: u64,
-    /// The outputs that missed the last slot of their cycle.
+    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// The outputs that were discarded.
+    /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The cycles without an output, for the chain with most of them.
+    /// The number of cycles without an output, of the chain that has most such cycles.
     pub without_output: u64,
     /// The slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,
@@ -195,13 +195,13 @@ pub struct Promise {
 /// The distribution of how late the dispatcher woke up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// The median, in ns.
+    /// The median of the lateness, in ns.
     pub p50_ns: u64,
-    /// The 99th percentile, in ns.
+    /// The 99th percentile of the lateness, in ns.
     pub p99_ns: u64,
-    /// The 99.9th percentile, in ns.
+    /// The 99.9th percentile of the lateness, in ns.
     pub p999_ns: u64,
-    /// The maximum, in ns.
+    /// The maximum of the lateness, in ns.
     pub max_ns: u64,
 }
 

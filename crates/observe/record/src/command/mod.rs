@@ -35,7 +35,7 @@ pub enum CommandStartError {
     Start {
         /// The command's first word.
         program: String,
-        /// The system's error.
+        /// The error of executing `program`.
         source: std::io::Error,
     },
     /// The user that the command should run as is not certain.

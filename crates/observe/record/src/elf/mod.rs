@@ -25,7 +25,7 @@ pub enum ElfReadError {
     Io {
         /// The file that could not be read.
         path: PathBuf,
-        /// The system's error.
+        /// The error of opening or reading the file.
         source: std::io::Error,
     },
     /// The file is not an ELF file, is damaged, or has a part that is larger than in any real
@@ -34,7 +34,7 @@ pub enum ElfReadError {
     Format {
         /// The file that is not a valid library.
         path: PathBuf,
-        /// The defect of the file.
+        /// The way in which the content of the file is not a valid ELF library.
         reason: Malformed,
     },
 }

@@ -21,7 +21,7 @@ pub enum RecordError {
     Tracepoint {
         /// The kernel's name for the tracepoint.
         name: &'static str,
-        /// The kernel's error.
+        /// The error of attaching to the tracepoint, as text.
         reason: String,
     },
     /// The trace directory could not be created.

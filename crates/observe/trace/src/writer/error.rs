@@ -42,7 +42,7 @@ pub enum TraceWriteError {
     DiskFull {
         /// The file that cannot be written.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of the write, which shows that no space is left.
         source: io::Error,
         /// The number of events in the block that could not be stored.
         lost_events: u64,
@@ -52,7 +52,7 @@ pub enum TraceWriteError {
     Io {
         /// The file that cannot be written.
         path: PathBuf,
-        /// The operating system's error.
+        /// The error of the failed write.
         source: io::Error,
         /// The number of events in the block that could not be stored.
         lost_events: u64,

@@ -39,13 +39,13 @@ pub const TITLE_BOLD: f64 = 1.06;
 /// A rectangle in pixels; `y` grows downwards.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rect {
-    /// The left edge.
+    /// The x coordinate of the left edge.
     pub x: f64,
-    /// The top edge.
+    /// The y coordinate of the top edge.
     pub y: f64,
-    /// The width.
+    /// The width of the rectangle.
     pub w: f64,
-    /// The height.
+    /// The height of the rectangle.
     pub h: f64,
 }
 
@@ -54,9 +54,9 @@ pub struct Rect {
 pub struct NodeBox {
     /// The node's full name, untrusted.
     pub name: String,
-    /// The position in the drawing.
+    /// The position and size of the box in the drawing.
     pub rect: Rect,
-    /// The greatest width of the title.
+    /// The width, in pixels, that the title must not exceed.
     pub title_width: f64,
 }
 
@@ -65,7 +65,7 @@ pub struct NodeBox {
 pub struct CallbackBox {
     /// The index into the model's callbacks.
     pub callback: usize,
-    /// The position in the drawing.
+    /// The position and size of the box in the drawing.
     pub rect: Rect,
     /// The junction to mark at the callback.
     pub junction: Option<JunctionKind>,
@@ -76,7 +76,7 @@ pub struct CallbackBox {
 pub struct Wire {
     /// The edges that the line shows, as indices into the model's edges.
     pub edges: Vec<usize>,
-    /// The SVG path data.
+    /// The course of the line as SVG path data.
     pub path: String,
     /// The line ends with an arrow head.
     pub arrow: bool,
@@ -85,15 +85,15 @@ pub struct Wire {
 /// All wires that leave a callback by one topic.
 #[derive(Debug, Clone)]
 pub struct Net {
-    /// The index of the publishing callback.
+    /// The index of the publishing callback in the model's callbacks.
     pub source: usize,
-    /// The topic, untrusted.
+    /// The name of the topic, untrusted.
     pub topic: String,
     /// The label's text, untrusted: the topic relative to its node.
     pub text: String,
     /// The left end of the label and the height of its line. `None` for a net without a label.
     pub label: Option<(f64, f64)>,
-    /// The greatest width of the label.
+    /// The width, in pixels, that the label must not exceed.
     pub label_width: f64,
     /// The lines of the net.
     pub wires: Vec<Wire>,
@@ -102,9 +102,9 @@ pub struct Net {
 /// A placed graph.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
-    /// The width of the drawing.
+    /// The width of the drawing in pixels.
     pub width: f64,
-    /// The height of the drawing.
+    /// The height of the drawing in pixels.
     pub height: f64,
     /// The boxes of nodes.
     pub nodes: Vec<NodeBox>,

@@ -23,14 +23,14 @@ pub enum ProcessNames {
     /// The program's name only. Pages are passed on, and command lines may contain secrets.
     #[default]
     Programs,
-    /// The command line.
+    /// The full command line of the process.
     CommandLines,
 }
 
 /// The known manifests of a model's traces, and the form in which they are shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// The manifests, one per trace.
+    /// The manifests of the recordings, one per trace.
     pub manifests: &'a [Manifest],
     /// The form in which processes are named.
     pub process_names: ProcessNames,

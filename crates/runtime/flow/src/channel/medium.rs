@@ -31,7 +31,7 @@ pub enum InProcessError {
     Create {
         /// The name of the channel that the program asked for.
         name: String,
-        /// The mistake in the options.
+        /// The reason why no channel can have these options.
         reason: CreateError,
     },
     /// The channel was created with other options.
@@ -39,7 +39,7 @@ pub enum InProcessError {
     Open {
         /// The name of the channel that the program asked for.
         name: String,
-        /// The difference between the options.
+        /// The difference between the channel's options and the caller's.
         reason: OpenError,
     },
 }

@@ -202,11 +202,11 @@ pub enum CreateError {
     /// A number in the options is zero or too large.
     #[error("{what} is {value}: give 1 to {most}")]
     Number {
-        /// The name of the option.
+        /// The name of the option that is zero or too large.
         what: &'static str,
-        /// The value in the options.
+        /// The value that the caller gave for the option.
         value: usize,
-        /// The largest possible value.
+        /// The largest value that the option may have.
         most: usize,
     },
     /// The options expect more consumers than can attach.

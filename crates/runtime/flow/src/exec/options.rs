@@ -114,11 +114,12 @@ pub struct TaskStats {
     pub executions: u64,
     /// The number of executions that took longer than the deadline.
     pub late: u64,
-    /// The longest execution in ns, or 0 without a deadline.
+    /// The duration of the longest execution in ns, or 0 if the task has no deadline.
     pub longest_ns: u64,
-    /// The number of releases of its period that passed unused.
+    /// The number of releases of the task's period that passed unused.
     pub overruns: u64,
-    /// The number of executions that time started without data, where either is enough: time-outs.
+    /// The number of time-outs: executions that the schedule started without data, in a task for
+    /// which either is enough.
     pub by_time: u64,
 }
 
@@ -130,7 +131,7 @@ pub enum TaskError {
     Schedule {
         /// The name of the refused task.
         task: String,
-        /// The mistake in the schedule.
+        /// The reason why the schedule is impossible.
         reason: ScheduleError,
     },
     /// The options do not limit how often the task runs.

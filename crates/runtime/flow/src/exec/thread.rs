@@ -87,7 +87,7 @@ pub enum ThreadError {
         thread: String,
         /// The policy: `fifo`, `rr` or `other`.
         policy: &'static str,
-        /// The priority in the settings.
+        /// The priority that the thread's options ask for.
         priority: u8,
         /// The error that the system returned.
         reason: io::Error,
@@ -97,12 +97,12 @@ pub enum ThreadError {
     Cpus {
         /// The name in the options of the thread that failed.
         thread: String,
-        /// The CPUs in the settings.
+        /// The CPUs that the thread's options ask for.
         cpus: Vec<usize>,
         /// The error that the system returned.
         reason: io::Error,
     },
-    /// The memory cannot be locked.
+    /// The process may not lock its memory.
     #[error("thread '{thread}' cannot lock its memory: {reason}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)")]
     Memory {
         /// The name in the options of the thread that failed.

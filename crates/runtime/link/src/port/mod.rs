@@ -87,7 +87,7 @@ pub enum PortError {
     /// Other processes use the port with other settings.
     #[error("port '{name}' has {theirs}, but this process wants {ours}. Give all processes the same settings.")]
     Differs {
-        /// The port's name.
+        /// The name of the port that this process wants to use.
         name: String,
         /// The settings that this process gave.
         ours: Box<Settings>,
@@ -97,7 +97,7 @@ pub enum PortError {
     /// No process has a port of this name.
     #[error("this user has no port '{name}'. Start a process that uses it.")]
     NotThere {
-        /// The port's name.
+        /// The name that no port of this user has.
         name: String,
     },
     /// The port has as many transfers as it can hold.
@@ -109,9 +109,9 @@ pub enum PortError {
     /// The kernel has refused a call.
     #[error("port: cannot {what}: {source}")]
     System {
-        /// The purpose of the call.
+        /// The purpose of the call, as a verb phrase after "cannot".
         what: &'static str,
-        /// The kernel's error.
+        /// The error of the refused call.
         source: std::io::Error,
     },
 }

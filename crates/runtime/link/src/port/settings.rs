@@ -40,13 +40,13 @@ pub enum SettingsError {
     /// A number is out of its range.
     #[error("{what} is {value}. Give {least} to {most}.")]
     Number {
-        /// The number's name.
+        /// The name of the setting that is out of range.
         what: &'static str,
-        /// The number's value.
+        /// The value that the caller gave for the setting.
         value: u64,
-        /// The smallest possible value.
+        /// The smallest value that the setting may have.
         least: u64,
-        /// The largest possible value.
+        /// The largest value that the setting may have.
         most: u64,
     },
     /// The interface does not report its rate.

@@ -9,30 +9,32 @@ use std::sync::Arc;
 /// The counts of the messages that an end has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentCounts {
-    /// The messages that have left.
+    /// The number of messages that this end has sent.
     pub messages: u64,
-    /// The messages and values that were too old before they left.
+    /// The number of messages and values that were not sent because they were too old.
     pub stale: u64,
-    /// The periods in which nothing was sent.
+    /// The number of periods in which nothing was sent.
     pub late: u64,
     /// The number of times that a message was sent again.
     pub resent: u64,
-    /// The messages that were given up, because the peer acknowledged none of their copies.
+    /// The number of messages that were given up, because the peer acknowledged none of their
+    /// copies.
     pub unacknowledged: u64,
 }
 
 /// The counts of the messages that an end has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceivedCounts {
-    /// The messages that arrived intact.
+    /// The number of messages that arrived intact.
     pub messages: u64,
-    /// The messages and values that were too old when they were to be handed over.
+    /// The number of messages and values that were too old when they were to be handed over.
     pub stale: u64,
-    /// The messages and values that arrived with changed bytes. They are never handed over.
+    /// The number of messages and values that arrived with changed bytes. They are never handed
+    /// over.
     pub corrupt: u64,
-    /// The messages that arrived again. They are never handed over.
+    /// The number of messages that arrived again. They are never handed over.
     pub doubled: u64,
-    /// The messages that never arrived intact.
+    /// The number of messages that never arrived intact.
     pub lost: u64,
     /// The periods in which nothing arrived.
     pub late: u64,

@@ -118,12 +118,12 @@ impl State {
     }
 }
 
-/// The traffic in one direction.
+/// The traffic of a link in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// The number of messages.
+    /// The number of messages that passed in this direction.
     pub messages: u64,
-    /// The bytes of these messages.
+    /// The number of bytes in these messages.
     pub bytes: u64,
     /// The time of the last message, ns of CLOCK_MONOTONIC; `None` before the first.
     pub last_ns: Option<u64>,

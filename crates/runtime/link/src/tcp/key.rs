@@ -29,9 +29,9 @@ pub enum KeyError {
     File {
         /// The path of the file, escaped.
         path: String,
-        /// The failed operation, as a verb phrase.
+        /// The operation that failed, as a verb phrase.
         what: &'static str,
-        /// The error of the kernel.
+        /// The error of the operation `what`.
         source: std::io::Error,
     },
     /// Other users can read or replace the file.

@@ -9,11 +9,11 @@ use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 /// The amount of data that was sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of items.
+    /// The number of items that were sent.
     pub items: u64,
-    /// The number of bytes of the items.
+    /// The number of bytes in the items that were sent.
     pub bytes: u64,
-    /// The damage that was skipped, one sentence each.
+    /// A sentence for each kind of damage in the recording that was skipped.
     pub damage: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub enum SendFault {
     /// A record is too long for the link.
     #[error("{what} is too long for a link: {bytes} bytes")]
     TooLong {
-        /// The kind of record.
+        /// The kind of record that is too long.
         what: String,
         /// The length of the record, in bytes.
         bytes: usize,

@@ -51,7 +51,7 @@ pub enum ProfileError {
         independent: u64,
         /// The number of starts that would suffice if they were like the measured ones.
         need_starts: u64,
-        /// The number of executions in all of these starts.
+        /// The number of executions that suffice, in all `need_starts` starts together.
         need_executions: u64,
     },
     /// The profile has too few starts for a bound of the average.

@@ -284,8 +284,8 @@ pub struct Stats {
     pub cpu_ns: u64,
     /// Counts the cycles so far, including skipped ones.
     pub cycles: u64,
-    /// How much later than planned the dispatcher ran. The planned instant is that of the table
-    /// minus the lead.
+    /// The time by which the dispatcher ran later than planned. It plans to run one lead before the
+    /// instant of the table.
     pub lateness: Histogram,
     /// The time that each successful opening of a gate took (thaw).
     pub opening: Histogram,

@@ -37,7 +37,7 @@ struct Waiting<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     place: usize,
-    /// The slot of the item.
+    /// The slot in which the item leaves.
     pub due: Due,
     /// The item's cycle was inferred from its arrival.
     pub by_arrival: bool,
@@ -55,7 +55,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Creates a queue for this number of items.
+    /// Creates a queue with room for `capacity` items.
     pub fn new(capacity: usize) -> Queue<T> {
         Queue {
             waiting: Vec::with_capacity(capacity),

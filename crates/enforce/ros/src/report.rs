@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub mod flags {
     /// The item missed the slots of its own execution.
     pub const LATE: u32 = 1;
-    /// The item was discarded.
+    /// The shaper discarded the item instead of publishing it.
     pub const DROPPED: u32 = 2;
     /// The item was discarded because a newer one arrived before its slot (throttler).
     pub const REPLACED: u32 = 4;
@@ -19,9 +19,9 @@ pub mod flags {
     pub const FAILED: u32 = 16;
     /// The record is not about an item: the output's endpoints exist from now on.
     pub const READY: u32 = 32;
-    /// The item ended shaping (`stop`).
+    /// The item was late, and the policy `stop` ended shaping.
     pub const STOPPED: u32 = 64;
-    /// The item's cycle was inferred from its arrival, because it was unknown.
+    /// The item's cycle was inferred from its arrival, because its lineage was unknown.
     pub const BY_ARRIVAL: u32 = 128;
 }
 
@@ -36,7 +36,7 @@ pub struct Record {
     pub source_ns: i64,
     /// The time at which the receiver had taken the item.
     pub arrival_ns: i64,
-    /// The time at which the publish call began, or 0 if there was none.
+    /// The time at which the publish call began, or 0 if the item was not published.
     pub start_ns: i64,
     /// The time at which the publish call returned.
     pub end_ns: i64,
@@ -44,7 +44,8 @@ pub struct Record {
     pub slot_start_ns: i64,
     /// The number of the chain's execution to which the item belongs.
     pub cycle: i64,
-    /// The start of that execution by the item's lineage, or 0 if it is unknown.
+    /// The start of the execution to which the item belongs, as its lineage gives it, or 0 if the
+    /// start is unknown.
     pub born_ns: i64,
     /// The index of the output in the configuration.
     pub output: u16,

@@ -75,7 +75,7 @@ impl NoBound {
 pub struct StepBound {
     /// The id of the callback (untrusted).
     pub callback: String,
-    /// The longest measured transport to it, in ns.
+    /// The longest measured transport of an item to the callback, in ns.
     pub transport_ns: u64,
     /// The bound from the item's arrival to the callback's end, in ns. For the first callback it
     /// begins at its start.

@@ -45,11 +45,11 @@ pub struct Finding {
     pub subject: String,
     /// The subject's id in the model; empty if the model does not have it.
     pub id: String,
-    /// The limit in words.
+    /// The limit that the requirement sets, in words.
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// The result of the comparison.
+    /// The result of comparing the measured value with the limit.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,

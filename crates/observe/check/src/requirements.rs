@@ -54,7 +54,7 @@ impl Requirements {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChainRule {
-    /// The chain's id, or the beginning of it.
+    /// The chain's id, or the beginning of the id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,
     /// The callback, node or topic with which the chain begins.
@@ -72,7 +72,7 @@ pub struct ChainRule {
     /// The data age of the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub age: Times,
-    /// The reaction time.
+    /// The limits on the reaction time of the chain.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub reaction: Times,
     /// Half of the difference between the largest and the smallest latency.
@@ -91,19 +91,19 @@ pub struct ChainRule {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallbackRule {
-    /// The callback's id, or the end of it after a slash.
+    /// The callback's id, or the end of the id after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
     /// The node whose callbacks are all limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The time on the CPU per execution.
+    /// The time for which the callback has the CPU, per execution.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub execution: Times,
-    /// The time from when the callback could run to its end.
+    /// The time from when the callback could run until it ends.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub response: Times,
-    /// The time from one start to the next.
+    /// The time from one start of the callback to the next.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub period: Times,
     /// The time per execution for which the callback was ready but not running.
@@ -127,7 +127,7 @@ pub struct ThreadRule {
     /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The real-time priority.
+    /// The limit on the real-time priority of the threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Limit<Count>>,
     /// The only CPUs on which the threads may run.

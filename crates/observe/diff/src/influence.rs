@@ -63,11 +63,11 @@ pub struct Influence {
     pub component: String,
     /// The way in which the component makes the chain wait.
     pub how: How,
-    /// The cost in the first model.
+    /// The time that the component costs the chain in the first model.
     pub a: Cost,
-    /// The cost in the second model.
+    /// The time that the component costs the chain in the second model.
     pub b: Cost,
-    /// The difference as a share of the chain's mean latency in the first model.
+    /// The difference of the costs as a share of the chain's mean latency in the first model.
     pub of_latency: f64,
     /// The callback with the largest part of the difference (untrusted).
     pub mostly: String,
@@ -84,7 +84,7 @@ impl Influence {
 /// comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
-    /// The costs that differ.
+    /// The costs that differ between the models, the largest difference first.
     pub found: Vec<Influence>,
     /// The number of pairs of chain and component that were compared.
     pub compared: usize,

@@ -18,7 +18,7 @@ pub struct Found {
     pub figure: String,
     /// The id of the callback, chain or edge (untrusted); empty for all callbacks together.
     pub id: String,
-    /// The readable name (untrusted).
+    /// The readable name of the callback, chain or edge (untrusted).
     pub title: String,
     /// The first model's median in ns; for losses the share of items.
     pub a: f64,
@@ -28,12 +28,12 @@ pub struct Found {
     pub change: Change,
     /// The probability of the change by chance, corrected for all comparisons (Holm).
     pub p_corrected: f64,
-    /// The shift as a share of a chain's latency, for the chain in which that is largest, and the
-    /// chain's readable name.
+    /// The change as a share of a chain's latency, and the chain's readable name. The chain is the
+    /// one in which this share is largest.
     pub of_chain: Option<(f64, String)>,
     /// The id of the callback whose execution time explains this change.
     pub follows: Option<String>,
-    /// The part of a chain that has most of its shift.
+    /// The part of the chain that has most of the change of the chain's latency.
     pub mostly: Option<String>,
 }
 

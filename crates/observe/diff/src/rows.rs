@@ -67,7 +67,7 @@ impl RunValue {
     }
 }
 
-/// A figure in one model.
+/// The measured values of a figure in one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
@@ -86,11 +86,11 @@ impl Side<'_> {
 /// A figure that both models have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<'m> {
-    /// The figure that is compared.
+    /// The figure of which both models have values.
     pub figure: Figure,
     /// The id of the callback or chain (untrusted).
     pub id: String,
-    /// The readable name (untrusted).
+    /// The readable name of the callback or chain (untrusted).
     pub title: String,
     /// The figure's values in the first model.
     pub a: Side<'m>,

@@ -71,7 +71,7 @@ pub struct Difference {
     pub what: What,
     /// The id of the part, or the ends of an edge (untrusted).
     pub id: String,
-    /// The readable name (untrusted).
+    /// The readable name of the part that differs (untrusted).
     pub title: String,
     /// The properties that differ, in words; empty if the whole part was added or removed without
     /// details.

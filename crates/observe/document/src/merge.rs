@@ -39,7 +39,7 @@ pub enum ModelMergeError {
     /// The model has no run of the mode.
     #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
     NoSuchMode {
-        /// The requested mode.
+        /// The mode that the user asked for.
         mode: String,
         /// The modes that the model has.
         known: String,

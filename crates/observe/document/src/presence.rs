@@ -33,11 +33,11 @@ impl Part {
 /// A part of a model, with the modes in which it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The kind of the part.
+    /// The kind of model part: callback, edge, junction or chain.
     pub part: Part,
     /// The part's id. An edge's id is `FROM -> TO TOPIC`, a junction's is its callback's id.
     pub id: String,
-    /// The name to show. It is untrusted.
+    /// The readable name of the part, for users. It is untrusted.
     pub title: String,
     /// The count per mode: executions of a callback or chain, items taken over an edge, or active
     /// inputs of a junction. Zero means that the part does not exist in the mode.

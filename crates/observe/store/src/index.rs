@@ -42,25 +42,25 @@ pub struct Row {
     pub object: Id,
     /// The kind of the object: model or trace.
     pub kind: Kind,
-    /// The id of the run.
+    /// The id of the run that the object contains.
     pub run: String,
     /// The name that the user gave with `put`, for example a version. Empty if no name was given.
     pub build: String,
-    /// The mode of the run.
+    /// The name of the mode in which the application ran.
     pub mode: String,
     /// The host of the run, or empty if unknown.
     pub host: String,
-    /// The ROS 2 distributions, separated by commas.
+    /// The ROS 2 distributions of the run, separated by commas.
     pub distribution: String,
     /// The start of the run, CLOCK_REALTIME: ns since 1970.
     pub start_ns: u64,
-    /// The duration of the run.
+    /// The duration of the run, in ns.
     pub duration_ns: u64,
     /// The number of events in the run.
     pub events: u64,
     /// The number of events that the recorder lost.
     pub lost: u64,
-    /// The size of the model, or of all files of the trace.
+    /// The size of the model, or of all files of the trace, in bytes.
     pub bytes: u64,
 }
 

@@ -39,15 +39,15 @@ const CONFIRM: u64 = 3;
 pub struct Series {
     /// The link encrypts its messages. Ignored in shared memory.
     pub sealed: bool,
-    /// How many messages may be on their way in each direction.
+    /// The number of messages that may be on their way in each direction.
     pub credits: usize,
     /// The size of the largest message.
     pub most_bytes: usize,
-    /// How many series the same end asks for after this one: 0 to 255.
+    /// The number of further series that the same end asks for after this series: 0 to 255.
     pub further: usize,
 }
 
-/// How long each size is measured.
+/// The limits on the measurement of each message size.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     /// The most round trips of a size, and the most messages for its rate.
@@ -64,7 +64,7 @@ pub struct Measured {
     pub bytes: usize,
     /// The times of round trips with messages of this size in both directions, sorted.
     pub round_trips_ns: Vec<u64>,
-    /// How many messages were sent one way to measure the rate.
+    /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,
     /// The time from the first one-way message until the peer had confirmed that it received them
     /// all.

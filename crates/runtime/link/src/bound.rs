@@ -39,7 +39,7 @@ pub struct Load {
     pub bytes: usize,
     /// The shortest time between two messages.
     pub period_ns: u64,
-    /// How much later than its period a message may come.
+    /// The longest time by which a message may come later than its period, in ns.
     pub jitter_ns: u64,
 }
 

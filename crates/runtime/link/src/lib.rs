@@ -100,7 +100,7 @@ pub use tcp::{Key, KeyError, Tcp};
 #[cfg(feature = "verbs")]
 pub use verbs::Verbs;
 
-/// How long [`attach`] waits for another process that is creating the channel.
+/// The longest time for which [`attach`] waits for another process that is creating the channel.
 const CREATION_LIMIT: Duration = Duration::from_secs(1);
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 

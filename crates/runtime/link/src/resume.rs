@@ -12,12 +12,12 @@
 
 use thiserror::Error;
 
-/// The progress of the receiver of one direction.
+/// The progress of the end that receives the messages of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
-    /// How many messages have arrived completely.
+    /// The number of messages that have arrived completely.
     pub received: u64,
-    /// How many messages the application has consumed.
+    /// The number of messages that the application has consumed.
     pub consumed: u64,
 }
 

@@ -8,7 +8,7 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::{LoanError, Producer, Progress, SendError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How often a loader that waits for room checks whether it has to stop.
+/// The interval, in ns, at which a loader that waits for room checks whether it has to stop.
 const STOP_PERIOD_NS: u64 = 100_000_000;
 
 /// The reasons why not all of the source was read.

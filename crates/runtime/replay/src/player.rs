@@ -32,8 +32,8 @@ pub(crate) struct Ticker {
     pub(crate) sink: usize,
     pub(crate) stream: StreamId,
     pub(crate) period_ns: u64,
-    /// When the next message is due: on the monotonic clock, or in recorded time if the consumer
-    /// sets the pace.
+    /// The time at which the next message is due: on the monotonic clock, or in recorded time if
+    /// the consumer sets the pace.
     pub(crate) next: Option<i128>,
 }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use {crate::item::Source, record::Record};
 
-/// How often a side that waits for its peer checks whether it has to stop.
+/// The interval, in ns, at which a side that waits for its peer checks whether it has to stop.
 const LOOK_NS: u64 = 100_000_000;
 
 /// The sizes of the link's channel, equal on both ends. At most 4 MiB are in transit.

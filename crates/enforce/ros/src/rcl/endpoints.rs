@@ -146,7 +146,7 @@ pub struct Subscription {
 unsafe impl Send for Subscription {}
 
 impl Subscription {
-    /// Waits for an item, but for `at_most_ns` at most. Returns false if none came.
+    /// Waits for an item for at most `at_most_ns`. Returns false if no item came.
     pub fn wait(&mut self, at_most_ns: i64) -> Result<bool, RclError> {
         let f = &self.node.rcl.f;
         // SAFETY: wait set and handle are initialised and do not move.
@@ -169,7 +169,7 @@ impl Subscription {
         Ok(true)
     }
 
-    /// Takes the next item with its source time stamp. Returns false if there is none.
+    /// Takes the next item with its source time stamp. Returns false if no item is waiting.
     pub fn take(&mut self, item: &mut Item) -> Result<bool, RclError> {
         let f = &self.node.rcl.f;
         let mut info = MessageInfo {

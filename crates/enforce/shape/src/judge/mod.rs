@@ -71,7 +71,7 @@ impl Judgement {
     }
 }
 
-/// A measured figure and the plan's promise for it.
+/// A measured figure, and the value that the plan promises for this figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// The name of the figure.
@@ -80,7 +80,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// The value that the plan promises. `None` if it has no promise for this figure.
     pub promised: Option<f64>,
-    /// The measured value.
+    /// The value that the session measured.
     pub measured: f64,
     /// The promise was kept. `None` if the plan has no promise to judge.
     pub kept: Option<bool>,

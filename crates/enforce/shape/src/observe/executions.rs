@@ -70,13 +70,13 @@ pub struct Execution {
     /// The start of the first callback, CLOCK_MONOTONIC. If the chain's input is throttled: the
     /// time at which the throttler published it.
     pub start_ns: u64,
-    /// The time at which the last callback published, CLOCK_MONOTONIC. Without a shaper the output
-    /// would have left then.
+    /// The time at which the last callback published, CLOCK_MONOTONIC. Without a shaper, the output
+    /// would have left at this time.
     pub left_ns: u64,
     /// The time at which the output left, CLOCK_MONOTONIC. Equals `left_ns` if no shaper holds the
     /// output back.
     pub output_ns: u64,
-    /// The outcome of the output.
+    /// The outcome of the execution's output: published, discarded or refused.
     pub fate: Fate,
     /// The output came after the last slot of its cycle.
     pub late: bool,
@@ -85,7 +85,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Returns the end-to-end latency, ns.
+    /// Returns the time from the start of the chain to its output, in ns.
     pub fn latency_ns(&self) -> u64 {
         self.output_ns.saturating_sub(self.start_ns)
     }

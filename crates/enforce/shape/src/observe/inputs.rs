@@ -91,7 +91,7 @@ struct Input {
     slips: u64,
 }
 
-/// A movement of the origin.
+/// A movement of the cycles' origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     /// The origin moved by a small step, to this time.

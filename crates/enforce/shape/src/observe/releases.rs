@@ -42,7 +42,7 @@ pub(super) struct Bounds {
     /// The earliest start that shows the grid.
     pub(super) early: i64,
     tenth: i64,
-    /// The 90th percentile.
+    /// The 90th percentile of the starts in the window.
     pub(super) late: i64,
 }
 

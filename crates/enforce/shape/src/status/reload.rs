@@ -24,12 +24,12 @@ pub enum Outcome {
     Broken,
 }
 
-/// The outcome of a new plan, and its reason.
+/// The outcome of an attempt to use a new plan, and the reason for the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
-    /// The outcome.
+    /// The effect that the new plan has on the session.
     pub outcome: Outcome,
-    /// The reason, as a sentence.
+    /// The reason for the outcome, as a sentence.
     pub said: String,
 }
 

@@ -8,29 +8,29 @@ pub enum CutError {
     /// Nothing on a chain has the given name.
     #[error("{option}: '{}' is not a callback, node or topic on a chain{}", name(asked), some(". Similar names: ", .near))]
     Unknown {
-        /// The option of the command.
+        /// The option of the command with the unknown name.
         option: &'static str,
         /// The name that the user gave.
         asked: String,
-        /// The names that contain the given one.
+        /// The names on chains that contain the given name.
         near: Vec<String>,
     },
     /// The given name fits several things.
     #[error("{option}: '{}' fits {} names: {}", name(asked), fit.len(), names(fit))]
     Several {
-        /// The option of the command.
+        /// The option of the command with the ambiguous name.
         option: &'static str,
         /// The name that the user gave.
         asked: String,
-        /// The names that end with the given one.
+        /// The names on chains that end with the given name.
         fit: Vec<String>,
     },
     /// No chain leads from one end to the other.
     #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
     NoWay {
-        /// The name of the first end.
+        /// The name of the end where chains must begin, if the user gave it.
         from: Option<String>,
-        /// The name of the second end.
+        /// The name of the end where chains must end, if the user gave it.
         to: Option<String>,
         /// The nodes that chains pass after the first end.
         after: Vec<String>,

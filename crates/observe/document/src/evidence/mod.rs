@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The topic of an edge that the user's `--link` makes.
 pub const MEMORY: &str = "(memory)";
 
-/// The measurements of runs.
+/// The measurements of one or more runs, from which a model is made.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// The runs by id.
+    /// The measured runs, by run id.
     pub runs: BTreeMap<String, Run>,
     /// The callbacks by id. Their figures are in `modes` only, and their periods are those of
     /// timers.
@@ -162,7 +162,7 @@ pub struct PathEvidence {
 /// A path's figures in one mode.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// The end-to-end latency.
+    /// The end-to-end latencies of the executions of the path.
     pub latency_ns: Dist,
     /// The reaction time: from the start behind the previous output to the next output.
     #[serde(default)]
@@ -185,9 +185,9 @@ pub struct PathFigures {
 pub struct SyncEvidence {
     pub node: String,
     pub topic: String,
-    /// The number of publications by the node's subscriptions.
+    /// The number of publications on the topic by the node's subscriptions.
     pub outputs: u64,
-    /// The number of publications by others.
+    /// The number of publications on the topic by callbacks other than the node's subscriptions.
     pub foreign: u64,
     /// The synchroniser joined items by the time at which their chains began.
     #[serde(default)]
@@ -203,7 +203,7 @@ pub struct SyncEvidence {
 /// The evidence how one subscription of a node is related to one topic that the node publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberEvidence {
-    /// The number of executions.
+    /// The number of executions of the subscription's callback.
     pub instances: u64,
     /// The number of executions that published anything.
     pub productive: u64,

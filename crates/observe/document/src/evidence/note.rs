@@ -34,7 +34,7 @@ pub enum Note<V = String, N = String> {
     /// Threads that run no callbacks and publish nothing used CPU time. The count is in ns.
     #[serde(with = "no_subject")]
     HelperTime,
-    /// This topic makes no chains. The count is of items taken.
+    /// This topic makes no chains. The count is the number of items that were taken.
     Ignored(N),
     /// Chains begin with this topic, because the user named it as an input.
     Input(N),
@@ -62,7 +62,7 @@ pub enum Note<V = String, N = String> {
     Overtaken(N),
     /// The period of this timer was changed.
     PeriodChanged(V),
-    /// This node name combines several original names. The count is of those.
+    /// This node name combines several original names. The count is the number of these names.
     Renamed(N),
     /// The buffer's topic showed which subscription of the process reads this ring buffer.
     RingFound(V),
@@ -74,7 +74,8 @@ pub enum Note<V = String, N = String> {
     Shared(V),
     /// This timer ran on simulated time.
     Simulated(V),
-    /// This subscription took no item. The count is of items published for it.
+    /// This subscription took no item. The count is the number of items that were published for the
+    /// subscription.
     Starved(V),
     /// The hypervisor took CPU time from observed threads. The count is in ns.
     #[serde(with = "no_subject")]

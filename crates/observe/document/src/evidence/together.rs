@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A set of callbacks and the threads of one run that ran exactly these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Together {
-    /// The ids of the callbacks.
+    /// The ids of the callbacks that each of the threads ran.
     pub callbacks: BTreeSet<String>,
-    /// The number of threads.
+    /// The number of threads that ran exactly these callbacks.
     pub threads: usize,
 }
 

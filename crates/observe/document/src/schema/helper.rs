@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct Helper {
     /// The full names of the nodes of the threads' process, sorted, untrusted.
     pub nodes: Vec<String>,
-    /// The threads' name without the numbers at its end, untrusted. Threads that differ only in
-    /// these numbers are one entry.
+    /// The name that the threads share, without the numbers at the end of the name, untrusted.
+    /// Threads whose names differ only in these numbers are one entry.
     pub name: String,
-    /// The measured figures.
+    /// The measured figures of all threads in the group.
     pub figures: HelperFigures,
     /// The names, policies and priorities with which the threads were scheduled.
     pub threads: Vec<ThreadUse>,
@@ -23,9 +23,9 @@ pub struct Helper {
 pub struct HelperFigures {
     /// The waits for a CPU: from when a thread could run until it did.
     pub ready_ns: Dist,
-    /// The time on a CPU.
+    /// The time for which the threads had a CPU.
     pub exec_ns: u64,
-    /// The time from the first event to the last.
+    /// The time from the first event of the threads to the last.
     pub observed_ns: u64,
 }
 

@@ -81,16 +81,16 @@ pub struct Cause {
     pub by: Component,
     /// The time for which the component had the CPU within executions that were ready to run.
     pub preempted_ns: u64,
-    /// The number of such preemptions.
+    /// The number of preemptions by the component that `preempted_ns` sums up.
     pub preempted: u64,
     /// The time for which the component had the CPU right before an execution whose thread was
     /// ready to begin.
     pub delayed_ns: u64,
-    /// The number of such delays.
+    /// The number of delays by the component that `delayed_ns` sums up.
     pub delayed: u64,
     /// The time for which executions slept until the component woke them up.
     pub blocked_ns: u64,
-    /// The number of such blockings.
+    /// The number of sleeps that the component ended and that `blocked_ns` sums up.
     pub blocked: u64,
 }
 

@@ -106,7 +106,7 @@ pub struct Qos {
     pub lifespan_ns: Option<u64>,
     /// The party that asserts that a publisher is alive.
     pub liveliness: Liveliness,
-    /// The longest time between two such assertions. `None` means no limit.
+    /// The longest time between two assertions that the publisher is alive. `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
 }

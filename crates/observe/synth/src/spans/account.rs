@@ -2,7 +2,7 @@
 
 use crate::values::Totals;
 
-/// A time with the sums up to it.
+/// A time of a thread, with the sums of the account up to this time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
     pub(crate) time: u64,

@@ -12,7 +12,7 @@ pub(super) struct Retained {
 }
 
 impl Retained {
-    /// Notes which of these events must outlive their segment.
+    /// Notes which of `events` must outlive the segment that holds them.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, retained)) = self.live.back_mut() else {
             return;

@@ -23,19 +23,19 @@ use super::timer::Timer;
 pub enum Surplus {
     /// The items count towards the next execution.
     Keep,
-    /// The items are discarded.
+    /// The items are discarded when the task runs.
     Drop,
 }
 
-/// One input of a task.
+/// The properties of one input of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
-    /// The number of items that trigger the input. With 0 it never triggers, and the task does not
-    /// wait for it.
+    /// The number of items that trigger the input. With 0 the input never triggers, and the task
+    /// does not wait for items at this input.
     pub threshold: u32,
     /// Makes the task ready whenever this input triggers, whatever the state of the other inputs.
     pub is_final: bool,
-    /// The treatment of items beyond the threshold.
+    /// The treatment of items beyond the threshold when the task runs.
     pub surplus: Surplus,
 }
 

@@ -15,7 +15,8 @@ pub(crate) struct Edge {
     times_ns: Box<[AtomicU64]>,
     /// The number of items that have arrived so far. The consumer writes it.
     head: AtomicU64,
-    /// An item may activate the consumer. Otherwise its thread is not woken for it.
+    /// Set if an item may activate the consumer. If not set, items do not wake the consumer's
+    /// thread.
     wakes: bool,
 }
 

@@ -34,7 +34,7 @@ pub struct TaskOptions {
     pub condition: Condition,
     /// The times at which the task may run, in addition to the condition.
     pub schedule: Option<Schedule>,
-    /// The choice whether the task needs both time and data, or one of them.
+    /// The choice whether time and data must both activate the task, or either is enough.
     pub time_and_data: TimeAndData,
     /// The longest time that an execution may take, in ns. The clock is read only if there is a
     /// deadline.

@@ -88,7 +88,7 @@ impl fmt::Display for Passed {
 /// The result of the choice between two ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The chosen backend.
+    /// The backend that both ends will use.
     pub way: Way,
     /// The faster backends that only one of the ends has. Backends that neither end has are left
     /// out, and so is shared memory between machines.
@@ -108,11 +108,11 @@ impl fmt::Display for Choice {
 pub struct Place {
     /// The id of the machine's current boot.
     pub boot: [u8; 16],
-    /// The effective user id.
+    /// The effective user id of the process.
     pub user: u32,
     /// The inodes of the pid, network and user namespaces, in this order.
     pub namespaces: [u64; 3],
-    /// The permitted capabilities, as bits.
+    /// The permitted capabilities of the process (capabilities(7)), one bit for each.
     pub capabilities: u64,
 }
 

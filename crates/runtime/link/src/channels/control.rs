@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 const STOP_CHECK_PERIOD_NS: u64 = 100_000_000;
-/// How long a stopping relay waits for the other host to take what was sent.
+/// The longest time, in ns, for which a relay that stops waits until the other host has received
+/// all items sent to it.
 const DRAIN_LIMIT_NS: u64 = 10_000_000_000;
 
 /// The hosts that receive a channel's items. A broken link severs the channel only if it was the

@@ -6,7 +6,7 @@ pub(super) const HEAD_BYTES: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassedItem<'a> {
     pub(super) number: u64,
-    /// How many items were replaced by newer ones before they left, up to now.
+    /// The number of items that newer ones have replaced before they left, up to now.
     pub(super) lost: u64,
     pub(super) payload: &'a [u8],
 }

@@ -31,7 +31,7 @@ pub struct Meter {
     /// began.
     waited: AtomicU64,
     begun_waited: AtomicU64,
-    /// The rate that the interval before has shown, bit/s; 0 if none.
+    /// The rate that the previous interval has shown, in bit/s, or 0 if it showed no rate.
     rate_before: AtomicU64,
     /// The rate in force, bit/s; 0 means the given rate.
     rate: AtomicU64,

@@ -21,7 +21,8 @@ pub const TERMS: usize = 6;
 /// it stalls), `bell`, and the count `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
-    /// The urgency of the waiting chunk; larger is more urgent, 0 if none waits.
+    /// The urgency of the waiting chunk. Larger numbers are more urgent, and 0 means that no chunk
+    /// waits.
     pub want: AtomicU64,
     pub need: AtomicU32,
     /// Changes when the seat's thread has to ask again.

@@ -54,7 +54,8 @@ pub trait Sends: Send {
 }
 
 pub trait Receives: Send {
-    /// Receives the next intact message. Returns `false` if none came until the deadline.
+    /// Receives the next intact message. Returns `false` if no such message came before the
+    /// deadline.
     fn receive(
         &mut self,
         deadline_ns: Option<u64>,

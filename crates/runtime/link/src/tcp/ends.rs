@@ -13,9 +13,10 @@ use std::net::Shutdown;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// How long a closing end waits for a peer that receives nothing.
+/// The longest time, in ns, for which a closing end waits for a peer that receives nothing.
 const LINGER_NS: u64 = 10_000_000_000;
-/// How long a closing end waits until the peer sees the end of the connection.
+/// The longest time, in ns, for which a closing end waits until the peer sees the end of the
+/// connection.
 const FAREWELL_NS: u64 = 1_000_000_000;
 
 /// The threads of an end: a reader, a writer, and one that keeps it connected. They stop when both

@@ -33,7 +33,7 @@ pub struct Chunk {
 /// A peer's report on its own state. Each status replaces the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// How many messages the peer has received and consumed.
+    /// The number of messages that the peer has received, and the number that it has consumed.
     pub progress: Progress,
     /// The number of all messages that the peer has sent, once it sends no more.
     pub sends_no_more: Option<u64>,

@@ -12,7 +12,8 @@ use crate::verbs_wire::Record;
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// How long a closing end waits for a peer's device that acknowledges nothing.
+/// The longest time, in ns, for which a closing end waits for a peer's device that acknowledges
+/// nothing.
 const LINGER_NS: u64 = 10_000_000_000;
 const LOOK_NS: u64 = 50_000_000;
 
@@ -357,7 +358,7 @@ pub struct VerbsIncoming {
     /// A copy of the message that the peer cannot change.
     copy: Box<[u8]>,
     chunk: Option<usize>,
-    /// How many one-sided accesses were posted, and how many are done.
+    /// The number of one-sided accesses that were posted, and the number of those that are done.
     accesses: (u64, u64),
 }
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a closing end waits until the peer sees the end of the side channel.
+/// The longest time for which a closing end waits until the peer sees the end of the side channel.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]

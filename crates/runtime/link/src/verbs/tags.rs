@@ -8,7 +8,8 @@
 //!
 //! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// How many bits of a count are sent. They are enough for far more messages than there are credits.
+/// The number of bits of a count that are sent. They are enough for far more messages than there
+/// are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 /// The most chunks that a message can have.

@@ -19,12 +19,12 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// The most that playback takes within any stretch of time.
+/// The most items and bytes that playback takes within any stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The curve in items.
+    /// The greatest number of items, by the length of the stretch.
     pub items: Upper,
-    /// The curve in bytes.
+    /// The greatest number of bytes, by the length of the stretch.
     pub bytes: Upper,
     /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
@@ -34,9 +34,9 @@ pub struct Arrival {
 /// the bounds holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The bounds in items.
+    /// The lower bounds on the number of items.
     pub items: Vec<RateLatency>,
-    /// The bounds in bytes.
+    /// The lower bounds on the number of bytes.
     pub bytes: Vec<RateLatency>,
 }
 

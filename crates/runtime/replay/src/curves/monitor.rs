@@ -30,7 +30,7 @@ struct Bucket {
     from_ns: u64,
 }
 
-/// A violation of an envelope.
+/// A violation of an envelope: more units came within a stretch of time than the envelope allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// The length of the stretches that have more units than the envelope allows, in ns. Longer
@@ -41,7 +41,7 @@ pub struct Left {
 }
 
 impl Monitor {
-    /// Creates a monitor of this curve.
+    /// Creates a monitor that checks arrivals against `curve`.
     pub fn new(curve: &Upper) -> Monitor {
         let all = curve.buckets().len();
         let used = all.min(MOST);

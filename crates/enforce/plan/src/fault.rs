@@ -64,7 +64,7 @@ pub enum PlanFault {
         name(of)
     )]
     Priority {
-        /// The server, or the middleware.
+        /// The name of the server with the priority, or the word for the middleware.
         of: String,
         /// The priority that the plan file gives.
         priority: u8,

@@ -17,7 +17,7 @@ pub enum PlanFileError {
     /// The file is longer than [`MAX_BYTES`].
     #[error("the file has {bytes} bytes, but a plan file has at most {MAX_BYTES}")]
     TooLong {
-        /// The size of the file.
+        /// The size of the file in bytes.
         bytes: usize,
     },
     /// The file is not UTF-8.
@@ -33,13 +33,13 @@ pub enum PlanFileError {
     Yaml {
         /// The line of the mistake, if known.
         at: Option<u64>,
-        /// The YAML reader's message.
+        /// The message of the YAML reader, which says what is wrong in the file.
         what: String,
     },
     /// The YAML writer failed.
     #[error("the plan cannot be written as YAML: {what}")]
     Write {
-        /// The YAML writer's message.
+        /// The message of the YAML writer about the plan.
         what: String,
     },
     /// The plan has a fault.

@@ -24,7 +24,7 @@ pub enum Difference {
     Server(String),
     /// The CPU, priority or callbacks of a server differ, or only one plan gives it slots.
     OfServer {
-        /// The name of the server.
+        /// The name of the server that differs between the plans.
         name: String,
         /// The property that differs, as the new plan has it.
         what: &'static str,

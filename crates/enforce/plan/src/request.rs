@@ -66,7 +66,7 @@ impl Strategy {
 /// A request to let an input through once per cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThrottleRequest {
-    /// The topic of the input.
+    /// The topic that is let through once per cycle.
     pub topic: String,
     /// The node that publishes the topic. `None` stands for its only publisher in the model.
     pub node: Option<String>,
@@ -103,7 +103,7 @@ pub struct OutputRequest {
     /// The time by which the chain's slot is longer than its outputs need. Bands that follow the
     /// load may raise the last slot by this much.
     pub room_ns: u64,
-    /// The policy for late outputs.
+    /// The policy for outputs that miss the last slot of their cycle.
     pub overshoot: Overshoot,
 }
 
@@ -141,13 +141,13 @@ pub struct Request {
     pub chains: Vec<String>,
     /// The ends of a part of a chain, used instead of `chains`.
     pub ends: Ends,
-    /// The strategy for all chains.
+    /// The strategy by which all chains are planned.
     pub strategy: Strategy,
-    /// The CPUs of the threads.
+    /// The CPUs on which threads must run.
     pub cpus: CpuRequest,
-    /// The request for outputs.
+    /// The request that says when outputs leave, and what happens to late ones.
     pub outputs: OutputRequest,
-    /// The request for inputs.
+    /// The request that says which inputs are throttled.
     pub inputs: InputRequest,
     /// The callbacks or nodes that get the remaining time.
     pub background: Vec<String>,

@@ -60,7 +60,7 @@ pub struct Plan {
     pub overshoot: Overshoot,
     /// The latency, jitter and utilisation that result if the assumptions are met.
     pub promises: Promises,
-    /// The assumptions, in full sentences.
+    /// The assumptions under which the promises hold, in full sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assumes: Vec<String>,
 }
@@ -209,9 +209,9 @@ pub struct Middleware {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promises {
-    /// The mean end-to-end latency.
+    /// The mean end-to-end latency that the plan promises.
     pub average_ms: Ms,
-    /// The longest end-to-end latency.
+    /// The longest end-to-end latency that the plan promises.
     pub worst_ms: Ms,
     /// The jitter: half the difference between the longest and the shortest latency. With bands, it
     /// is the jitter within each band.

@@ -27,11 +27,11 @@ pub enum StartError {
     /// The priority of a server is too high.
     #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
-        /// The name of the server.
+        /// The name of the server whose priority is refused.
         server: String,
-        /// The refused priority.
+        /// The priority that the server was to have.
         priority: u8,
-        /// The dispatcher's priority.
+        /// The priority of the dispatcher, which must be higher.
         dispatcher: u8,
     },
     /// A server or the dispatcher is to run on a CPU that does not exist.
@@ -52,7 +52,7 @@ pub enum StartError {
     /// The ledger, which records each change first, cannot be written.
     #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory of this user.", path.display())]
     State {
-        /// The directory of the ledger.
+        /// The directory in which the ledger was to be written.
         path: PathBuf,
         /// The error of creating or writing the ledger.
         source: io::Error,
@@ -230,7 +230,7 @@ pub enum Warning {
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
     DispatcherAmongServers {
-        /// The CPU that both use.
+        /// The CPU on which both the dispatcher and a server's threads run.
         cpu: u16,
     },
     /// The kernel runs normal threads before the threads of servers, because they use sched_ext.

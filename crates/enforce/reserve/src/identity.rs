@@ -15,7 +15,7 @@ pub(crate) struct Identity {
 /// another thread since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The thread id.
+    /// The id of the thread.
     pub tid: u32,
     /// The id of the process that the thread belonged to.
     pub pid: u32,

@@ -122,7 +122,7 @@ pub struct OutputTable {
     /// The chain's best case since its release, in ns; see [`SlotSchedule::new`].
     #[serde(default)]
     pub earliest_ns: u64,
-    /// The slots.
+    /// The slots in which the output may leave.
     pub slots: Vec<Slot>,
 }
 

@@ -46,7 +46,7 @@ pub struct Adapted {
     pub bands: Vec<BandsSet>,
     /// The number of times that the bands were changed.
     pub moves: u64,
-    /// Number of changes that are missing in `bands` because its limit was reached.
+    /// The number of changes that are missing in `bands` because its limit was reached.
     pub forgotten: u64,
 }
 

@@ -14,11 +14,11 @@ pub struct Live {
     pub missing: Vec<String>,
     /// The time since shaping began, or `None` before that.
     pub shaping: Option<Duration>,
-    /// Number of the last judged cycle.
+    /// The number of the last judged cycle.
     pub cycle: i64,
     /// The judgements since the last report.
     pub judgements: Vec<Judgement>,
-    /// Number of executions so far.
+    /// The number of executions so far.
     pub executions: u64,
     /// The measured jitter: half of the range from p0.5 to p99.5 of the latest executions'
     /// latencies.
@@ -26,11 +26,11 @@ pub struct Live {
     /// The jitter that the same executions would have had without shaping. `None` if it cannot be
     /// derived under this plan.
     pub unshaped_jitter_ns: Option<u64>,
-    /// Number of outputs that missed the last slot of their cycle.
+    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Number of outputs that the shaper discarded.
+    /// The number of outputs that the shaper discarded.
     pub dropped: u64,
-    /// Number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain that has most such cycles.
     pub without: u64,
     /// The 99th percentile of the dispatcher's lateness.
     pub dispatcher_p99_ns: u64,
@@ -56,17 +56,17 @@ pub struct PlacedThread {
 /// The results of a plan that another plan replaced during the session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierPlan {
-    /// Number of the plan. The session began with plan 1.
+    /// The number of the plan. The session began with plan 1.
     pub number: u64,
     /// The strategy of the plan.
     pub strategy: String,
-    /// Number of executions that were released under the plan.
+    /// The number of executions that were released under the plan.
     pub executions: u64,
-    /// Number of outputs that missed the last slot of their cycle.
+    /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
-    /// Number of outputs that the shaper discarded.
+    /// The number of outputs that the shaper discarded.
     pub discarded: u64,
-    /// Number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain that has most such cycles.
     pub without: u64,
     /// The promises of the plan and the measured values. Only executions that are still kept count.
     pub verdict: Verdict,

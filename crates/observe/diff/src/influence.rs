@@ -57,7 +57,7 @@ pub struct Cost {
 pub struct Influence {
     /// The chain's id in the first model.
     pub chain: String,
-    /// The chain's readable name (untrusted).
+    /// The readable name of the chain (untrusted).
     pub title: String,
     /// The component in words: its nodes or its process (untrusted).
     pub component: String,

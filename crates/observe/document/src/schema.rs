@@ -98,11 +98,11 @@ pub struct Run {
     pub distribution: Vec<String>,
     /// The start of the recording, CLOCK_REALTIME ns since 1970.
     pub start: u64,
-    /// The length of the recording.
+    /// The length of the recording in ns.
     pub duration_ns: u64,
     /// The number of lost events by event kind.
     pub lost: BTreeMap<String, u64>,
-    /// The number of events read.
+    /// The number of events that were read from the trace.
     pub events: u64,
 }
 
@@ -161,7 +161,7 @@ pub struct Action {
     /// The ids of the callbacks on the action's services and topics, and of the task that executes
     /// its goals. They are sorted.
     pub callbacks: Vec<String>,
-    /// The figures over all modes.
+    /// The measured figures over all modes.
     #[serde(flatten)]
     pub figures: ActionFigures,
     /// The figures per mode. The map is empty unless the model has several modes.
@@ -246,7 +246,7 @@ pub struct Callback {
     /// The rclcpp symbol, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// The figures over all modes.
+    /// The measured figures over all modes.
     #[serde(flatten)]
     pub figures: CallbackFigures,
     /// The figures per mode. The map is empty unless the model has several modes.
@@ -402,7 +402,7 @@ pub struct Edge {
     /// The edge uses intra-process communication.
     #[serde(default)]
     pub intra_process: bool,
-    /// The figures over all modes.
+    /// The measured figures over all modes.
     #[serde(flatten)]
     pub figures: EdgeFigures,
     /// The figures per mode. The map is empty unless the model has several modes.
@@ -423,7 +423,7 @@ pub struct EdgeFigures {
     pub waiting_ns: Dist,
     /// The number of items published while the taker existed.
     pub published: u64,
-    /// The number of items taken.
+    /// The number of items that the subscriber took.
     pub taken: u64,
     /// The number of items that were never taken for an unknown reason. Only items count if a later
     /// one was taken or the recording lasted a second longer.
@@ -495,7 +495,7 @@ pub struct Reading {
 pub struct Junction {
     /// The vertex: a sync vertex for AND, the triggered callback for OR.
     pub callback: String,
-    /// The kind: AND or OR.
+    /// The kind of junction: AND or OR.
     pub kind: JunctionKind,
     /// The ids of the callbacks that feed the junction, sorted.
     pub inputs: Vec<String>,
@@ -542,7 +542,7 @@ pub struct Chain {
     /// The chain is a part of other chains, between ends that the user named (`--from`, `--to`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// The figures over all modes.
+    /// The measured figures over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,
     /// The figures per mode. The map is empty unless the model has several modes.

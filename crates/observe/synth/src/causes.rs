@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 /// Stands for the hypervisor in place of a thread id.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
-/// Number of switches kept per CPU. One wait causes at most 32 of them, and switches of observed
-/// threads come in addition.
+/// The number of switches kept per CPU. One wait causes at most 32 of them, and switches of
+/// observed threads come in addition.
 const SWITCHES: usize = 64;
 
 /// Maximum number of thread names kept. The recorder reports further names again when needed.

@@ -16,8 +16,8 @@ pub const MOST_HOSTS: usize = 16;
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 /// The exclusive upper limit of process and thread ids on Linux.
 const IDS: u32 = 1 << 22;
-/// Number of stretches into which a recording is divided. Each has its own estimate, so that clocks
-/// of different rates are followed.
+/// The number of stretches into which a recording is divided. Each has its own estimate, so that
+/// clocks of different rates are followed.
 const STRETCHES: usize = 16;
 /// Minimum number of messages per direction in a stretch with an estimate.
 const FEW: usize = 5;

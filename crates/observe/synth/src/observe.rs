@@ -13,9 +13,9 @@ pub enum Observation {
         /// The number of the callback: an index into
         /// [`Synth::callback_ids`](super::Synth::callback_ids).
         callback: u32,
-        /// The process id.
+        /// The id of the process that ran the callback.
         pid: u32,
-        /// The thread id.
+        /// The id of the thread that ran the callback.
         tid: u32,
         /// The start of the execution, CLOCK_MONOTONIC.
         start_ns: u64,
@@ -26,14 +26,14 @@ pub enum Observation {
     },
     /// A callback published an item or sent a request.
     Published {
-        /// The number of the topic, see [`Synth::name`](super::Synth::name). Together with the time
-        /// it identifies the item.
+        /// The number of the topic, see [`Synth::name`](super::Synth::name). The topic and the time
+        /// together identify the item.
         name: u32,
         /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// The process id.
+        /// The id of the process that published or sent.
         pid: u32,
-        /// The thread id.
+        /// The id of the thread that published or sent.
         tid: u32,
     },
     /// An item left a callback, or a callback that published nothing ended. This is reported once
@@ -60,9 +60,9 @@ pub enum Observation {
         published_ns: u64,
         /// The time at which the callback starts, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// The process id.
+        /// The id of the process that runs the callback.
         pid: u32,
-        /// The thread id.
+        /// The id of the thread that runs the callback.
         tid: u32,
     },
 }

@@ -62,9 +62,9 @@ pub struct Manifest {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Span {
-    /// The start, CLOCK_REALTIME: ns since 1970.
+    /// The start of the recording, CLOCK_REALTIME: ns since 1970.
     pub start_realtime_ns: u64,
-    /// The start, CLOCK_MONOTONIC.
+    /// The start of the recording, CLOCK_MONOTONIC: ns.
     pub start_monotonic_ns: u64,
     /// The duration of the recording so far.
     pub duration_ns: u64,

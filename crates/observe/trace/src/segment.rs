@@ -24,7 +24,7 @@ pub(crate) struct FileHeader {
     /// The segment's own number. In init.obt, the first segment that it does not cover.
     pub number: u32,
     pub id: [u8; 16],
-    /// The creation time, CLOCK_REALTIME.
+    /// The time when the segment was created, CLOCK_REALTIME.
     pub created_realtime_ns: u64,
 }
 

@@ -39,9 +39,9 @@ pub enum Violation {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sender {
     credits: u64,
-    /// Number of the next message that the application posts.
+    /// The number of the next message that the application posts.
     next: u64,
-    /// Number of the next message that goes into the present connection.
+    /// The number of the next message that goes into the present connection.
     transmit: u64,
     progress: Progress,
 }

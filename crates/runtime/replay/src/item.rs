@@ -38,7 +38,7 @@ pub enum Kind {
 pub struct Stamp {
     /// The recorded time in ns since 1970, on the recorder's clock.
     pub time_ns: i64,
-    /// The stream of the item.
+    /// The number of the stream to which the item belongs.
     pub stream: StreamId,
 }
 

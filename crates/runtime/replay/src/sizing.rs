@@ -7,9 +7,9 @@ use crate::item::Source;
 use onbeat_time::clock::monotonic_ns;
 use serde::Serialize;
 
-/// Number of items that a meter keeps one by one. A meter then takes about 3 MB.
+/// The number of items that a meter keeps one by one. A meter then takes about 3 MB.
 const EXACT: usize = 1 << 16;
-/// Number of items between two progress reports of a measurement.
+/// The number of items between two progress reports of a measurement.
 const TELL: u64 = 1 << 12;
 
 /// The curves of a recording and its loader, measured by reading the recording once. Bytes are
@@ -18,8 +18,8 @@ const TELL: u64 = 1 << 12;
 pub struct Curves {
     arrival: Arrival,
     service: Service,
-    /// Number of all items. The next fields are the recorded time from first to last, the bytes in
-    /// the buffer, and the largest item's own size.
+    /// The number of all items. The next fields are the recorded time from first to last, the bytes
+    /// in the buffer, and the largest item's own size.
     items: u64,
     length_ns: u64,
     bytes: u64,

@@ -25,7 +25,7 @@ pub enum AdaptError {
     Deadline {
         /// The end of the last slot.
         last: Ms,
-        /// The requested deadline.
+        /// The deadline that the user asked for.
         deadline: Ms,
     },
 }

@@ -14,7 +14,7 @@ const KEPT: usize = 4096;
 pub struct Change {
     /// The instant of the change, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// The index of the server.
+    /// The index of the server to which the threads belong.
     pub server: usize,
     /// Is true if the threads now have the server's priority, and false if they now have a normal
     /// one.

@@ -13,7 +13,7 @@ pub struct Move {
     pub at_ns: u64,
     /// The delay in ns from the dispatcher's planned wake-up until the gate had moved.
     pub delay_ns: u64,
-    /// The index of the server.
+    /// The index of the server whose gate moved.
     pub server: usize,
     /// Is true if the gate was opened, and false if it was shut.
     pub open: bool,

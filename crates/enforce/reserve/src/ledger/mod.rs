@@ -69,7 +69,7 @@ pub struct Group {
 /// The state of a thread before it was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The thread id.
+    /// The id of the thread.
     pub tid: u32,
     /// The id of the process that the thread belongs to.
     pub tgid: u32,

@@ -47,7 +47,7 @@ pub enum Standing {
 /// A thread that a ledger lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundThread {
-    /// The thread id.
+    /// The id of the thread.
     pub tid: u32,
     /// The id of the process that the thread belongs to.
     pub process: u32,

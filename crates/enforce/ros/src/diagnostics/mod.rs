@@ -36,10 +36,10 @@ pub struct DiagnosticStatus {
     pub level: Level,
     /// The name of the part, for example `onbeat: chain-1`.
     pub name: String,
-    /// The reason for the level.
+    /// The sentence that gives the reason for the level.
     pub message: String,
-    /// The name of the machine.
+    /// The name of the machine on which onbeat runs.
     pub hardware_id: String,
-    /// The figures: names and values.
+    /// The figures, as pairs of a name and a value.
     pub values: Vec<(String, String)>,
 }

@@ -41,7 +41,7 @@ pub enum ShaperError {
     /// The fixed table of an output is missing or invalid.
     #[error("the table of {topic} is invalid: {reason}")]
     Table {
-        /// The topic of the output.
+        /// The topic of the output that cannot be shaped.
         topic: String,
         /// The reason, as a text.
         reason: String,
@@ -59,7 +59,7 @@ pub enum ShaperError {
     /// The publishers of a held topic announce different types.
     #[error("publishers of {topic} announce different types, {first} and {second}. Remap only one of their nodes")]
     Types {
-        /// The held topic.
+        /// The held topic on which the publishers disagree.
         topic: String,
         /// The type that the first publisher announces.
         first: String,
@@ -69,7 +69,7 @@ pub enum ShaperError {
     /// A thread of an output ended.
     #[error("shaping {topic} ended: {reason}")]
     Worker {
-        /// The topic of the output.
+        /// The topic of the output whose thread ended.
         topic: String,
         /// The error that ended the thread, as text.
         reason: String,

@@ -25,7 +25,7 @@ pub struct DryRun {
     /// The threads of the application that would be changed. Empty if no application of the plan
     /// runs.
     pub threads: Vec<SeenThread>,
-    /// The number of threads of the same processes that would stay as they are.
+    /// The number of threads in the same processes that a session would not change.
     pub untouched: usize,
     /// The callbacks outside of the plan that run on threads behind a gate.
     pub sharing: Vec<Unplanned>,
@@ -33,7 +33,7 @@ pub struct DryRun {
     pub started: Vec<Started>,
     /// The callbacks that the plan requires and that did not run.
     pub missing: Vec<String>,
-    /// The risks, one sentence each.
+    /// The risks of shaping the application, one sentence each.
     pub risks: Vec<String>,
     /// The settings of the machine that a session would check first.
     pub preflight: Vec<Line>,

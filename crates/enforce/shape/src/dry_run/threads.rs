@@ -20,9 +20,9 @@ pub enum Destination {
 /// A thread that a session would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {
-    /// The thread id.
+    /// The id of the thread.
     pub tid: u32,
-    /// The process id.
+    /// The id of the process to which the thread belongs.
     pub pid: u32,
     /// The thread's name. It is untrusted.
     pub name: String,
@@ -40,7 +40,7 @@ pub struct SeenThread {
 /// shaped, the process inherits the thread's CPU. onbeat puts it back at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The process id.
+    /// The id of the started process.
     pub pid: u32,
     /// The process's name. It is untrusted.
     pub name: String,

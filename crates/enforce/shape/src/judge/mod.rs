@@ -42,7 +42,7 @@ pub const ISOLATION_NS: u64 = 300_000;
 /// An execution with its place in the cycle and in the promised bands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// The execution.
+    /// The execution that is judged.
     pub execution: Execution,
     /// The time at which the output left, since the start of the cycle in which the chain started,
     /// in ns.

@@ -123,7 +123,7 @@ pub struct Executions {
     ends: Vec<ChainEnds>,
     inputs: Vec<String>,
     items: Vec<VecDeque<ShaperItem>>,
-    /// Pairs of the start of a callback that took a shaper's message, and the start of that
+    /// The pairs of the start of a callback that took a shaper's message, and the start of that
     /// message's chain.
     bridges: VecDeque<(u64, u64)>,
     /// The latest executions. They detect duplicates: several paths from a start to an output are

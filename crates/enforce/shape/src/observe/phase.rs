@@ -21,7 +21,7 @@ const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
 
-/// Number of arrivals kept per input while an application starts.
+/// The number of arrivals kept per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
 /// Arrivals that spread over more than this part of a cycle are not steady yet. An application
@@ -238,7 +238,7 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,
-    /// Pairs of the time from which an origin applies, and the origin.
+    /// The pairs of the time from which an origin applies, and the origin.
     origins: VecDeque<(u64, u64)>,
 }
 

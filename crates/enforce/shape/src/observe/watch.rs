@@ -59,7 +59,7 @@ pub struct Unplanned {
     pub pid: u32,
     /// The id of the thread.
     pub tid: u32,
-    /// Number of runs on the thread.
+    /// The number of runs on the thread.
     pub runs: u64,
 }
 

@@ -39,7 +39,7 @@ impl Grade {
 pub struct Line {
     /// The grade of the setting.
     pub grade: Grade,
-    /// The name of the setting.
+    /// The name of the setting that was checked.
     pub about: &'static str,
     /// The value of the setting and its consequence.
     pub found: String,

@@ -44,15 +44,15 @@ pub struct Status {
     pub schema: &'static str,
     /// The process id of the session.
     pub pid: u32,
-    /// The stage of the session.
+    /// The stage that the session has reached.
     pub state: State,
-    /// The plan in force.
+    /// The plan that the session enforces now.
     pub plan: PlanStatus,
     /// The callbacks that the plan names and the session has not found yet.
     pub missing: Vec<String>,
     /// The time since shaping began, in ns. `None` if it has not begun.
     pub shaping_ns: Option<u64>,
-    /// The counts since shaping began.
+    /// The counts of the session since shaping began.
     pub counts: Counts,
     /// The reasons why gates stayed open.
     pub guard: GuardStatus,
@@ -60,7 +60,7 @@ pub struct Status {
     pub promises: Vec<Promise>,
     /// The distribution of how late the dispatcher woke up.
     pub dispatcher: Lateness,
-    /// The plan's servers.
+    /// The servers of the plan that the session enforces.
     pub servers: Vec<ServerStatus>,
     /// The latest notes, one sentence each.
     pub notes: Vec<String>,
@@ -112,7 +112,7 @@ pub struct PlanStatus {
 /// The counts of one chain since shaping began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChainCounts {
-    /// The name of the chain.
+    /// The id of the chain, as in the plan.
     pub id: String,
     /// The number of executions of the chain that have ended.
     pub executions: u64,
@@ -146,9 +146,9 @@ pub struct PlanCounts {
 /// The counts of a session since shaping began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
-    /// The cycles of the dispatcher.
+    /// The number of cycles that the dispatcher has run.
     pub cycles: u64,
-    /// The executions of all chains.
+    /// The number of executions of all chains.
     pub executions: u64,
     /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
@@ -172,7 +172,7 @@ pub struct GuardStatus {
     pub opened: u64,
     /// The number of times the dispatcher opened all gates because the guard did not run.
     pub silent: u64,
-    /// The guard has ended.
+    /// The guard process has ended.
     pub lost: bool,
 }
 
@@ -208,9 +208,9 @@ pub struct Lateness {
 /// A server with its threads, or the middleware's CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
-    /// The name of the server.
+    /// The name of the server, as in the plan.
     pub name: String,
-    /// The CPU of the server.
+    /// The CPU on which the server's threads run.
     pub cpu: u16,
     /// The real-time priority of the server's threads.
     pub priority: u8,

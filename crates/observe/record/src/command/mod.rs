@@ -33,7 +33,7 @@ pub enum CommandStartError {
     /// The system could not execute the command.
     #[error("cannot start {program}: {source}. Check its name, and that it is on your PATH.")]
     Start {
-        /// The command's first word.
+        /// The first word of the command, which names the program.
         program: String,
         /// The error of executing `program`.
         source: std::io::Error,
@@ -41,7 +41,7 @@ pub enum CommandStartError {
     /// The user that the command should run as is not certain.
     #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
     Doubtful {
-        /// The command's first word.
+        /// The first word of the command, which names the program.
         program: String,
     },
     /// The guard process could not be started.

@@ -17,7 +17,7 @@ pub struct User {
     pub gid: u32,
     /// The ids of all groups of the user.
     pub groups: Vec<u32>,
-    /// The login name.
+    /// The login name of the user.
     pub name: String,
     /// The home directory, if the passwd file has one.
     pub home: Option<String>,

@@ -80,17 +80,17 @@ pub struct Progress {
     /// The number of ROS 2 processes outside of the [`Limits`](crate::Limits), which are not
     /// recorded.
     pub outside: u64,
-    /// The number of nodes seen.
+    /// The number of ROS 2 nodes that the recording has seen.
     pub nodes: usize,
     /// The number of callbacks seen: each handle that was called counts as one.
     pub callbacks: usize,
-    /// The number of events recorded.
+    /// The number of events that were recorded so far.
     pub events: u64,
     /// The rate of events since the last report, in events per second.
     pub events_per_s: f64,
-    /// The number of bytes written.
+    /// The number of bytes that were written so far.
     pub bytes: u64,
-    /// The number of events lost.
+    /// The number of events that were lost so far.
     pub lost: u64,
 }
 

@@ -29,7 +29,7 @@ pub enum TraceReadError {
     /// The operating system refuses to open the path.
     #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open {
-        /// The path that was opened.
+        /// The path that the operating system refuses to open.
         path: PathBuf,
         /// The error of opening the path, or of reading its list of files or a file header.
         source: io::Error,
@@ -37,7 +37,7 @@ pub enum TraceReadError {
     /// The path exists but does not hold a trace.
     #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
     NotATrace {
-        /// The path that was opened.
+        /// The path that does not hold a trace.
         path: PathBuf,
         /// The reason, for example that the directory holds no segments.
         reason: &'static str,
@@ -45,7 +45,7 @@ pub enum TraceReadError {
     /// The trace has a newer format than this version of onbeat can read.
     #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
     Newer {
-        /// The path that was opened.
+        /// The path of the trace with the newer format.
         path: PathBuf,
         /// The format version of the trace.
         version: u16,
@@ -53,7 +53,7 @@ pub enum TraceReadError {
     /// The trace has an old format that onbeat no longer reads.
     #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
     Older {
-        /// The path that was opened.
+        /// The path of the trace with the old format.
         path: PathBuf,
         /// The format version of the trace.
         version: u16,
@@ -65,7 +65,7 @@ pub enum TraceReadError {
 pub struct ReadStats {
     /// The number of events that the iterator returned.
     pub events: u64,
-    /// The number of blocks decoded.
+    /// The number of blocks that were decoded without a fault.
     pub blocks: u64,
     /// The number of blocks that are damaged or missing.
     pub damaged_blocks: u64,

@@ -21,7 +21,7 @@ pub enum LoanError {
     /// The request is larger than the channel's payloads.
     #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}")]
     TooLarge {
-        /// The number of bytes requested.
+        /// The number of bytes that the caller asked for.
         asked: usize,
         /// The number of bytes of the channel's largest payload.
         most: usize,

@@ -82,7 +82,7 @@ pub enum LinksError {
     Create {
         /// The channel that this host has asked for.
         channel: String,
-        /// The fault of the options.
+        /// The reason why no channel can have these options.
         reason: CreateError,
     },
     /// The policy exchanges buffers, which hosts do not share.

@@ -26,7 +26,7 @@ pub struct PortStats {
 /// A transfer: the sending side of a connection. Its own process writes the counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
-    /// The process that sends.
+    /// The id of the process that sends.
     pub pid: u32,
     /// The name of the transfer's peer, escaped.
     pub label: String,
@@ -57,11 +57,11 @@ pub struct TransferStats {
 /// The amount that a transfer has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// The bytes of content.
+    /// The number of bytes of content that were sent.
     pub bytes: u64,
-    /// The number of chunks.
+    /// The number of chunks that were sent.
     pub chunks: u64,
-    /// The number of complete messages and values.
+    /// The number of complete messages and values that were sent.
     pub messages: u64,
 }
 

@@ -182,7 +182,7 @@ pub struct LinkStatus {
     pub name: String,
     /// The name or address of the peer; empty before the peer has connected.
     pub peer: String,
-    /// The state of the link.
+    /// The state of the link: waiting, connected, broken or ended.
     pub state: State,
     /// The times at which the end was made and its state last changed, ns of CLOCK_MONOTONIC.
     pub since_ns: [u64; 2],

@@ -24,7 +24,7 @@ pub struct Chunk {
     pub number: u64,
     /// The position of the chunk in the message or value, in bytes.
     pub offset: usize,
-    /// The length of the chunk.
+    /// The length of the chunk in bytes.
     pub bytes: usize,
     /// The length of the whole message or value.
     pub total: usize,

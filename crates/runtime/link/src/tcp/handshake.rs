@@ -61,11 +61,11 @@ impl Session {
 
 /// The result of a finished handshake.
 pub struct Agreed {
-    /// The hello of the peer.
+    /// The hello that the peer has sent.
     pub peer: Hello,
     /// The session of this connection: a new one, or at the listening end the peer's.
     pub session: Session,
-    /// The keys of this connection.
+    /// The keys that encrypt this connection in both directions.
     pub keys: StatelessTransportState,
 }
 

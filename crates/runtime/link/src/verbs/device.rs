@@ -201,7 +201,7 @@ pub enum Done {
     Sent(Kind),
     /// The peer has written bytes into the ring.
     Written {
-        /// The immediate value.
+        /// The immediate value that the peer sent with the bytes.
         tag: u32,
         /// Counted by the device.
         bytes: usize,

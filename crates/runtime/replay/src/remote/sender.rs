@@ -55,9 +55,9 @@ struct Writer<'s> {
     message: Vec<u8>,
     failed: Option<SendFault>,
     stop: &'s dyn Fn() -> bool,
-    /// Number of items and of their bytes that are completely in sent messages.
+    /// The number of items and of their bytes that are completely in sent messages.
     left: (u64, u64),
-    /// Number of items and of their bytes in messages that are not sent yet.
+    /// The number of items and of their bytes in messages that are not sent yet.
     waiting: (u64, u64),
 }
 

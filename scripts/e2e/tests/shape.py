@@ -94,7 +94,7 @@ def service_operated(harness, chain, plan, others):
 
 
 @test(places=PLACES)
-def shape_bands_and_let(harness):
+def shape_bands_and_logical_execution_time(harness):
     """Three bands, then one without starting anew, and logical execution time, of the same chain."""
     chain = Chain(harness, "shape_bands")
     others = {}

@@ -565,7 +565,7 @@ fn draining_a_chain_waits_for_a_slot() {
 }
 
 #[test]
-fn a_stopping_overrun_and_a_panic_end_all_threads() {
+fn an_overrun_with_policy_stop_and_a_panic_end_all_threads() {
     let build = |panics: bool| {
         let mut tasks = Priorities::new("priorities", threads(2));
         let options = TaskOptions {

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_begin_after_the_last_input() {
+    fn a_cycle_begins_when_its_last_input_has_come() {
         let on = |at: u64, late: u64| -> VecDeque<u64> {
             let come = (0..12u64).map(|n| 700 * PERIOD + n * PERIOD + at);
             come.enumerate()

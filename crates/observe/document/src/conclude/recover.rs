@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_of_other_programs_become_notes() {
+    fn sentences_that_other_programs_wrote_become_notes() {
         let mut model = conclude(full());
         model.coverage.push("A probe could not be attached.".into());
         let said = Note::Said("A probe could not be attached.".into());

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_call_decides_who_owns_a_publication_after_the_last_trigger() {
+    fn a_publication_after_the_last_trigger_belongs_to_the_callback_of_the_next_call() {
         let start = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50

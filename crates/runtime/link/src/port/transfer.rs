@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_waits_for_acknowledgements_wakes_on_them_on_the_bell_and_on_the_end() {
+    fn a_writer_that_waits_for_acknowledgements_also_wakes_for_items_and_at_the_end() {
         let transfer = transfer();
         let (sender, mut receiver) = connection();
         transfer.begin(sender.try_clone().unwrap());

@@ -346,7 +346,7 @@ def owner_dies(bench):
 def says_what_is_wrong(bench):
     """Errors in one line: no library, no table."""
     for rcl, more, said in (("/no/librcl.so", {}, "/no/librcl.so"),
-                            (bench.env + "/lib/librcl.so", {"table": None}, "page_fd or table")):
+                            (bench.env + "/lib/librcl.so", {"table": None}, "page_fd and table")):
         path = bench.harness.file(f"wrong-{os.getpid()}.json")
         config = {"rcl": rcl, "outputs": [{"held_topic": "/a", "topic": "/b"}],
                   "table": {"cycle_ns": 1, "origin_ns": 0,

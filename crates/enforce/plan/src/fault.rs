@@ -107,7 +107,7 @@ pub enum PlanFault {
         /// The time in the cycle at which the slots of both servers begin to overlap.
         at: Ms,
     },
-    /// A topic names a server that does not exist.
+    /// The plan holds a topic back for the slots of a server that is not in the plan.
     #[error(
         "'{}' leaves in slots of server '{}', but the plan has no server of that name",
         name(topic),

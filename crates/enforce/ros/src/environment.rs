@@ -56,7 +56,8 @@ pub enum EnvironmentError {
     },
 }
 
-/// The ROS 2 environment of an application.
+/// The parts of a running application's environment that the shaper uses: the variables of ROS 2,
+/// librcl and the folders of libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The variables for the shaper, which gets no others. LD_LIBRARY_PATH is complete.

@@ -225,8 +225,8 @@ impl PageWriter {
             .store(on.into(), Ordering::Release);
     }
 
-    /// Turns shaping on. While `on`, late items leave in a later slot, whatever the policy.
-    /// Real-time safe.
+    /// Turns shaping on. If `on` is true, late items leave in a later slot, whatever the policy.
+    /// Otherwise the policy decides. Real-time safe.
     pub fn set_settling(&self, on: bool) {
         let state = if on { SETTLING } else { 0 };
         self.map.word(WORD_STATE).store(state, Ordering::Release);

@@ -17,7 +17,7 @@ pub enum LaunchError {
     /// The command line does not take remapping rules.
     #[error(transparent)]
     Remap(#[from] RemapError),
-    /// The launch file does not exist.
+    /// The launch file is neither at the given path nor in a package of `AMENT_PREFIX_PATH`.
     #[error(
         "cannot find launch file {0}. Give its path, or source the workspace that contains its package"
     )]

@@ -58,7 +58,7 @@ pub struct PlacedThread {
 pub struct EarlierPlan {
     /// The number of the plan. The session began with plan 1.
     pub number: u64,
-    /// The strategy of the plan.
+    /// The name of the plan's strategy, for example `fifo` or `server-per-chain`.
     pub strategy: String,
     /// The number of executions that were released under the plan.
     pub executions: u64,

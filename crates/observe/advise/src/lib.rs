@@ -63,7 +63,7 @@ pub struct Evidence {
 /// A finding about a model, with its cost, its remedy and its evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
-    /// The rule that gives this advice.
+    /// The rule that gives this advice. Reports print its name above the finding.
     pub rule: Rule,
     /// The index of the chain whose latency suffers. It is `None` for a CPU or an executor.
     pub chain: Option<usize>,

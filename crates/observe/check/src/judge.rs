@@ -60,7 +60,8 @@ pub struct Finding {
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
     pub confidence: f64,
-    /// The share of executions beyond an extreme value that a sample must be large enough to show.
+    /// The share of executions that may be beyond an extreme value. A sample must be large enough
+    /// to show so small a share.
     pub miss: f64,
 }
 

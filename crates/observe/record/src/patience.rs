@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The time that a process gets to answer. Reading a process usually takes some milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// The number of silent processes after which onbeat reads no process of their user.
+/// A process is silent if it did not answer in time. After so many silent processes of one user,
+/// onbeat reads no other process of this user.
 const SILENT_PER_USER: usize = 3;
 /// The number of silent processes after which onbeat reads only processes of root. One user may
 /// have thousands of user ids in user namespaces.

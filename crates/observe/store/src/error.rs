@@ -76,7 +76,7 @@ pub enum StoreError {
     /// Two models that fit the query contain the same run.
     #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]
     SameRun {
-        /// The id of the common run.
+        /// The id of the run that both models contain.
         run: String,
         /// A model that contains the run.
         a: crate::Id,

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 pub struct Id(pub(crate) [u8; 32]);
 
 impl Id {
-    /// Returns the id of these bytes.
+    /// Returns the id of a content: the SHA-256 of its bytes.
     pub fn of(bytes: &[u8]) -> Id {
         Id(Sha256::digest(bytes).into())
     }

@@ -113,8 +113,8 @@ pub(super) struct Publication {
     pub(super) time: u64,
     /// The source time stamp. Recordings of Humble have none.
     pub(super) source_ns: Option<i64>,
-    /// The time of the publication within the process, if the same message was also published
-    /// there.
+    /// The time at which the same message was published intra-process. It identifies the message.
+    /// It is `None` if the message was not published intra-process.
     pub(super) message: Option<u64>,
 }
 

@@ -29,7 +29,7 @@ pub enum LinkError {
         /// A process that uses the existing channel.
         pid: u32,
     },
-    /// Several channels have that name.
+    /// Several channels of the calling user have that name. Channels of other users do not count.
     #[error(
         "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
     )]

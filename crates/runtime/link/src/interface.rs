@@ -130,8 +130,8 @@ pub trait Outgoing: Send {
     /// The value is larger than agreed, or the link has ended.
     fn publish(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> Result<(), SendError>;
 
-    /// Returns the status page on which the end counts ([`crate::status`]). Wrappers of the end use
-    /// it.
+    /// Returns the status page that contains the end's counters ([`crate::status`]), if it has one.
+    /// Wrappers of the end call this.
     #[doc(hidden)]
     fn page(&self) -> Option<std::sync::Arc<dyn Shown>> {
         None

@@ -76,8 +76,8 @@ pub(crate) struct Timeline {
 }
 
 impl Player<'_> {
-    /// Plays until the loader has ended and all items have left. Returns the rest of the stage for
-    /// its figures.
+    /// Plays until the loader has ended and all items have left, or until an error. Returns the
+    /// sinks, the ledger and the timeline for the figures.
     pub(crate) fn run(self) -> (Rest, Result<(), Ended>) {
         let Player {
             consumer,

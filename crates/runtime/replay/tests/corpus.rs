@@ -25,26 +25,26 @@ fn replay(target: &str, check: fn(&[u8]) -> u64) {
 }
 
 #[test]
-fn candump() {
+fn the_whole_torn_and_changed_candump_inputs_are_read_without_a_panic() {
     replay("candump", checks::candump);
 }
 
 #[test]
-fn mcap() {
+fn the_whole_torn_and_changed_mcap_inputs_are_read_without_a_panic() {
     replay("mcap", checks::mcap);
 }
 
 #[test]
-fn pcap() {
+fn the_whole_torn_and_changed_pcap_inputs_are_read_without_a_panic() {
     replay("pcap", checks::pcap);
 }
 
 #[test]
-fn recording() {
+fn the_whole_torn_and_changed_recording_inputs_are_read_without_a_panic() {
     replay("recording", checks::recording);
 }
 
 #[test]
-fn remote() {
+fn the_whole_torn_and_changed_remote_inputs_are_read_without_a_panic() {
     replay("remote", checks::remote);
 }

@@ -186,7 +186,8 @@ fn block(
     wrap(out, screen, &format!("To do: {}", advice.remedy))
 }
 
-/// Prints a sentence on lines that fit the screen. A longer name gets its own line.
+/// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets its
+/// own line.
 fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);

@@ -83,8 +83,8 @@ impl Window {
         }
     }
 
-    /// Returns the profile of all executions. Each `each` in a row are one cluster, because
-    /// neighbours depend on one another.
+    /// Returns the profile of all executions. Every `each` consecutive executions are one cluster,
+    /// because neighbours depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();
         let dists: Vec<Dist> = values

@@ -317,7 +317,7 @@ fn a_partly_shut_gate_is_opened() {
 }
 
 #[test]
-fn an_empty_gate_is_moved_when_the_first_thread_joins() {
+fn an_empty_gate_is_closed_when_its_first_thread_joins() {
     for kind in [GateKind::Soft, GateKind::Hard] {
         let gates = [Gate {
             members: Members::default(),

@@ -167,8 +167,8 @@ impl Ledgers {
         Ok(found)
     }
 
-    /// Examines one ledger, or returns `None` if it is gone. It waits for a guard without the lock
-    /// of the directory, which living sessions need.
+    /// Examines one ledger, or returns `None` if it is gone. While it waits for a guard process, it
+    /// does not hold the lock of the directory, because living sessions need that lock.
     fn look_at(&self, name: &str, how: Recovery) -> io::Result<Option<FoundLedger>> {
         let begin = Instant::now();
         let mut ended = None;

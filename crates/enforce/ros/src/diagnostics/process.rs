@@ -233,8 +233,9 @@ mod tests {
         ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// The kernel reports unread replies before it returns the packets. If the reader stopped
-    /// there, it would lose the last message and the end, and publish the will.
+    /// If the other end was closed with unread replies, the kernel reports an error before it
+    /// returns the last packets. A reader that stopped at the error would lose the last message and
+    /// the regular end, and would publish the will: the message for an end without [`Frame::End`].
     #[test]
     fn the_last_packets_arrive_although_replies_are_unread() {
         let [own, theirs] = pair();

@@ -20,7 +20,7 @@ pub enum Destination {
 /// A thread that a session would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {
-    /// The id of the thread.
+    /// The kernel's id of the thread, as onbeat reads it from `/proc`.
     pub tid: u32,
     /// The id of the process to which the thread belongs.
     pub pid: u32,

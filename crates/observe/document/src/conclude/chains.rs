@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_its_latency_losses_and_most_frequent_output() {
+    fn a_chain_states_its_latency_and_its_losses_and_its_most_frequent_output() {
         let mut evidence = line();
         let path = evidence
             .paths

@@ -65,8 +65,8 @@ pub struct ProcessMemory<'r> {
 }
 
 impl<'r> ProcessMemory<'r> {
-    /// Opens a process's memory for the duration `lasts` of this thread's CPU time, and for three
-    /// times as long at most.
+    /// Opens a process's memory until this thread has used `lasts` of CPU time, at most for three
+    /// times `lasts` of real time.
     pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
         let now = Instant::now();
         ProcessMemory {

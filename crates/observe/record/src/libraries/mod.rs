@@ -711,7 +711,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_tracing_library_decides_only_for_that_users_files() {
+    fn a_users_tracing_library_sets_the_distribution_only_for_that_users_files() {
         let says = |distribution, owner| Tracing {
             distribution,
             owner,

@@ -515,9 +515,9 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// Continues the lineages of a publication through the node's subscriptions that may wait for
-    /// one another and adds the lineages of these. Returns the steps that no longer fit in;
-    /// the caller owns a reference to each.
+    /// Continues the lineages of a publication through those subscriptions of the node that may
+    /// wait for one another, and adds the lineages of those subscriptions. Returns the steps for
+    /// which `lineages` has no room; the caller owns a reference to each.
     ///
     /// `message` identifies an intra-process message. Each of its copies is published, but together
     /// they are one output.

@@ -166,7 +166,8 @@ impl CallbackSpan {
         self.exact().is_some_and(|e| e.callback == callback)
     }
 
-    /// Returns the guard of the only trigger so far, and when the entity was read.
+    /// Returns the handle of the guard condition, and the mark at which the entity was read, if
+    /// exactly one trigger of a guard condition was seen so far.
     pub(super) fn once(&self) -> Option<(u64, Mark)> {
         match &self.bounds {
             Bounds::Inferred(Inferred {

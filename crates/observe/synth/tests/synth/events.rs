@@ -133,7 +133,7 @@ fn a_timer_called_on_a_separate_thread_runs_once() {
 }
 
 #[test]
-fn transport_is_known_without_rcl_wait() {
+fn the_transport_time_is_known_without_rcl_wait() {
     // The publisher of another process wakes the executor, which sleeps in its queue.
     let mut s = String::from(
         "

@@ -164,7 +164,7 @@ fn check_none_dropped(m: &Model) {
 }
 
 #[test]
-fn the_reference_system_drops_no_lineage_and_all_its_fusions_are_open_or_decided() {
+fn in_the_reference_system_no_lineage_is_lost_and_each_fusion_is_decided_or_reported_open() {
     let m = reference(20).model();
     check_none_dropped(&m);
     for node in FUSIONS {

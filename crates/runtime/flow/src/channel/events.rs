@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The identity of a link, the same at both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkId {
-    /// A number that no other link has: random, or spread over all bits.
+    /// A number that no other link has: random, or computed so that all its bits vary.
     pub number: u64,
     /// The name of the link in models. Like a topic's, it begins with `/`.
     pub name: Arc<str>,

@@ -118,7 +118,7 @@ impl<T: ?Sized + Payload> Typed<T> {
     }
 }
 
-/// A [`Producer`] of `T`.
+/// A [`Producer`] whose items are values of `T`, written in the channel's memory without a copy.
 #[derive(Debug)]
 pub struct TypedProducer<T: ?Sized> {
     producer: Producer,

@@ -48,7 +48,7 @@ const MOST_REFUSALS: u32 = 3;
 /// The reaction of an end if only one of the two ends has a faster backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFallBack {
-    /// The end prints a warning on standard error, and links.
+    /// The end prints a warning on standard error, and links by the slower way.
     Say,
     /// The end links without a warning. [`Auto::chosen`] returns the choice.
     Accept,

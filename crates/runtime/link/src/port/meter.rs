@@ -48,7 +48,7 @@ pub enum Load {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub bits_per_second: u64,
-    /// The time that the window in force takes at that rate, ns.
+    /// The time that it takes to send the current window at `bits_per_second`, in ns.
     pub window_ns: u64,
     pub round_trip_ns: u64,
 }

@@ -72,10 +72,12 @@ pub struct Turn {
 pub enum Go {
     /// Lets the caller write the chunk, and then call [`Transfer::wrote`].
     Now,
-    /// Lets the caller ask again when the bell rings, or at this instant (ns).
+    /// Lets the caller ask again when the port wakes it, at the latest at this instant (ns of
+    /// CLOCK_MONOTONIC).
     Later(u64),
-    /// Lets the caller ask again when the peer has acknowledged something, when the bell rings, or at this instant
-    /// (ns). The connection's own chunks fill the window.
+    /// Lets the caller ask again when the peer has acknowledged something or the port wakes it, at
+    /// the latest at this instant (ns of CLOCK_MONOTONIC). The connection's own chunks fill the
+    /// window.
     Full(u64),
 }
 
@@ -129,8 +131,8 @@ impl Transfer {
         (given, self.mapped.page().meter.measured(given))
     }
 
-    /// Returns the present bytes of a chunk's content: as agreed, or less on a wire that is slower
-    /// than given.
+    /// Returns the current size of a chunk's content in bytes: the agreed size, or less if the wire
+    /// is slower than its stated rate.
     pub fn chunk(&self) -> usize {
         self.in_force().chunk
     }

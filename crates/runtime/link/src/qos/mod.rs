@@ -201,7 +201,7 @@ impl Qos {
     }
 }
 
-/// A backend with promises.
+/// A backend that checks the promises of a [`Qos`] about its messages, and counts broken promises.
 #[derive(Debug)]
 pub struct QosLink<B> {
     backend: B,

@@ -32,7 +32,7 @@ enum Open {
     Sent { more: u32, due_ns: u64 },
 }
 
-/// An action that is due for the message of this number.
+/// An action that is due for a message. Each variant holds the message's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// The message has to be sent again.
@@ -205,7 +205,8 @@ impl Inbox {
         }
     }
 
-    /// Records that a message is in its place.
+    /// Records that the message of this number has arrived. Ignores it if it came before, or if it
+    /// exceeds the credits.
     pub fn came(&mut self, number: u64) {
         if self.judge(number) == Ok(Came::New) {
             self.arrived |= 1 << (number - self.consumed);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) const NAME: &str = "onbeat-link-status";
 const SIZE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES).unwrap();
 
-/// A page, and the descriptor by which others find it.
+/// A status page in shared memory, and the file descriptor by which other processes find it.
 #[derive(Debug)]
 pub(crate) struct Page {
     base: NonNull<u8>,

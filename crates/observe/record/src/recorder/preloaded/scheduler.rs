@@ -11,8 +11,8 @@ pub enum Scheduler {
 }
 
 impl Scheduler {
-    /// Opens the best source. The caller must be the thread that starts the command, and must call
-    /// this before.
+    /// Opens the source of scheduler events, or returns the reason why it cannot be used. Call it
+    /// on the thread that starts the command, before the start.
     pub fn open() -> Scheduler {
         if !Switches::may_follow() {
             let why = "onbeat runs as root without some rights that its command gets";

@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn a_steady_loader_gets_its_exact_rate() {
+fn the_measured_rate_of_a_steady_loader_is_exact() {
     let mut meter = ServiceMeter::default();
     meter.resumed(0);
     for item in 1..=1000 {

@@ -37,7 +37,7 @@ def diff_parking(harness):
         for which, words in (("before", []),
                              ("after", ["--slow", "p2d_ndt_localizer_node=20", "--monitor"])):
             name = f"diff-{which}-{i}"
-            trace = harness.record(name, [harness.python("kilted"), PARKING, "--duration", "5",
+            trace = harness.record(name, [harness.python("kilted"), PARKING, "--duration", "7",
                                           *words])
             harness.model(name, trace)
             models[which].append(harness.file(name + ".json"))

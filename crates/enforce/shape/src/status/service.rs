@@ -208,10 +208,7 @@ impl Worker {
 enum Step {
     Asking,
     Reloading(u64),
-    Answered {
-        text: Vec<u8>,
-        written: usize,
-    },
+    Answered { text: Vec<u8>, written: usize },
 }
 
 struct Client {

@@ -21,7 +21,9 @@ pub(super) enum Phase {
         woken: Option<u64>,
     },
     /// The executor works. `after` is its last wait, if the thread slept in it.
-    Working { after: Option<Idle> },
+    Working {
+        after: Option<Idle>,
+    },
 }
 
 impl Phase {
@@ -69,7 +71,9 @@ pub(super) struct Stack {
 pub(super) enum Library {
     Other,
     /// rclcpp, whose callbacks have events of their own.
-    Rclcpp { client_call: bool },
+    Rclcpp {
+        client_call: bool,
+    },
 }
 
 #[derive(Debug, Clone, Default)]

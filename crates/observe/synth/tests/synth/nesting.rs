@@ -458,7 +458,10 @@ fn a_callback_left_by_an_exception_is_counted_apart() {
         (exec.count(), exec.min(), exec.max()),
         (3, 10_000_000, 10_000_000)
     );
-    let said = m.coverage.iter().filter(|c| c.contains("started 3 times without a recorded end"));
+    let said = m
+        .coverage
+        .iter()
+        .filter(|c| c.contains("started 3 times without a recorded end"));
     assert_eq!(said.count(), 1, "{:#?}", m.coverage);
 }
 
@@ -490,7 +493,10 @@ fn callbacks_nested_too_deeply_are_counted_apart() {
     trace += &lines("callback_start", 10_000, (0..12).collect());
     trace += &lines("callback_end", 20_000, (0..12).rev().collect());
     let m = model(&trace);
-    let left = m.coverage.iter().filter(|c| c.contains("was started once without a recorded end"));
+    let left = m
+        .coverage
+        .iter()
+        .filter(|c| c.contains("was started once without a recorded end"));
     // One callback runs and eight wait. Three outer ones count as left without an end.
     assert_eq!(left.count(), 3, "{:#?}", m.coverage);
     let innermost = &callback(&m, "/deep:timer(21ms)").figures.exec_ns;

@@ -29,7 +29,10 @@ enum Open {
     Done,
     Writing,
     /// The message was sent: how often it may still be sent again, and when the next time is due.
-    Sent { more: u32, due_ns: u64 },
+    Sent {
+        more: u32,
+        due_ns: u64,
+    },
 }
 
 /// An action that is due for a message. Each variant holds the message's number.

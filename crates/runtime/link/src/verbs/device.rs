@@ -297,6 +297,7 @@ impl Queue {
             Request::Read(t) => (Some(t), op::IBV_WR_RDMA_READ, 0),
             Request::Tag(tag) => (None, op::IBV_WR_SEND_WITH_IMM, tag),
         };
+        // SAFETY: zeros are valid.
         let mut part: sys::ibv_sge = unsafe { std::mem::zeroed() };
         if let Some(t) = transfer {
             wr.wr.rdma.remote_addr = t.remote;

@@ -224,8 +224,10 @@ def unit(*others):
     programs = sorted(test_programs(), key=lambda part: part.name not in LONGEST)
     alone = [part for part in programs if part.name.split("/")[0] in ALONE]
     documentation = Part("documentation", [*CARGO_TEST, "--doc", "--no-fail-fast"])
-    parts = beside(*[part for part in programs if part not in alone], documentation, *others)
-    parts = [part for part in parts if part not in others]
+    tests = [*[part for part in programs if part not in alone], documentation]
+    # The others take lanes of their own: they must not be what everybody waits for at the end.
+    beside(*others, *tests, lanes=LANES + len(others))
+    parts = tests
     for part in alone:
         parts.append(part.run())
     again(parts)

@@ -137,8 +137,8 @@ impl LateOutputFacts<'_> {
         }
     }
 
-    /// Returns the times in which a thread of the chain was ready and did not run, by the thread
-    /// that had the CPU.
+    /// Returns the times in which a thread of the chain was ready and did not run,
+    /// grouped by the thread that had the CPU.
     fn waits_for_cpu(&self, thread: &dyn Fn(u32) -> String) -> Vec<Part> {
         // These threads ran the chain's callbacks. Waits of other threads delayed nobody in the
         // chain.

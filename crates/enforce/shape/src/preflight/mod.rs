@@ -1,7 +1,7 @@
 //! Checks the machine before anything is changed: finds settings that make slots imprecise or keep
 //! threads from being assigned.
 //!
-//! Each setting becomes a line with what was found, its grade, and how to change it. [`Facts`] are
+//! Each setting becomes a line: its value, its grade, and how to change it. [`Facts`] are
 //! read from files, and `judge` grades them (pure). Unknown settings are reported as unknown.
 
 mod facts;

@@ -83,7 +83,7 @@ impl RecordedCommand {
     /// Starts a command, which is a program and its arguments.
     ///
     /// Under sudo the command runs as the invoking user, with that user's groups and environment,
-    /// as without a recorder. With `to_stderr` it prints to our standard error. The guard resumes
+    /// as without a recorder. With `to_stderr` it prints to onbeat's standard error. The guard resumes
     /// suspended processes in time.
     pub fn start(
         words: &[String],

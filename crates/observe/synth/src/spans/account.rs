@@ -79,8 +79,8 @@ impl Account {
         }
     }
 
-    /// Notes that the thread gets a CPU. Returns true if it had one according to the account, so
-    /// that the event of leaving it is missing.
+    /// Notes that the thread gets a CPU. Returns true if the account already has the thread on a
+    /// CPU. In this case, the event with which the thread left that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) -> bool {
         let missing = self.scheduled && self.state == State::Running;
         self.scheduled = true;

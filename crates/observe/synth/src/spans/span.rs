@@ -57,8 +57,8 @@ pub(super) struct Inferred {
     pub(super) taken_together: Vec<Together>,
 }
 
-/// An input that rclpy took together with the input of a span. An action has one callback for all
-/// of its endpoints on a side.
+/// An input that rclpy took together with the input of a span. The server
+/// of an action has one callback for all of the action's endpoints, and so has a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,

@@ -108,8 +108,8 @@ pub fn written() {
     say("written");
 }
 
-/// Waits for the settings of the next run, or `None` at the end of standard input. For programs
-/// that read commands only between the phases of a run.
+/// Waits for the settings of the next run, or `None` at the end of standard input. Use it
+/// in programs that read commands only between the phases of a run.
 pub fn next_run() -> Option<Words> {
     match Command::read()? {
         Command::Run(words) => Some(words),

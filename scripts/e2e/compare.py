@@ -6,6 +6,10 @@ from registry import expect
 # How far a median may be off: execution time against what was burnt, latency against in-band.
 EXEC_SHARE = 0.05
 LATENCY_NS = 50_000
+# How far a single execution may be off from the thread's own CPU clock, beside the median difference of its
+# callback: the code around the application's two readings. So many of all may be further off, or have no time.
+EACH_NS, EACH_SHARE = 150_000, 0.02
+EACH_OFF = 0.01
 # In rclpy 20 to 80 us, as the machine is (see below): the 50 us that are wanted hold on some only.
 LATENCY_RCLPY_NS = 120_000
 # In rclpy the way from the executor's last call to the application's first line, and from its last
@@ -73,13 +77,35 @@ def compare_executions(truth, model, counts=True, around_ns=0):
         if cb["id"] not in found or cb["type"] == "sync":
             continue
         exec_ns = found[cb["id"]]["exec_ns"]
-        if counts and exec_ns["count"] != cb["count"]:
-            wrong.append(f"{cb['id']} ran {cb['count']} times, not {exec_ns['count']}")
+        ran = exec_ns["count"] + found[cb["id"]].get("untimed", 0)
+        if counts and ran != cb["count"]:
+            wrong.append(f"{cb['id']} ran {cb['count']} times, not {ran}")
         burnt = median(cb["cpu_ns"])
         if abs(exec_ns["p50"] - burnt) > share * burnt + around_ns:
             wrong.append(f"{cb['id']}: median execution time {exec_ns['p50'] / 1e6:.3f} ms, burnt"
                          f" {burnt / 1e6:.3f} ms ({(exec_ns['p50'] / burnt - 1) * 100:+.1f} %)")
     return wrong
+
+
+def compare_each(harness, truth):
+    """Each execution's time against the thread's own CPU clock."""
+    count, untimed, off = 0, 0, []
+    for cb in truth["callbacks"]:
+        found = truth["executions"].get(cb["id"], [])
+        if cb["type"] == "sync" or len(found) != len(cb["cpu_ns"]):
+            continue
+        pairs = [(mine, own) for mine, own in zip(found, cb["cpu_ns"]) if mine is not None]
+        count, untimed = count + len(found), untimed + len(found) - len(pairs)
+        around = median([mine - own for mine, own in pairs] or [0])
+        off += [(mine - own - around, cb["id"]) for mine, own in pairs
+                if abs(mine - own - around) > EACH_NS + EACH_SHARE * own]
+    harness.figures.append(f"of {count} executions {len(off)} off, {untimed} untimed")
+    most = max(1, EACH_OFF * count)
+    if len(off) <= most and untimed <= most:
+        return []
+    worst = ", ".join(f"{callback} {ns / 1e3:+.0f} us" for ns, callback in sorted(off, key=lambda o: -abs(o[0]))[:3])
+    return [f"{len(off)} of {count} executions are not as the thread's CPU clock says ({worst}), and {untimed}"
+            " have no time"]
 
 
 def values(dist):
@@ -166,4 +192,5 @@ def own(model, *prefixes):
 def expect_all(harness, truth, model, latencies=True):
     """Graph, executions, latencies, and nothing lost."""
     expect(lost(model), compare_graph(truth, model), compare_executions(truth, model),
+           compare_each(harness, truth) if "executions" in truth else [],
            compare_latencies(harness, truth, model) if latencies else [])

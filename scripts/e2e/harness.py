@@ -1,6 +1,7 @@
 """Gives a running test its environments, compiled programs, recordings and models."""
 
 import contextlib
+import csv
 import fcntl
 import json
 import os
@@ -264,7 +265,16 @@ class Harness:
         """Records and models SYN; (its own truth, the model)."""
         truth = self.file(name + ".truth.json")
         trace = self.record(name, [*prefix, *self.syn_command(distro, truth, *words)], **options)
-        return self.truth(truth), self.model(name, trace)
+        return {**self.truth(truth), "executions": self.executions(trace)}, self.model(name, trace)
+
+    def executions(self, trace):
+        """Returns the execution times of each callback in ns, in order of their starts. None: without a time."""
+        times = {}
+        for row in csv.DictReader(self.onbeat("export", trace, "--to", "executions").splitlines()):
+            exec_ns = int(row["exec_ns"]) if row["exec_ns"] else None
+            times.setdefault(row["callback"], []).append((int(row["start_ns"]), exec_ns))
+        return {callback: [exec_ns for _, exec_ns in sorted(rows, key=lambda row: row[0])]
+                for callback, rows in times.items()}
 
     def case(self, name, distro, *words, **options):
         """The same for one of the small cases."""

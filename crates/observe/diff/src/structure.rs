@@ -186,7 +186,7 @@ fn callbacks(a: &Model, b: &Model, found: &mut Vec<Difference>) {
 }
 
 fn executions(c: &Callback) -> String {
-    format!("{} executions", c.figures.exec_ns.count())
+    format!("{} executions", c.figures.executions())
 }
 
 fn callback(a: &Callback, b: &Callback) -> Vec<String> {
@@ -208,7 +208,7 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
             list(&before)
         ));
     }
-    let ran = |c: &Callback| c.figures.exec_ns.count() > 0;
+    let ran = |c: &Callback| c.figures.executions() > 0;
     match (ran(a), ran(b)) {
         (true, false) => why.push(format!("it did not run; before, {}", executions(a))),
         (false, true) if a.kind == b.kind => why.push(format!("it runs: {}", executions(b))),

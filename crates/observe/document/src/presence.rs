@@ -79,7 +79,7 @@ pub fn presence(model: &Model) -> Vec<Presence> {
         }
         _ => {
             let figures = model.figures_of(Some(mode), &c.figures, &c.modes);
-            figures.map_or(0, |f| f.exec_ns.count())
+            figures.map_or(0, |f| f.executions())
         }
     };
     let part = |part, id: &str, title: String, counts| Presence {

@@ -278,14 +278,26 @@ pub struct CallbackFigures {
     pub preemptions: u64,
     /// The number of times the callback blocked.
     pub blockings: u64,
+    /// The number of executions whose CPU time is unknown, because a scheduler event near them is
+    /// missing in the recording. `exec_ns`, `preempted_ns` and `blocked_ns` leave them out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untimed: u64,
     /// The components that made the callback wait, sorted. The list is empty if the recording does
     /// not show them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`.
+    /// The share of one CPU that the callback used: `exec_ns.sum / observed_ns`. Untimed executions
+    /// count with the mean of the others.
     pub load: f64,
     /// The length of the runs to which `load` refers.
     pub observed_ns: u64,
+}
+
+impl CallbackFigures {
+    /// Returns the number of executions, with those whose CPU time is unknown.
+    pub fn executions(&self) -> u64 {
+        self.exec_ns.count().saturating_add(self.untimed)
+    }
 }
 
 /// The extremes of the execution time in one run (thesis Figure 3.9).

@@ -36,7 +36,8 @@ impl Synth {
             | EventKind::SwitchOut { .. }
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }
-            | EventKind::Stolen { .. } => self.on_scheduler(event, time),
+            | EventKind::Stolen { .. }
+            | EventKind::CpuTime { .. } => self.on_scheduler(event, time),
             EventKind::Fork { .. }
             | EventKind::Exec { .. }
             | EventKind::Exit
@@ -88,7 +89,7 @@ impl Synth {
                     cpu: event.cpu,
                 };
                 if !is_found(&event.kind) {
-                    self.spans.acted(&mut self.cx, thread, time);
+                    self.spans.acted(thread, time);
                 }
                 self.on_thread_event(event, at);
             }
@@ -112,13 +113,12 @@ impl Synth {
             } => {
                 let when = (time, event.cpu);
                 self.spans.waited(&mut self.cx, ti, when, prev_tid);
-                self.spans
-                    .switch_in(&mut self.cx, ti, when, (priority, policy));
+                self.spans.switch_in(ti, when, (priority, policy));
             }
             EventKind::SwitchOut { state, next_tid } => {
                 let when = (time, event.cpu);
                 self.spans.leaves(&mut self.cx, ti, when, (state, next_tid));
-                self.spans.switch_out(&mut self.cx, ti, time, state == 0);
+                self.spans.switch_out(ti, time, state == 0);
             }
             EventKind::Wake { waker_tid } => self.spans.wake(ti, time, waker_tid),
             EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns), 0),
@@ -126,6 +126,10 @@ impl Synth {
                 self.spans.stolen(ti, time, stolen_ns);
                 self.cx.notes.count(Note::Stolen, stolen_ns);
             }
+            EventKind::CpuTime {
+                used_ns,
+                since_switch,
+            } => self.spans.cpu_time(ti, time, used_ns, since_switch),
             _ => {}
         }
     }
@@ -273,6 +277,7 @@ impl Synth {
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }
             | EventKind::Stolen { .. }
+            | EventKind::CpuTime { .. }
             | EventKind::Fork { .. }
             | EventKind::Exec { .. }
             | EventKind::Exit

@@ -21,8 +21,8 @@ pub enum Observation {
         start_ns: u64,
         /// The end of the execution, CLOCK_MONOTONIC.
         end_ns: u64,
-        /// The time on the CPU between start and end.
-        exec_ns: u64,
+        /// The time on the CPU between start and end, or `None` if the recording does not show it.
+        exec_ns: Option<u64>,
     },
     /// A callback published an item or sent a request.
     Published {
@@ -135,7 +135,7 @@ impl Observer {
         callback: VertexId,
         thread: ThreadId,
         (start_ns, end_ns): (u64, u64),
-        exec_ns: u64,
+        exec_ns: Option<u64>,
     ) {
         self.push(|| Observation::Execution {
             callback: callback.index() as u32,

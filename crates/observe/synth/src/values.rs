@@ -48,9 +48,16 @@ pub(super) struct Totals {
     pub(super) blocked_ns: u64,
     pub(super) preemptions: u32,
     pub(super) blockings: u32,
+    /// The number of gaps in the account. The times of a stretch with a gap are unknown.
+    pub(super) doubts: u32,
 }
 
 impl Totals {
+    /// Returns the time on the CPU, or `None` if the account has a gap.
+    pub(super) fn exec_ns(&self) -> Option<u64> {
+        (self.doubts == 0).then_some(self.exec_ns)
+    }
+
     pub(super) fn plus(&self, other: &Totals) -> Totals {
         Totals {
             exec_ns: self.exec_ns.saturating_add(other.exec_ns),
@@ -58,6 +65,7 @@ impl Totals {
             blocked_ns: self.blocked_ns.saturating_add(other.blocked_ns),
             preemptions: self.preemptions.wrapping_add(other.preemptions),
             blockings: self.blockings.wrapping_add(other.blockings),
+            doubts: self.doubts.wrapping_add(other.doubts),
         }
     }
 
@@ -68,6 +76,7 @@ impl Totals {
             blocked_ns: self.blocked_ns.saturating_sub(earlier.blocked_ns),
             preemptions: self.preemptions.wrapping_sub(earlier.preemptions),
             blockings: self.blockings.wrapping_sub(earlier.blockings),
+            doubts: self.doubts.wrapping_sub(earlier.doubts),
         }
     }
 }

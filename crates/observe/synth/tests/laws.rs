@@ -745,6 +745,10 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
         },
         58 => EventKind::Wake { waker_tid: 0 },
         60 => EventKind::Woken { ready_ns: d.h },
+        59 if d.yes => EventKind::CpuTime {
+            used_ns: d.h,
+            since_switch: d.b[1] % 2 == 0,
+        },
         59 => EventKind::Stolen { stolen_ns: d.h },
         61 => EventKind::Fork {
             parent_pid: 1,

@@ -321,6 +321,14 @@ pub enum EventKind {
     /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts
     /// from when the thread got the CPU, or from its last event of this kind.
     Stolen { stolen_ns: u64 },
+    /// The CPU time that this thread has used, as the kernel accounts it. The kernel leaves out the
+    /// time of a virtual machine's host.
+    ///
+    /// The time counts from the thread's last `SwitchOut` or event of this kind if `since_switch`
+    /// is true, else from its last event of this kind. A first event without a start has the time
+    /// 0. With BPF, the event comes only where the switch events would give another time, for
+    /// example because the kernel reported no switch to this thread.
+    CpuTime { used_ns: u64, since_switch: bool },
     /// This thread gets the CPU while an observed one waits for it (`sched_switch`). Neither this
     /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, the following
     /// such events of the same wait are left out. If `prev_tid` is [`UNTOLD`], the event has

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 /// The bytes that start every file. The odd ones show when a transfer changed line ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
-pub(crate) const VERSION: u16 = 4;
+pub(crate) const VERSION: u16 = 5;
 
 /// The oldest format version that onbeat reads. It only lacks some kinds of events.
 pub(crate) const OLDEST: u16 = 2;

@@ -222,7 +222,10 @@ fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
                 Identity::Known => callback.id.clone(),
                 Identity::Guessed => format!("{} ?", callback.id),
             },
-            e.count().to_string(),
+            match f.untimed {
+                0 => e.count().to_string(),
+                n => format!("{} ({n} untimed)", f.executions()),
+            },
             time(e.min() as f64),
             time(e.mean()),
             time(e.max() as f64),

@@ -192,6 +192,7 @@ impl Builder {
             preemptions: (all / 7) as u64,
             causes: Vec::new(),
             blockings: 0,
+            untimed: 0,
             exec_ns: exec,
             observed_ns: observed,
         }

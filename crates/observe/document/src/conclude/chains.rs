@@ -138,7 +138,7 @@ impl<'a> Ends<'a> {
     fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
-        let executions = executions.map_or(0, |c| c.figures.exec_ns.count().max(1));
+        let executions = executions.map_or(0, |c| c.figures.executions().max(1));
         !self.fed.contains(callback) || sourced * 10 >= executions
     }
 

@@ -60,7 +60,7 @@ fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
         return true;
     }
     let executions = evidence.callbacks.get(&edge.to);
-    let executions = executions.map_or(0, |c| total(&c.modes).exec_ns.count());
+    let executions = executions.map_or(0, |c| total(&c.modes).executions());
     let handed = total(&edge.modes).taken;
     handed >= CONFIRMED && handed * 10 >= executions * 9
 }

@@ -255,7 +255,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. Their latency counts from its publication."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),
-        Note::LostSwitch => format!("A scheduler event was missing {times}. Execution times near it are wrong."),
+        Note::LostSwitch => format!("A scheduler event was missing {times}. Executions near it have no execution time, and count as untimed."),
         Note::NameRule(s) => format!("Names of nodes are rewritten by the rule '{s}', as stated with --normalise."),
         Note::NoInput(s) => format!("The input '{s}' was not followed: no callback took anything from it."),
         Note::NodeName(s) => format!("The node {s} is named after its process: its own name was not recorded."),

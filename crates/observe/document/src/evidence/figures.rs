@@ -21,6 +21,7 @@ impl Figures for CallbackFigures {
         self.blocked_ns.merge(&other.blocked_ns);
         self.preemptions.add(&other.preemptions);
         self.blockings.add(&other.blockings);
+        self.untimed.add(&other.untimed);
         self.observed_ns.add(&other.observed_ns);
         if !other.causes.is_empty() {
             add_causes(&mut self.causes, other.causes.iter().cloned());
@@ -28,8 +29,17 @@ impl Figures for CallbackFigures {
         self.load = if self.observed_ns == 0 {
             0.0
         } else {
-            self.exec_ns.sum() as f64 / self.observed_ns as f64
+            let timed = self.exec_ns.sum() as f64;
+            timed / self.observed_ns as f64 * share_of_all(self)
         };
+    }
+}
+
+/// Returns the factor by which executions are more than those with a CPU time.
+fn share_of_all(figures: &CallbackFigures) -> f64 {
+    match figures.exec_ns.count() {
+        0 => 1.0,
+        timed => figures.executions() as f64 / timed as f64,
     }
 }
 

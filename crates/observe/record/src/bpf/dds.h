@@ -470,7 +470,7 @@ PROBE(on_dds_callback_return)
 	if (frame) {
 		if (frame->start_ns)
 			dds_start(pid_tgid, frame);
-		report_stolen(pid_tgid, stolen_now(), now);
+		account_for(pid_tgid, now);
 		struct record_callback_end *r = BEGIN_HIT_AT(callback_end, pid_tgid, now);
 		if (r) {
 			r->callback = frame->reader;
@@ -735,7 +735,7 @@ PROBE(on_dds_wait)
 	__u64 now = bpf_ktime_get_ns();
 
 	ENTER_DDS();
-	report_stolen(pid_tgid, stolen_now(), now);
+	account_for(pid_tgid, now);
 	mark_thread(pid_tgid);
 	struct record_wait *r = BEGIN_HIT_AT(wait, pid_tgid, now);
 	if (r)

@@ -47,6 +47,8 @@ struct mm_struct {
 
 struct rq {
 	__u64 clock;
+	__u64 clock_task;
+	__u64 prev_steal_time_rq;
 } __attribute__((preserve_access_index));
 
 struct cfs_rq {
@@ -55,6 +57,8 @@ struct cfs_rq {
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	__u64 exec_start;
+	__u64 sum_exec_runtime;
 } __attribute__((preserve_access_index));
 
 // A KVM host uses this struct to report stolen time to each CPU of its guest.

@@ -103,6 +103,8 @@ struct watched {
 	__u64 run_delay; // sched_info's, when the thread went to sleep
 	__u64 wait_stack; // stack pointer while the thread sleeps in rcl_wait
 	__u32 waits_on;   // number of the CPU that the thread waits for, plus 1; 0: none
+	bool has_cpu_time; // cpu_time_ns is set
+	__u64 cpu_time_ns; // CPU time at its last record of a switch from a CPU, or of a CPU time
 };
 
 // The state of a CPU. While observed threads wait for it, `occupied` reports which thread has it.
@@ -111,7 +113,11 @@ struct cpu {
 	__u64 waiting;	 // number of observed threads that wait
 	__u64 left;	 // number of records that this wait may still make
 	__u64 stolen_ns; // stolen time up to its last report
-	__u64 pad[5];
+	__u64 since_ns;	 // when the observed thread `running` got this CPU
+	__u64 reported_ns;  // stolen time reported of that thread since then
+	__s64 clock_offset; // CLOCK_MONOTONIC minus the run queue's clock; 0: unknown
+	__u32 running;	    // observed thread that got this CPU by a recorded switch
+	__u32 pad[3];
 };
 
 #define CPUS_MAX 1024

@@ -51,8 +51,8 @@ static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
 	// Without the storage this is tried again at the thread's next hit.
 	if (have_storage && !has_storage(bpf_get_current_task_btf()))
 		return;
-	if (!(*t & THREAD_BORN))
-		report_stolen(pid_tgid, stolen_now(), 0);
+	if (have_storage && !(*t & THREAD_BORN))
+		account_begins(bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	struct record_thread_seen *r = BEGIN_AT(thread_seen, pid_tgid, AT(now));
 	if (r) {
 		*t |= THREAD_SEEN;
@@ -70,7 +70,7 @@ static __always_inline void mark_thread(__u64 pid_tgid)
 	if (*t & THREAD_IN_WAIT)
 		*t &= ~(THREAD_IN_WAIT | THREAD_WAITS);
 	if (*t & THREAD_SEEN)
-		report_stolen(pid_tgid, stolen_now(), bpf_ktime_get_ns());
+		account_for(pid_tgid, bpf_ktime_get_ns());
 	else
 		watch_thread(t, pid_tgid, 0);
 }

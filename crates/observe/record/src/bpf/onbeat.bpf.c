@@ -21,7 +21,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "records.h"
 #include "maps.h"
 #include "submit.h"
-#include "stolen.h"
+#include "cpu_time.h"
 #include "observed.h"
 #include "lineage.h"
 #include "ros.h"

@@ -46,7 +46,7 @@
 	{                                                                                          \
 		ENTER_TIMED();                                                                     \
 		first;                                                                             \
-		report_stolen(pid_tgid, stolen_now(), now);                                        \
+		account_for(pid_tgid, now);                                                        \
 		struct record_##name *r = BEGIN_HIT_AT(name, pid_tgid, now);                       \
 		if (r) {                                                                           \
 			fill;                                                                      \
@@ -273,7 +273,7 @@ ENDING(on_wait_set_init, wait_set_init, (void)r)
 PROBE(on_guard_trigger)
 {
 	ENTER_TIMED();
-	report_stolen(pid_tgid, stolen_now(), now);
+	account_for(pid_tgid, now);
 	mark_publisher(pid_tgid, now);
 	lineage_trigger(pid_tgid, ARG1(ctx));
 	struct record_guard_trigger *r = BEGIN_HIT_AT(guard_trigger, pid_tgid, now);

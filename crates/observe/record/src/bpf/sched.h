@@ -144,8 +144,8 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	struct watched *watched;
 	__u32 state = state_of(ctx, prev);
 
-	report_stolen(who, stolen_so_far(prev), now);
 	watched = have_storage ? bpf_task_storage_get(&observed_tasks, prev, 0, 0) : 0;
+	account_ends(prev, watched, who, now);
 	stop_waiting(watched);
 	if (!state)
 		start_waiting(watched, bpf_get_smp_processor_id());
@@ -162,6 +162,7 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 		r->next_tid = next_tid;
 		r->state = state;
 		SUBMIT(r);
+		account_recorded(prev, watched);
 	}
 }
 
@@ -192,11 +193,13 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 	struct watched *watched =
 		have_storage ? bpf_task_storage_get(&observed_tasks, next, 0, 0) : 0;
 	__u32 waited_on = watched ? watched->waits_on : 0;
+	struct cpu *cpu = account_begins(next, now);
 
+	if (cpu)
+		measure_clock(cpu, next, now);
 	stop_waiting(watched);
 	if (*flags & THREAD_WAITS)
 		*flags &= ~THREAD_WAITS;
-	report_stolen(who, stolen_so_far(next), 0);
 	if (*flags & THREAD_ASLEEP) {
 		*flags &= ~THREAD_ASLEEP;
 		woken_in(next, now, prev_tid, waited_on, watched);

@@ -33,27 +33,16 @@ static __always_inline __u64 stolen_now(void)
 }
 
 // Reports the time stolen from a running thread since it got this CPU, or since the last call.
-// `time_ns` is 0 if the thread gets the CPU only now. The caller must call this before the record
-// that ends the interval in which the time was stolen.
-static __always_inline void report_stolen(__u64 who, __u64 stolen_ns, __u64 time_ns)
+static __always_inline void report_stolen(struct cpu *cpu, __u64 who, __u64 stolen_ns,
+					  __u64 time_ns)
 {
-	struct cpu *cpu;
-
-	if (!have_steal)
-		return;
-	cpu = cpu_of(bpf_get_smp_processor_id());
-	if (!cpu)
-		return;
-	if (!time_ns || !cpu->stolen_ns) {
-		cpu->stolen_ns = stolen_ns;
-		return;
-	}
-	if (stolen_ns - cpu->stolen_ns < STOLEN_MIN_NS)
+	if (!have_steal || stolen_ns - cpu->stolen_ns < STOLEN_MIN_NS)
 		return;
 	struct record_stolen *r = BEGIN_AT(stolen, who, time_ns);
 	if (r) {
 		r->stolen_ns = stolen_ns - cpu->stolen_ns;
 		SUBMIT(r);
 	}
+	cpu->reported_ns += stolen_ns - cpu->stolen_ns;
 	cpu->stolen_ns = stolen_ns;
 }

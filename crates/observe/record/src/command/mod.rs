@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
-/// The variable that makes the preloaded library read threads' CPU clocks too.
+/// The variable that makes the preloaded library read threads' CPU clocks at publications too.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
 /// The times after SIGINT at which the command gets SIGTERM, then SIGKILL.
@@ -62,7 +62,8 @@ pub enum Observed<'a> {
     Suspended(&'a Suspended),
     Preloaded {
         place: &'a Place,
-        /// Makes the library read threads' CPU clocks too. Each reading costs a system call.
+        /// Makes the library read threads' CPU clocks at publications too. Each reading costs a
+        /// system call.
         clocks: bool,
     },
 }

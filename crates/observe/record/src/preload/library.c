@@ -14,12 +14,14 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -347,6 +349,106 @@ static struct function *const functions[] = {
 #include "functions.h"
 	0
 };
+
+// ---- seccomp
+// A filter may end the process for reading a thread's clock. So readings end before this process
+// installs a filter. Programs do that by one of two functions of the C library.
+EXPORT int prctl(int option, ...)
+{
+	static int (*original)(int, __u64, __u64, __u64, __u64);
+	__u64 arguments[4];
+	va_list list;
+
+	va_start(list, option);
+	for (int i = 0; i < 4; i++)
+		arguments[i] = va_arg(list, __u64);
+	va_end(list);
+	if (option == PR_SET_SECCOMP)
+		onbeat_reads_clocks = false;
+	if (!original)
+		original = dlsym(RTLD_NEXT, "prctl");
+	return original(option, arguments[0], arguments[1], arguments[2], arguments[3]);
+}
+
+// The same as the C library's function. In C it could not return twice, as a call of vfork or clone
+// does.
+#define TEXT_OF(value) #value
+#define NUMBER(value) TEXT_OF(value)
+#if defined(__x86_64__)
+__asm__(".pushsection .text\n"
+	".globl syscall\n"
+	".type syscall, %function\n"
+	"syscall:\n"
+	".cfi_startproc\n"
+	"endbr64\n"
+	"cmpq $" NUMBER(SYS_seccomp) ", %rdi\n"
+	"jne 1f\n"
+	"movb $0, onbeat_reads_clocks(%rip)\n"
+	"1: movq %rdi, %rax\n"
+	"movq %rsi, %rdi\n"
+	"movq %rdx, %rsi\n"
+	"movq %rcx, %rdx\n"
+	"movq %r8, %r10\n"
+	"movq %r9, %r8\n"
+	"movq 8(%rsp), %r9\n"
+	"syscall\n"
+	"cmpq $-4095, %rax\n"
+	"jae 2f\n"
+	"ret\n"
+	"2: negq %rax\n"
+	"pushq %rax\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"call __errno_location@PLT\n"
+	"popq %rcx\n"
+	".cfi_adjust_cfa_offset -8\n"
+	"movl %ecx, (%rax)\n"
+	"movq $-1, %rax\n"
+	"ret\n"
+	".cfi_endproc\n"
+	".size syscall, . - syscall\n"
+	".popsection\n");
+#elif defined(__aarch64__)
+__asm__(".pushsection .text\n"
+	".globl syscall\n"
+	".type syscall, %function\n"
+	"syscall:\n"
+	".cfi_startproc\n"
+	"hint #34\n" /* bti c */
+	"cmp x0, #" NUMBER(SYS_seccomp) "\n"
+	"b.ne 1f\n"
+	"adrp x9, onbeat_reads_clocks\n"
+	"strb wzr, [x9, :lo12:onbeat_reads_clocks]\n"
+	"1: mov x8, x0\n"
+	"mov x0, x1\n"
+	"mov x1, x2\n"
+	"mov x2, x3\n"
+	"mov x3, x4\n"
+	"mov x4, x5\n"
+	"mov x5, x6\n"
+	"svc #0\n"
+	"cmn x0, #4095\n"
+	"b.cs 2f\n"
+	"ret\n"
+	"2: stp x29, x30, [sp, #-32]!\n"
+	".cfi_def_cfa_offset 32\n"
+	".cfi_offset 29, -32\n"
+	".cfi_offset 30, -24\n"
+	"mov x29, sp\n"
+	"neg x0, x0\n"
+	"str x0, [sp, #16]\n"
+	"bl __errno_location\n"
+	"ldr x1, [sp, #16]\n"
+	"str w1, [x0]\n"
+	"mov x0, #-1\n"
+	"ldp x29, x30, [sp], #32\n"
+	".cfi_restore 29\n"
+	".cfi_restore 30\n"
+	".cfi_def_cfa_offset 0\n"
+	"ret\n"
+	".cfi_endproc\n"
+	".size syscall, . - syscall\n"
+	".popsection\n");
+#endif
 
 // This runs before the program's own code if ROS 2 is linked to the program. Python loads ROS 2
 // later.

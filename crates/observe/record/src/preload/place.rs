@@ -108,6 +108,8 @@ impl Place {
             (PRELOAD, libraries),
             (SANITIZER, sanitizer),
             ("ONBEAT_PRELOAD", setting),
+            // A process with more filters than the recorder may be forbidden to read clocks.
+            ("ONBEAT_PRELOAD_FILTERS", own_filters().to_string().into()),
         ];
         // The library must know this network namespace, because the socket cannot be reached from
         // another one.
@@ -135,6 +137,17 @@ impl Place {
     /// Returns the size of each thread's ring in bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
+    }
+}
+
+/// Returns how many seccomp filters restrict this process. Linux before 5.9 does not count them.
+fn own_filters() -> u64 {
+    let Ok(status) = onbeat_proc::Status::of(std::process::id()) else {
+        return 0;
+    };
+    match status.number("Seccomp") {
+        Some(0) | None => 0,
+        Some(_) => status.number("Seccomp_filters").unwrap_or(1),
     }
 }
 

@@ -139,16 +139,15 @@ static __always_inline __u8 *flag_of(void *map, __u32 id)
 	return &thread.flags;
 }
 
-// Records the thread's CPU time if the kernel does not show when the thread has a CPU. This takes a
-// system call.
-static __always_inline void read_clock(void)
+// Records the thread's CPU time at `now`. This takes a system call.
+static __always_inline void read_clock(__u64 now)
 {
 	struct record_cpu_clock *r;
 	struct timespec used;
 
-	if (!reads_clocks || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used))
+	if (!onbeat_reads_clocks || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used))
 		return;
-	r = BEGIN(cpu_clock, thread.who);
+	r = BEGIN_FROM(cpu_clock, thread.who, now, 0);
 	if (r) {
 		r->cpu_ns = used.tv_sec * 1000000000ULL + used.tv_nsec;
 		SUBMIT(r);
@@ -168,7 +167,7 @@ static void watch_thread(__u64 when)
 static __always_inline void mark_thread(__u64 pid_tgid)
 {
 	(void)pid_tgid;
-	read_clock();
+	read_clock(bpf_ktime_get_ns());
 	if (!(thread.flags & THREAD_SEEN))
 		watch_thread(bpf_ktime_get_ns());
 }
@@ -256,7 +255,8 @@ static __always_inline bool is_endpoint(__u64 pid_tgid, __u64 handle, __u32 endp
 	name = *(const char **)(handle + 16);
 	if (!name || name[0] != '/')
 		return false;
-	read_clock();
+	if (reads_often)
+		read_clock(bpf_ktime_get_ns());
 	return true;
 }
 
@@ -270,9 +270,8 @@ static __always_inline bool reads(__u8 flags, __u64 pid_tgid, __u64 handle, __u3
 }
 
 #define know_endpoint(pid_tgid, handle, endpoint) ((void)0)
-#define stolen_now() 0
-// The BPF programs read the host's counter of stolen time here. We read the thread's clock.
-#define report_stolen(pid_tgid, stolen, now) ((void)(stolen), read_clock())
+// The BPF programs read the kernel's account of the thread here. We read the thread's clock.
+#define account_for(pid_tgid, now) read_clock(now)
 #define mark_ros(pid_tgid) ((void)0)
 #define lineage_end(pid_tgid) ((void)0)
 #define lineage_trigger(pid_tgid, guard) ((void)0)

@@ -31,7 +31,9 @@ static struct process *process;	   // 0: this process is not recorded
 static char directory[PATH_BYTES]; // contains the rings' files
 static __u64 ring_bytes;
 static __u64 network_namespace; // the recorder's; 0: it has no socket
-static bool reads_clocks; // ONBEAT_PRELOAD_CLOCKS is set
+// No seccomp filter forbids to read threads' clocks.
+__attribute__((visibility("hidden"), used)) bool onbeat_reads_clocks;
+static bool reads_often; // ONBEAT_PRELOAD_CLOCKS is set: at publications too
 static struct stat std_err; // standard error at the program's start
 static pthread_key_t at_exit;
 
@@ -441,6 +443,25 @@ static void forget_file(void)
 	memset(process, 0, sizeof(*process));
 }
 
+// Returns the number of seccomp filters that restrict this process; ~0: unknown.
+static __u64 count_filters(void)
+{
+	int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	char text[PATH_BYTES], *filters;
+	ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+
+	if (fd >= 0)
+		close(fd);
+	if (length <= 0)
+		return ~0ULL;
+	text[length] = 0;
+	if (strstr(text, "\nSeccomp:\t0"))
+		return 0;
+	filters = strstr(text, "\nSeccomp_filters:\t");
+	// Linux before 5.9 does not count them, and one without seccomp has none.
+	return filters ? strtoull(strchr(filters, '\t'), 0, 10) : strstr(text, "\nSeccomp:") != 0;
+}
+
 // Reads ONBEAT_PRELOAD: the size of a ring in bytes, a colon, and the directory of the rings.
 static void configure(void)
 {
@@ -458,7 +479,10 @@ static void configure(void)
 	strcpy(directory, setting);
 	setting = getenv("ONBEAT_PRELOAD_NET");
 	network_namespace = setting ? strtoull(setting, 0, 10) : 0;
-	reads_clocks = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
+	// The recorder's own filters allow to read clocks. A further one may end the process for it.
+	setting = getenv("ONBEAT_PRELOAD_FILTERS");
+	reads_often = getenv("ONBEAT_PRELOAD_CLOCKS") != 0;
+	onbeat_reads_clocks = setting && count_filters() <= strtoull(setting, 0, 10);
 	// Without a standard error no file may compare equal. No device has this number.
 	if (fstat(2, &std_err))
 		std_err.st_dev = ~0;

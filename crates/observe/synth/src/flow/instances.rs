@@ -265,7 +265,7 @@ impl Flow {
         self.end_lineages(&it, end.how.is_whole(), output);
         let times = (it.start, end.time);
         self.observer
-            .execution(it.vertex, it.thread, times, end.spent.exec_ns);
+            .execution(it.vertex, it.thread, times, end.spent.exec_ns());
         self.instances.end(end.instance);
         self.ways.polls.end(end.instance);
         self.action_end(end.instance);
@@ -278,15 +278,19 @@ impl Flow {
             let Measured {
                 figures, batches, ..
             } = runs.measured.of(mode);
-            figures.exec_ns.record(end.spent.exec_ns);
-            batches.exec.record(end.spent.exec_ns);
+            if end.spent.doubts == 0 {
+                figures.exec_ns.record(end.spent.exec_ns);
+                batches.exec.record(end.spent.exec_ns);
+                figures.preempted_ns.record(end.spent.preempted_ns);
+                figures.blocked_ns.record(end.spent.blocked_ns);
+            } else {
+                figures.untimed += 1;
+            }
             if let Some(ready) = it.ready {
                 let response = end.time.saturating_sub(ready);
                 figures.response_ns.record(response);
                 batches.response.record(response);
             }
-            figures.preempted_ns.record(end.spent.preempted_ns);
-            figures.blocked_ns.record(end.spent.blocked_ns);
             figures.preemptions += u64::from(end.spent.preemptions);
             figures.blockings += u64::from(end.spent.blockings);
             runs.inferred |= end.how == Ending::Inferred;

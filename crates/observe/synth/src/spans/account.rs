@@ -1,4 +1,9 @@
 //! The account of a thread's time (Algorithm 3): running, ready but not running, asleep.
+//!
+//! The account follows from switch events. The kernel does not report every switch, and a host can
+//! take the CPU away, so the kernel's own account of the CPU time corrects it where the recording
+//! has that ([`Account::cpu_time`]). A gap that nothing fills is a doubt, which
+//! [`Totals::doubts`] counts.
 
 use crate::values::Totals;
 
@@ -16,12 +21,24 @@ enum State {
     Blocked,
 }
 
+/// The event from which the kernel's account of a CPU time counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CountedFrom {
+    /// The thread's last switch from a CPU, or its last reading.
+    SwitchOut,
+    /// The thread's last reading of its CPU time.
+    Reading,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Account {
     state: State,
     since: u64,
     totals: Totals,
     scheduled: bool,
+    /// The sums at the last switch from a CPU or reading, from which the kernel's account counts.
+    at_switch_out: Option<Totals>,
+    at_reading: Option<Totals>,
 }
 
 impl Account {
@@ -32,7 +49,14 @@ impl Account {
             since: time,
             totals: Totals::default(),
             scheduled: false,
+            at_switch_out: None,
+            at_reading: None,
         }
+    }
+
+    /// Returns how many gaps of the account nothing has filled.
+    pub(crate) fn doubts(&self) -> u32 {
+        self.totals.doubts
     }
 
     pub(crate) fn is_scheduled(&self) -> bool {
@@ -79,19 +103,26 @@ impl Account {
         }
     }
 
-    /// Notes that the thread gets a CPU. Returns true if the account already has the thread on a
-    /// CPU. In this case, the event with which the thread left that CPU is missing.
-    pub(crate) fn switch_in(&mut self, time: u64) -> bool {
-        let missing = self.scheduled && self.state == State::Running;
-        self.scheduled = true;
-        self.turn(time, State::Running);
-        missing
+    /// Counts a doubt if the account is not in a state that precedes the current event, because an
+    /// event is missing.
+    fn doubt(&mut self, missing: bool) {
+        if missing && self.scheduled {
+            self.totals.doubts = self.totals.doubts.wrapping_add(1);
+        }
     }
 
-    /// Notes that the thread leaves its CPU. Returns true if it had none according to the account,
-    /// so that the event of getting it is missing.
-    pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) -> bool {
-        let missing = self.scheduled && self.state != State::Running;
+    /// Notes that the thread gets a CPU. If the account already has it on a CPU, the event with
+    /// which it left that CPU is missing.
+    pub(crate) fn switch_in(&mut self, time: u64) {
+        self.doubt(self.state == State::Running);
+        self.scheduled = true;
+        self.turn(time, State::Running);
+    }
+
+    /// Notes that the thread leaves its CPU. If it had none according to the account, the event of
+    /// getting it is missing.
+    pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
+        self.doubt(self.state != State::Running);
         self.scheduled = true;
         if preempted {
             self.turn(time, State::Ready);
@@ -100,7 +131,32 @@ impl Account {
             self.turn(time, State::Blocked);
             self.totals.blockings = self.totals.blockings.wrapping_add(1);
         }
-        missing
+        self.at_switch_out = Some(self.totals);
+    }
+
+    /// Corrects the sums by the CPU time that the thread has used according to the kernel. The
+    /// thread has a CPU at this time.
+    ///
+    /// A correction fills every gap since the event from which `used_ns` counts. Time that the
+    /// account had as running and the kernel has not becomes preempted time.
+    pub(crate) fn cpu_time(&mut self, time: u64, used_ns: u64, from: CountedFrom) {
+        self.turn(time, State::Running);
+        let base = match from {
+            CountedFrom::SwitchOut => self.at_switch_out,
+            CountedFrom::Reading => self.at_reading,
+        };
+        if let Some(base) = base {
+            let spent = self.totals.since(&base);
+            let length_ns = spent.exec_ns + spent.preempted_ns + spent.blocked_ns;
+            let exec_ns = used_ns.min(length_ns);
+            let blocked_ns = spent.blocked_ns.min(length_ns - exec_ns);
+            self.totals.exec_ns = base.exec_ns + exec_ns;
+            self.totals.blocked_ns = base.blocked_ns + blocked_ns;
+            self.totals.preempted_ns = base.preempted_ns + length_ns - exec_ns - blocked_ns;
+            self.totals.doubts = base.doubts;
+        }
+        self.at_switch_out = Some(self.totals);
+        self.at_reading = Some(self.totals);
     }
 
     /// Moves `stolen_ns` of the latest time on the CPU to the preempted time, because the
@@ -124,14 +180,13 @@ impl Account {
         asleep
     }
 
-    /// Notes that the thread did something and therefore runs. Returns true if it had no CPU
-    /// according to the account, so that the event of getting it is missing.
-    pub(crate) fn acted(&mut self, time: u64) -> bool {
-        if self.state == State::Running {
-            return false;
+    /// Notes that the thread did something and therefore runs. If it had no CPU according to the
+    /// account, the event of getting it is missing.
+    pub(crate) fn acted(&mut self, time: u64) {
+        if self.state != State::Running {
+            self.doubt(true);
+            self.turn(time, State::Running);
         }
-        self.turn(time, State::Running);
-        self.scheduled
     }
 }
 
@@ -160,31 +215,80 @@ mod tests {
     #[test]
     fn each_missing_switch_is_counted_once() {
         let mut account = Account::new(0);
-        assert!(!account.switch_in(10), "nothing was recorded before");
-        assert!(!account.switch_out(20, false));
-        assert!(
-            account.switch_out(30, true),
-            "the event of getting its CPU is missing"
-        );
-        assert!(account.acted(40));
-        assert!(!account.acted(41));
-        assert!(
-            account.switch_in(50),
-            "the event of leaving its CPU is missing"
-        );
-        assert!(!account.switch_out(60, true));
+        account.switch_in(10); // nothing was recorded before
+        account.switch_out(20, false);
+        assert_eq!(account.doubts(), 0);
+        account.switch_out(30, true); // the event of getting its CPU is missing
+        assert_eq!(account.doubts(), 1);
+        account.acted(40);
+        account.acted(41);
+        assert_eq!(account.doubts(), 2);
+        account.switch_in(50); // the event of leaving its CPU is missing
+        assert_eq!(account.doubts(), 3);
+        account.switch_out(60, true);
+        assert_eq!(account.doubts(), 3);
+    }
+
+    fn parts(totals: Totals) -> [u64; 3] {
+        [totals.exec_ns, totals.preempted_ns, totals.blocked_ns]
+    }
+
+    #[test]
+    fn the_kernels_account_fills_the_gap_of_a_missing_switch() {
+        let mut account = Account::new(0);
+        account.switch_in(100);
+        let begin = account.mark(110);
+        account.switch_out(200, true);
+        // The switch to the thread is missing. It got its CPU at 500.
+        account.cpu_time(900, 400, CountedFrom::SwitchOut);
+        let spent = account.at(950).since(&begin.totals);
+        assert_eq!(parts(spent), [90 + 400 + 50, 300, 0]);
+        assert_eq!(spent.doubts, 0);
+        // The same with an event of the thread in between, which shows that it runs.
+        account.switch_out(1000, false);
+        account.acted(1500);
+        let within = account.mark(1500);
+        account.cpu_time(1600, 250, CountedFrom::SwitchOut);
+        let spent = account.at(1600).since(&begin.totals);
+        assert_eq!(parts(spent), [90 + 400 + 100 + 250, 300, 350]);
+        assert_eq!(spent.doubts, 0, "all of the gap lies within");
+        let spent = account.at(1600).since(&within.totals);
+        assert_ne!(spent.doubts, 0, "it begins in the gap");
+    }
+
+    #[test]
+    fn the_kernels_account_leaves_out_what_a_host_took() {
+        let mut account = Account::new(0);
+        account.cpu_time(0, 0, CountedFrom::Reading);
+        let begin = account.mark(0);
+        account.switch_out(300, false);
+        account.switch_in(400);
+        account.cpu_time(1000, 700, CountedFrom::Reading);
+        let spent = account.at(1000).since(&begin.totals);
+        assert_eq!(parts(spent), [700, 200, 100]);
+        // A first time has nothing to count from.
+        let mut account = Account::new(0);
+        account.switch_in(100);
+        account.cpu_time(200, 5, CountedFrom::SwitchOut);
+        assert_eq!(account.at(200).exec_ns, 200);
+        // No time exceeds the length of the stretch that it is for.
+        account.switch_out(300, false);
+        account.switch_in(400);
+        account.cpu_time(500, u64::MAX, CountedFrom::SwitchOut);
+        assert_eq!(parts(account.at(500)), [500, 0, 0]);
     }
 
     #[test]
     fn a_new_thread_does_not_run_before_its_first_switch_in() {
         let mut account = Account::new(0);
         account.created(0);
-        assert!(!account.switch_in(30));
+        account.switch_in(30);
         assert_eq!(account.at(50).exec_ns, 20);
         // Without scheduler events, the beginning of its run is unknown.
         let mut account = Account::new(0);
         account.created(0);
-        assert!(!account.acted(30));
+        account.acted(30);
+        assert_eq!(account.doubts(), 0);
         assert!(!account.is_scheduled());
         account.watched(40);
         assert!(account.is_scheduled());

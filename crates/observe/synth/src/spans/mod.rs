@@ -36,7 +36,7 @@ use super::notes::Note;
 use super::values::{Cpus, Release, ThreadId, Totals};
 use super::Context;
 use crate::index::NameId;
-use account::Mark;
+use account::{CountedFrom, Mark};
 use clients::Habits;
 use continuation::PendingResponse;
 use events::Events;
@@ -239,6 +239,8 @@ impl Spans {
         let thread = &mut self.threads[ti];
         let candidate = std::mem::take(&mut thread.candidate);
         let used = (time, thread.account.at(time).exec_ns);
+        cx.notes
+            .count(Note::LostSwitch, u64::from(thread.account.doubts()));
         cx.helpers
             .add_ended(thread.id.pid, &thread.profile, candidate, used);
         self.close_continuation(ti, time);
@@ -261,7 +263,6 @@ impl Spans {
 
     pub(crate) fn switch_in(
         &mut self,
-        cx: &mut Context,
         ti: ThreadIndex,
         (time, cpu): (u64, u16),
         (priority, policy): (u8, u8),
@@ -270,9 +271,7 @@ impl Spans {
         thread
             .candidate
             .gets_cpu(time, cpu, thread.account.ready_since());
-        if thread.account.switch_in(time) {
-            cx.notes.count(Note::LostSwitch, 1);
-        }
+        thread.account.switch_in(time);
         (thread.profile.priority, thread.profile.policy) = (priority, Some(policy));
         if let Some(span) = thread.span_mut() {
             span.cpus.add(cpu);
@@ -285,17 +284,9 @@ impl Spans {
         self.report_not_handed(dropped);
     }
 
-    pub(crate) fn switch_out(
-        &mut self,
-        cx: &mut Context,
-        ti: ThreadIndex,
-        time: u64,
-        preempted: bool,
-    ) {
+    pub(crate) fn switch_out(&mut self, ti: ThreadIndex, time: u64, preempted: bool) {
         let thread = &mut self.threads[ti];
-        if thread.account.switch_out(time, preempted) {
-            cx.notes.count(Note::LostSwitch, 1);
-        }
+        thread.account.switch_out(time, preempted);
         if !preempted {
             thread.sleeps.begin(thread.account.mark(time));
             thread.phase.set_woken(None);
@@ -320,13 +311,26 @@ impl Spans {
         thread.waited.stolen(time, stolen_ns);
     }
 
+    /// Notes the CPU time of the thread as the kernel accounts it.
+    pub(crate) fn cpu_time(
+        &mut self,
+        ti: ThreadIndex,
+        time: u64,
+        used_ns: u64,
+        since_switch: bool,
+    ) {
+        let from = match since_switch {
+            true => CountedFrom::SwitchOut,
+            false => CountedFrom::Reading,
+        };
+        self.threads[ti].account.cpu_time(time, used_ns, from);
+    }
+
     /// Notes that the thread did something itself. Every such event is reported here first.
-    pub(crate) fn acted(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
+    pub(crate) fn acted(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         thread.candidate.calls_ros();
-        if thread.account.acted(time) {
-            cx.notes.count(Note::LostSwitch, 1);
-        }
+        thread.account.acted(time);
         thread.calls.before = std::mem::take(&mut thread.calls.ready);
         if let Some(publisher) = thread.calls.unstamped.take() {
             self.new_events

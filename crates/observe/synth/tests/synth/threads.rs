@@ -322,3 +322,51 @@ fn late_attach_within_a_publishing_callback_makes_no_thread_vertex() {
     let m = late("4500us cpu0 10/10 publish rmw=0x1011 source_ns=4500us\n");
     assert!(ids(&m).contains(&WORKED), "{:?}", ids(&m));
 }
+
+/// Thread 10 executes the callback of /scan from 4 to 16 ms. It is preempted at 5 ms and gets its
+/// CPU again at 8 ms.
+fn preempted_scan(back: &str) -> Model {
+    let execution = format!(
+        "4ms cpu0 10/10 take rmw=0x1020 source_ns=1us
+4ms cpu0 10/10 callback_start callback=0x60
+5ms cpu0 10/10 switch_out state=0
+{back}16ms cpu0 10/10 callback_end callback=0x60
+17ms cpu0 10/10 switch_out state=1
+20ms cpu0 10/10 switch_in
+21ms cpu0 10/10 take rmw=0x1020 source_ns=2us
+21ms cpu0 10/10 callback_start callback=0x60
+23ms cpu0 10/10 callback_end callback=0x60
+24ms cpu0 10/10 switch_out state=1
+"
+    );
+    model(&[NODES, &execution].concat())
+}
+
+#[test]
+fn an_execution_near_a_missing_switch_is_counted_and_has_no_time() {
+    let times = |m: &Model| {
+        let f = &callback(m, SCAN).figures;
+        let (exec, preempted) = (&f.exec_ns, &f.preempted_ns);
+        (
+            f.executions(),
+            f.untimed,
+            exec.count(),
+            exec.max() / 1_000_000,
+            preempted.max() / 1_000_000,
+        )
+    };
+    let missing = |m: &Model| m.coverage.iter().any(|s| s.contains("was missing once"));
+    let whole = preempted_scan("8ms cpu0 10/10 switch_in\n");
+    assert_eq!(times(&whole), (2, 0, 2, 9, 3));
+    assert!(!missing(&whole));
+    // The kernel did not report the switch at 8 ms. Nothing tells how long the thread ran.
+    let gap = preempted_scan("");
+    assert_eq!(times(&gap), (2, 1, 1, 2, 0));
+    assert!(missing(&gap), "{:?}", gap.coverage);
+    // The load counts both: 2 ms twice, in the 23 ms of the recording.
+    assert!((callback(&gap, SCAN).figures.load - 4.0 / 23.0).abs() < 0.001);
+    // The kernel's account of the CPU time fills the gap.
+    let filled = preempted_scan("16ms cpu0 10/10 cpu_time used_ns=8ms since_switch=yes\n");
+    assert_eq!(times(&filled), (2, 0, 2, 9, 3));
+    assert!(!missing(&filled), "{:?}", filled.coverage);
+}

@@ -64,7 +64,7 @@ pub fn tables(model: &Model) -> Vec<Table> {
 
 fn callbacks(model: &Model) -> String {
     let mut out = format!(
-        "id,node,type,input,caller,period_ns,outputs,bracket,load,preemptions,blockings,{},{},{},{},{},{}\r\n",
+        "id,node,type,input,caller,period_ns,outputs,bracket,load,preemptions,blockings,{},{},{},{},{},{},untimed\r\n",
         heads("exec"),
         heads("response"),
         heads("interarrival"),
@@ -101,6 +101,7 @@ fn callbacks(model: &Model) -> String {
             ]
             .map(figures),
         );
+        cells.push(f.untimed.to_string());
         out.push_str(&(cells.join(",") + "\r\n"));
     }
     out

@@ -64,6 +64,7 @@ impl<W: Write> Executions<W> {
             };
             self.rows += 1;
             let name = text(name);
+            let exec_ns = exec_ns.map_or_else(String::new, |ns| ns.to_string());
             write!(
                 self.out,
                 "{name},{pid},{tid},{start_ns},{end_ns},{exec_ns}\r\n"

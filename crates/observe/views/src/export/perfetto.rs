@@ -186,10 +186,11 @@ impl<W: Write> Timeline<W> {
                     let name = text(self.names.of(callback).unwrap_or("callback"));
                     let (at, long) = (self.at(start_ns), micros(end_ns.saturating_sub(start_ns)));
                     self.slices += 1;
+                    let exec = exec_ns
+                        .map_or_else(String::new, |ns| format!("\"exec_us\":{}", micros(ns)));
                     self.write(format_args!(
                         "{{\"ph\":\"X\",\"cat\":\"callback\",\"name\":{name},\"pid\":{pid},\"tid\":{tid},\
-                         \"ts\":{at},\"dur\":{long},\"args\":{{\"exec_us\":{}}}}}",
-                        micros(exec_ns)
+                         \"ts\":{at},\"dur\":{long},\"args\":{{{exec}}}}}"
                     ))?;
                 }
                 Observation::Published {

@@ -194,7 +194,7 @@ fn callback_title(callback: &Callback) -> String {
         let _ = writeln!(
             text,
             "{} executions\nexecution {} / {} / {} (min / mean / max)",
-            f.exec_ns.count(),
+            f.executions(),
             duration(f.exec_ns.min() as f64),
             duration(f.exec_ns.mean()),
             duration(f.exec_ns.max() as f64)

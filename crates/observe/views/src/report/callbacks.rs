@@ -4,7 +4,7 @@ use super::charts;
 use super::html::{grouped, name_cell, time};
 use crate::export::svg::type_name;
 use crate::layout::captions;
-use onbeat_document::schema::{Callback, Model, ThreadUse};
+use onbeat_document::schema::{Callback, CallbackFigures, Model, ThreadUse};
 use onbeat_document::text::{duration, percent, period, shorten, xml};
 use std::fmt::Write as _;
 
@@ -32,6 +32,13 @@ pub(super) fn callbacks(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
+fn executions(f: &CallbackFigures) -> String {
+    match f.untimed {
+        0 => grouped(f.executions()),
+        n => format!("{}<br>({} untimed)", grouped(f.executions()), grouped(n)),
+    }
+}
+
 fn row(out: &mut String, c: &Callback, busiest: f64) {
     let f = &c.figures;
     let (e, r, j) = (&f.exec_ns, &f.response_ns, &f.release_jitter_ns);
@@ -51,7 +58,7 @@ fn row(out: &mut String, c: &Callback, busiest: f64) {
          <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}{meter}</td>\
          <td class=\"n\">{} / {}</td><td>{threads}</td></tr>",
         name_cell(c),
-        grouped(e.count()),
+        executions(f),
         time(e.count(), e.min() as f64),
         time(e.count(), e.mean()),
         time(e.count(), e.quantile(0.99) as f64),

@@ -308,6 +308,26 @@ fn qos_settings_are_read_despite_a_seccomp_filter_or_count_as_lost() {
 }
 
 #[test]
+fn clocks_are_read_until_a_filter_may_forbid_it() {
+    // Each of 20 brackets of a callback reads the clock.
+    for (words, ended, read) in [
+        (&["callbacks"][..], 10, 20),
+        (&["sandbox", "prctl"], 20, 20),
+        (&["sandbox", "syscall"], 20, 20),
+        (&["sandbox", "exec"], 10, 0),
+    ] {
+        let mut run = Run::new(256 << 10);
+        run.run("ros", words);
+        let ends = run.events().into_iter();
+        let ends = ends.filter(|e| matches!(e.kind, EventKind::CallbackEnd { .. }));
+        assert_eq!(ends.count(), ended, "{words:?}");
+        let decoded = run.records.iter().filter_map(|r| decode(r));
+        let clocks = decoded.filter(|d| matches!(d, Decoded::CpuClock { .. }));
+        assert_eq!(clocks.count(), read, "{words:?}");
+    }
+}
+
+#[test]
 fn before_jazzy_a_publication_is_the_call_of_rmw_publish() {
     let mut run = Run::new(256 << 10);
     run.run("humble", &["few"]);

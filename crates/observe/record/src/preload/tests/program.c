@@ -147,6 +147,48 @@ static void refuse(bool pipes)
 		exit(1);
 }
 
+// From now on the kernel ends this process if it reads a thread's clock.
+static void forbid_clocks(bool by_syscall)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), // the call's number
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clock_gettime, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(steps) / sizeof(steps[0]), steps };
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+	    (by_syscall ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) :
+			  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)))
+		exit(1);
+}
+
+#ifndef LOCAL
+static void callbacks(void)
+{
+	for (int i = 0; i < 10; i++) {
+		ros_trace_callback_start((void *)6, false);
+		ros_trace_callback_end((void *)6);
+	}
+}
+
+// Runs callbacks before and after it forbids to read clocks, or as a program started after that.
+static void sandbox(char **argv)
+{
+	char *again[] = { argv[0], "callbacks", 0 };
+
+	if (!strcmp(argv[2], "exec")) {
+		forbid_clocks(false);
+		execv(argv[0], again);
+		exit(1);
+	}
+	callbacks();
+	forbid_clocks(!strcmp(argv[2], "syscall"));
+	callbacks();
+}
+#endif
+
 // Starts 1,000 threads, 50 at a time.
 static void threads(void)
 {
@@ -390,6 +432,10 @@ int main(int argc, char **argv)
 		forks(argv);
 	else if (!strcmp(mode, "cost"))
 		cost();
+	else if (!strcmp(mode, "callbacks"))
+		callbacks();
+	else if (!strcmp(mode, "sandbox"))
+		sandbox(argv);
 	else if (!strcmp(mode, "many"))
 		for (uintptr_t i = 1; i <= 10000; i++)
 			publish(i);

@@ -1,9 +1,8 @@
-//! Estimates when threads were off their CPU from their CPU clocks, for kernels that do not show
-//! context switches.
+//! Keeps the readings of threads' CPU clocks, which the library takes where callbacks begin and end.
 //!
-//! The library reads a thread's clock where callbacks begin and end. Time missing between two
-//! readings is time off the CPU. The missing time is placed in the longest pauses between the
-//! thread's calls: the sum is right, and the place is likely.
+//! For kernels that do not show context switches, [`Clocks`] estimates when threads were off their
+//! CPU. Time missing between two readings is time off the CPU. The missing time is placed in the
+//! longest pauses between the thread's calls: the sum is right, and the place is likely.
 
 use std::collections::HashMap;
 
@@ -13,6 +12,33 @@ const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;
 
 pub type Off = (u64, u64);
+
+/// The last reading of each thread's CPU clock.
+#[derive(Default)]
+pub struct Readings(HashMap<u32, u64>);
+
+impl Readings {
+    /// Takes a reading of a thread's clock. Returns the CPU time since the last reading, or 0 for a
+    /// first one.
+    pub fn used_ns(&mut self, tid: u32, cpu_ns: u64) -> u64 {
+        match self.0.get_mut(&tid) {
+            Some(last) => cpu_ns.saturating_sub(std::mem::replace(last, cpu_ns)),
+            None => {
+                // A new thread may have the id of one whose end was not seen.
+                if self.0.len() >= THREADS_MAX {
+                    self.0.clear();
+                }
+                self.0.insert(tid, cpu_ns);
+                0
+            }
+        }
+    }
+
+    /// Forgets a thread that has ended.
+    pub fn forget(&mut self, tid: u32) {
+        self.0.remove(&tid);
+    }
+}
 
 struct Reading {
     time_ns: u64,

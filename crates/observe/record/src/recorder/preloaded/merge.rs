@@ -4,9 +4,10 @@
 //! The result has the events that the BPF programs would make: among others, scheduler events of
 //! threads that run callbacks or publish.
 
-use super::clocks::{Clocks, Off};
+use super::clocks::{Clocks, Off, Readings};
 use crate::decode::Decoded;
 use crate::perf::{Action, Seen};
+use onbeat_trace::manifest::Scheduling;
 use onbeat_trace::table::is_state;
 use onbeat_trace::{Event, EventKind, Name, UNTOLD};
 use std::collections::{HashMap, HashSet};
@@ -37,17 +38,47 @@ struct Thread {
     profile: Option<Profile>,
 }
 
+/// The use of the readings of threads' CPU clocks.
+enum CpuTimes {
+    /// They correct the times that follow from the kernel's records of switches.
+    Measured(Readings),
+    /// They show when threads were off their CPU, because the kernel shows no switches.
+    Estimated(Clocks),
+}
+
+impl CpuTimes {
+    fn forget(&mut self, tid: u32) {
+        match self {
+            CpuTimes::Measured(readings) => readings.forget(tid),
+            CpuTimes::Estimated(clocks) => clocks.forget(tid),
+        }
+    }
+}
+
 /// The items that are not complete yet, and the threads whose scheduler events are recorded.
-#[derive(Default)]
 pub struct Merge {
     pending: Vec<Item>,
     processes: HashSet<u32>,
     threads: HashMap<u32, Thread>,
     programs: HashMap<u32, Name>,
-    clocks: Clocks,
+    cpu_times: CpuTimes,
 }
 
 impl Merge {
+    /// Creates a merge of records with scheduler events of this origin.
+    pub fn new(scheduling: Scheduling) -> Merge {
+        Merge {
+            pending: Vec::new(),
+            processes: HashSet::new(),
+            threads: HashMap::new(),
+            programs: HashMap::new(),
+            cpu_times: match scheduling {
+                Scheduling::Clocks => CpuTimes::Estimated(Clocks::default()),
+                _ => CpuTimes::Measured(Readings::default()),
+            },
+        }
+    }
+
     pub fn add_record(&mut self, decoded: Decoded) {
         self.pending.push(Item::Called(decoded));
     }
@@ -62,7 +93,7 @@ impl Merge {
 
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
-        self.clocks.forget(pid);
+        self.cpu_times.forget(pid);
     }
 
     /// Forgets the threads' profiles, so that they are read again.
@@ -110,8 +141,26 @@ impl Merge {
                 pid,
                 cpu_ns,
             } => {
-                for off in self.clocks.note_reading(tid, time_ns, cpu_ns) {
-                    report_off_time((pid, tid, cpu), off, tell);
+                match &mut self.cpu_times {
+                    CpuTimes::Estimated(clocks) => {
+                        for off in clocks.note_reading(tid, time_ns, cpu_ns) {
+                            report_off_time((pid, tid, cpu), off, tell);
+                        }
+                    }
+                    CpuTimes::Measured(readings) => {
+                        let used_ns = readings.used_ns(tid, cpu_ns);
+                        let kind = EventKind::CpuTime {
+                            used_ns,
+                            since_switch: false,
+                        };
+                        tell(Decoded::Event(Event {
+                            time_ns,
+                            cpu,
+                            pid,
+                            tid,
+                            kind,
+                        }));
+                    }
                 }
                 return;
             }
@@ -121,8 +170,10 @@ impl Merge {
             | Decoded::Followed { .. }
             | Decoded::WaitSet(_) => return,
         }
-        if let Decoded::Event(event) = &decoded {
-            self.clocks.note_call(event.tid, event.time_ns);
+        if let (Decoded::Event(event), CpuTimes::Estimated(clocks)) =
+            (&decoded, &mut self.cpu_times)
+        {
+            clocks.note_call(event.tid, event.time_ns);
         }
         tell(decoded);
     }
@@ -196,6 +247,7 @@ impl Merge {
             }
             Action::Exit => {
                 self.threads.remove(&tid);
+                self.cpu_times.forget(tid);
                 if pid == tid {
                     self.processes.remove(&pid);
                     self.programs.remove(&pid);
@@ -283,7 +335,7 @@ mod tests {
 
     #[test]
     fn switches_are_recorded_after_a_threads_first_call_and_for_threads_that_it_starts() {
-        let mut merge = Merge::default();
+        let mut merge = Merge::new(Scheduling::Perf);
         let out = Action::Out { preempted: false };
         let fork = Action::Fork {
             parent_pid: 7,
@@ -334,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_process_is_reported_once_until_it_ends_or_executes_another_program() {
-        let mut merge = Merge::default();
+        let mut merge = Merge::new(Scheduling::Perf);
         let process = |time_ns| Decoded::Process {
             pid: 7,
             time_ns,

@@ -95,6 +95,7 @@ impl Preloaded {
             probing: Probing::Preload,
             scheduling: scheduler.means(),
         };
+        let merge = Merge::new(means.scheduling);
         let ring_bytes = u32::try_from(defaults.ring_bytes).unwrap_or(u32::MAX);
         let mut log = Log::create(options, ring_bytes, means)?;
         log.start();
@@ -103,7 +104,7 @@ impl Preloaded {
             rings,
             place,
             scheduler,
-            merge: Merge::default(),
+            merge,
             log,
             libraries: Libraries::new(options.placement),
             border,
@@ -209,7 +210,7 @@ impl Preloaded {
         let mut sentences = vec![
             "Recorded without BPF, by a library in the command's processes. Tasks of onbeat-flow and links of onbeat-link are not recorded. Synchronisers of message_filters are recognised only by their data flow.".to_owned(),
             match &self.scheduler {
-                Scheduler::Perf(_) => "Context switches come from perf_event_open. The time from a thread's wake-up until it gets a CPU counts as sleep. It is not recorded which thread had the CPU meanwhile, which thread made the wake-up, or what time a host takes from a virtual machine.".to_owned(),
+                Scheduler::Perf(_) => "Context switches come from perf_event_open. CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready after a wake-up counts as sleep, and time that a host takes from a virtual machine as preemption. It is not recorded which thread had the CPU meanwhile, or which thread made the wake-up.".to_owned(),
                 Scheduler::Refused(why) => format!("Context switches are not recorded (perf_event_open: {why}). CPU times come from the threads' clocks at the beginning and end of callbacks. Time in which a thread was ready counts as sleep."),
             },
         ];

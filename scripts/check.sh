@@ -6,6 +6,7 @@
 #   soak      10^8 items with credit, a tenth with each other policy: none lost, doubled or out of order
 #   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
+#   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
@@ -53,7 +54,15 @@ messages() {
   ONBEAT_ROUNDS=500 cargo test --locked --release -p onbeat-link --test killed -- --nocapture
 }
 
+zoo() {
+  say "random applications"
+  local seeds=(zoo_seed_) all=(--all)
+  [ $# = 0 ] || { seeds=("zoo_seed_$1"); all=(); export ONBEAT_ZOO_REDUCE=1; }
+  python3 scripts/e2e "${all[@]}" "${seeds[@]}"
+}
+
 case ${1:-all} in
+  zoo) shift; zoo "$@" ;;
   loom) loom ;;
   miri) miri "${lib[@]}"; miri --test conforms ;;
   soak) soak ;;
@@ -61,5 +70,5 @@ case ${1:-all} in
   messages) messages ;;
   miri-lib) miri "${lib[@]}" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED]]" >&2; exit 2 ;;
 esac

@@ -13,10 +13,7 @@ import threading
 import time
 
 import truth
-from wiring import Graph, period_ms, wiring
-
-NODES = ["n1", "n2", "n3", "n4", "n5", "n6"]
-
+from wiring import Graph, period_ms, read_wiring, wiring
 
 def arguments(argv=None):
     """The command line."""
@@ -27,7 +24,11 @@ def arguments(argv=None):
     parser.add_argument("--scale", type=float, default=1, help="multiplies all execution times")
     parser.add_argument("--set", action="append", default=[], metavar="CB=MS",
                         help="execution time of one callback, e.g. sc1=12.5")
-    parser.add_argument("--nodes", default=",".join(NODES), help="run only these, e.g. n1,n2")
+    parser.add_argument("--nodes", help="run only these, e.g. n1,n2")
+    parser.add_argument("--turns", action="store_true",
+                        help="callbacks publish their topics in another order each time")
+    parser.add_argument("--wiring", metavar="FILE",
+                        help="the nodes and callbacks of this file, as zoo.py writes it, instead of SYN's")
     parser.add_argument("--namespace", default="", metavar="/NAME",
                         help="put this before the names of all nodes, topics and services")
     parser.add_argument("--layout", default="processes",
@@ -60,7 +61,7 @@ def arguments(argv=None):
 
 def configured(args):
     """The wiring with the execution times of the command line."""
-    table = wiring(args.twin)
+    table = read_wiring(args.wiring) if args.wiring else wiring(args.twin)
     by_name = {cb.name: cb for cb in table}
     for item in args.set:
         name, _, value = item.partition("=")
@@ -101,13 +102,15 @@ class Execution:
 class SynNode:
     """One of the six nodes, built from the wiring."""
 
-    def __init__(self, name, graph, measured):
+    def __init__(self, name, graph, measured, turns=False):
         from rclpy.callback_groups import ReentrantCallbackGroup
         from rclpy.node import Node
         from std_msgs.msg import String
         from std_srvs.srv import SetBool
 
         self.graph, self.measured = graph, measured
+        # The number of times that topics were published in turns; None: their order stays.
+        self.turn = 0 if turns else None
         self.String, self.SetBool = String, SetBool
         self.node = Node(name, namespace=graph.namespace or None)
         self.publishers, self.clients, self.timers, self.waiting = {}, {}, [], {}
@@ -198,13 +201,21 @@ class SynNode:
             self.send(sync, merged)
             self.measured.executed(sync.name, None, time.thread_time_ns() - cpu, 0)
 
+    def ordered(self, topics):
+        """The topics in the order in which this execution publishes them."""
+        if self.turn is None or len(topics) < 2:
+            return topics
+        self.turn += 1
+        first = self.turn % len(topics)
+        return topics[first:] + topics[:first]
+
     def send(self, cb, stamps):
         """Ends a callback: publishes, calls a service, or does nothing.
 
         Returns the chains that the callback completes by ending.
         """
         before = time.monotonic_ns()
-        for topic in cb.publishes:
+        for topic in self.ordered(cb.publishes):
             self.publishers[topic].publish(self.String(data=truth.format_stamps(stamps)))
         if not self.graph.successors(cb):
             if not cb.publishes:
@@ -240,7 +251,7 @@ def run_nodes(args, names, graph):
 
     rclpy.init()
     measured = truth.Measurements()
-    nodes = [SynNode(name, graph, measured) for name in names]
+    nodes = [SynNode(name, graph, measured, args.turns) for name in names]
     executor = (SingleThreadedExecutor() if args.executor == "single"
                 else MultiThreadedExecutor(num_threads=args.threads))
     for node in nodes:
@@ -334,6 +345,7 @@ def run_processes(args, names, graph):
                            "--threads", str(threads), "--as", args.style,
                            "--namespace", args.namespace]
                 command += ["--intra"] if args.intra else []
+                command += ["--turns"] if args.turns else []
             else:
                 command = [sys.executable, os.path.abspath(__file__),
                            "--duration", str(args.duration), "--rate", str(args.rate),
@@ -342,6 +354,8 @@ def run_processes(args, names, graph):
                            "--barrier", barrier, "--namespace", args.namespace,
                            "--raw", ",".join(group), raw]
                 command += ["--twin"] if args.twin else []
+                command += ["--wiring", args.wiring] if args.wiring else []
+                command += ["--turns"] if args.turns else []
                 for item in args.set:
                     command += ["--set", item]
             children[own] = subprocess.Popen(command)
@@ -372,11 +386,13 @@ def run_processes(args, names, graph):
 def main():
     """Runs what the command line asks for."""
     args = arguments()
-    names = args.nodes.split(",")
-    unknown = [name for name in names if name not in NODES]
+    table = configured(args)
+    known = list(dict.fromkeys(cb.node for cb in sorted(table, key=lambda cb: cb.node)))
+    names = args.nodes.split(",") if args.nodes else known
+    unknown = [name for name in names if name not in known]
     if unknown:
-        sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(NODES)}")
-    graph = Graph(configured(args), 1000 / args.rate, names, args.namespace)
+        sys.exit(f"syn: no node {', '.join(unknown)}: there are {', '.join(known)}")
+    graph = Graph(table, 1000 / args.rate, names, args.namespace)
     os.environ.setdefault("ROS_DOMAIN_ID", truth.own_domain())
     # A process that hangs prints where, and ends.
     faulthandler.dump_traceback_later(args.duration + (60 if args.raw else 90), exit=True)

@@ -83,11 +83,9 @@ def build(graph, measured, **about):
         for (name, caller), vid in graph.ids.items()
     }
     # A synchroniser has no execution of its own: it ran if what it publishes was sent.
-    synced = measured.executions.get("sync", [])
     callbacks = []
     for cb, caller, vid in graph.vertices():
-        alive = bool(synced) if cb.kind == "sync" else bool(ran[vid])
-        if alive:
+        if ran[vid]:
             callbacks.append(
                 {
                     "id": vid,

@@ -4,7 +4,8 @@ The nodes are built from this table, and so is the ground truth that a model is 
 Nothing in it comes from a recording.
 """
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass
@@ -52,6 +53,18 @@ def wiring(twin=False):
         Callback("sc4", "n6", "subscription", "/f3", exec_ms=6),
         Callback("sync", "n6", "sync", "/fused", publishes=["/fused"]),
     ]
+
+
+def read_wiring(path):
+    """The callbacks of a file."""
+    with open(path, encoding="utf-8") as file:
+        return [Callback(**callback) for callback in json.load(file)]
+
+
+def write_wiring(path, table):
+    """The inverse of read_wiring."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump([asdict(callback) for callback in table], file, indent=1)
 
 
 def period_ms(base_ms, callback):

@@ -1,4 +1,5 @@
 // SYN as a compiled client on rcl: the nodes that the launcher (syn.py --native) asks for.
+#include <atomic>
 #include <algorithm>
 #include <csignal>
 #include <fstream>
@@ -18,6 +19,7 @@ struct Options {
   size_t threads = 1;
   Style style = Style::rcl;
   bool intra = false;
+  bool turns = false;
 };
 
 Options read_options(int argc, char** argv) {
@@ -26,6 +28,10 @@ Options read_options(int argc, char** argv) {
     std::string word = argv[i];
     if (word == "--intra") {
       options.intra = true;
+      continue;
+    }
+    if (word == "--turns") {
+      options.turns = true;
       continue;
     }
     if (i + 1 == argc) die("option " + word + " needs a value");
@@ -197,7 +203,10 @@ class App {
   /// callback completes by ending.
   Stamps send(const Callback& cb, const Stamps& stamps) {
     int64_t before = monotonic_ns();
-    for (auto& topic : cb.publishes) publishers_[cb.node + topic]->publish(format(stamps));
+    size_t topics = cb.publishes.size();
+    size_t first = options_.turns && topics > 1 ? turn_++ % topics : 0;
+    for (size_t i = 0; i < topics; i++)
+      publishers_[cb.node + cb.publishes[(first + i) % topics]]->publish(format(stamps));
     if (table_.sink(cb)) {
       if (cb.publishes.empty()) return stamps;
       // The message left somewhere between these two moments.
@@ -218,6 +227,7 @@ class App {
   std::map<std::string, std::unique_ptr<Publisher>> publishers_;  // by node and topic
   std::map<std::string, Client*> clients_;
   Executor executor_;
+  std::atomic<size_t> turn_ = 0;
   std::mutex join_mutex_;
   std::map<std::string, std::map<std::string, Stamps>> waiting_;
 };

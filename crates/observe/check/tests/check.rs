@@ -151,6 +151,7 @@ fn model(count: u64) -> Model {
         actions: vec![],
         executors: vec![],
         endpoints: Vec::new(),
+        end_to_end: Vec::new(),
         helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],

@@ -15,8 +15,8 @@ use crate::mode_rules::{ModeId, PerMode};
 use onbeat_document::conclude::conclude;
 use onbeat_document::dist::Dist;
 use onbeat_document::evidence::{
-    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, Evidence, Figures, HelperKey,
-    MemberEvidence, Note,
+    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, EndsKey, Evidence, Figures,
+    HelperKey, MemberEvidence, Note,
 };
 use onbeat_document::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use onbeat_document::schema::helper::kind_of;
@@ -133,6 +133,7 @@ impl<'a> Finish<'a> {
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
             self.add_path(&mut evidence, PathId::new(path), node);
         }
+        self.add_ends(&mut evidence);
         for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
             evidence
                 .actions
@@ -392,6 +393,35 @@ impl<'a> Finish<'a> {
         }
     }
 
+    /// Adds the age of the data at the ends of chains.
+    fn add_ends(&self, evidence: &mut Evidence) {
+        let lineage = &self.synth.flow.lineage;
+        let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
+        // What passed junctions before they could be read counts only if it was read correctly.
+        let early = !outputs.into_iter().any(|o| o.reread);
+        for (&(from, to, output), pair) in &lineage.ends.pairs {
+            let cut = output.is_some_and(|name| self.synth.flow.ends_at(name));
+            if lineage.paths.is_extended(to) && !cut {
+                continue;
+            }
+            let (Some(from), Some(to)) = (self.id(from), self.id(to)) else {
+                continue;
+            };
+            let topic = output.map_or_else(String::new, |n| self.name(n));
+            let mut modes = self.by_mode(&pair.figures);
+            if early {
+                add_all(&mut modes, &self.by_mode(&pair.early));
+            }
+            modes.retain(|_, f| f.latency_ns.count() > 0 || f.age_ns.is_some());
+            if !modes.is_empty() {
+                evidence.ends.insert(EndsKey { from, to, topic }, modes);
+            }
+        }
+        if lineage.ends.refused > 0 {
+            evidence.note(Note::PairsCapped, lineage.ends.refused);
+        }
+    }
+
     /// Returns the ids and topics of a path, or `None` if one of its callbacks has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
         let mut key = PathKey::default();
@@ -566,6 +596,8 @@ fn member_evidence(member: &Member, part: &JoinPart) -> MemberEvidence {
         alone: part.seen.alone,
         held: part.seen.held,
         awaited: part.seen.awaited,
+        followed: part.seen.followed,
+        passed_over: part.seen.passed_over,
         after: BTreeSet::new(),
     }
 }

@@ -493,6 +493,10 @@ impl Paths {
 }
 
 impl PathNode {
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.is_some()
+    }
+
     /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when it
     /// began, and `now` when its output left at `time`.
     fn end(

@@ -130,8 +130,9 @@ impl<'a> Finish<'a> {
                 self.add_sync(&mut evidence, node, group, output);
             }
         }
+        let listed = self.listed();
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
-            self.add_path(&mut evidence, PathId::new(path), node);
+            self.add_path(&mut evidence, PathId::new(path), (node, &listed));
         }
         self.add_ends(&mut evidence);
         for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
@@ -370,8 +371,48 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Adds a path if executions ended, items were lost or lineages were dropped on it.
-    fn add_path(&self, evidence: &mut Evidence, path: PathId, node: &PathNode) {
+    /// Returns, by number, the paths on which executions ended at a callback from which no data
+    /// continues, and their beginnings. If all paths were followed, these are all paths.
+    fn listed(&self) -> Vec<bool> {
+        let paths = &self.synth.flow.lineage.paths;
+        let nodes = paths.nodes();
+        if nodes.iter().all(|n| n.dropped.iter().all(|d| *d.1 == 0)) {
+            return vec![true; nodes.len()];
+        }
+        let mut listed = vec![false; nodes.len()];
+        for (i, node) in nodes.iter().enumerate() {
+            let ends =
+                node.terminal.is_some() && (node.is_cut() || !paths.is_extended(node.vertex));
+            let mut at = ends.then(|| PathId::new(i));
+            while let Some(path) = at.filter(|p| !listed[p.index()]) {
+                listed[path.index()] = true;
+                at = paths.node(path).parent.map(|p| p.0);
+            }
+        }
+        listed
+    }
+
+    /// Adds a path if executions ended, items were lost or lineages were dropped on it. What was
+    /// dropped on paths that are not listed counts for their source.
+    fn add_path(
+        &self,
+        evidence: &mut Evidence,
+        path: PathId,
+        (node, listed): (&PathNode, &[bool]),
+    ) {
+        let paths = &self.synth.flow.lineage.paths;
+        if !listed[path.index()] {
+            let dropped = self.by_mode(&node.dropped);
+            let source = paths.upwards(path).last().and_then(|n| self.id(n.vertex));
+            if let Some(source) = source.filter(|_| !dropped.is_empty()) {
+                let key = PathKey {
+                    callbacks: vec![source],
+                    ..PathKey::default()
+                };
+                add_all(evidence.dropped.entry(key).or_default(), &dropped);
+            }
+            return;
+        }
         let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
         lost.retain(|_, n| *n > 0);
         dropped.retain(|_, n| *n > 0);
@@ -397,7 +438,7 @@ impl<'a> Finish<'a> {
     fn add_ends(&self, evidence: &mut Evidence) {
         let lineage = &self.synth.flow.lineage;
         let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
-        // What passed junctions before they could be read counts only if it was read correctly.
+        // Data that passed junctions early counts only if the junctions were read correctly then.
         let early = !outputs.into_iter().any(|o| o.reread);
         for (&(from, to, output), pair) in &lineage.ends.pairs {
             let cut = output.is_some_and(|name| self.synth.flow.ends_at(name));

@@ -30,6 +30,14 @@ impl Origin {
         (self.root, self.passed)
     }
 
+    /// Returns the origins of one source together, whatever loops their data passed.
+    pub(crate) fn all(of_root: &[Origin]) -> Option<Origin> {
+        let (first, rest) = of_root.split_first()?;
+        let mut all = *first;
+        rest.iter().for_each(|o| all.unite(o));
+        Some(all)
+    }
+
     fn unite(&mut self, other: &Origin) {
         self.oldest = self.oldest.min(other.oldest);
         if other.newest > self.newest {

@@ -2,12 +2,13 @@
 //! 1.7 million paths lead through it. The times from each source to each sink are complete, and the
 //! messages of the simulation know them.
 
-use onbeat_document::cuts::Cut;
+use onbeat_document::cuts::{self, Cut, Ends};
 use onbeat_document::schema::{EndToEnd, Run, DEFAULT_MODE};
 use onbeat_document::{Dist, Model};
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::generate::{Dense, DenseOutput, DenseTruth};
 use onbeat_trace::Event;
+use std::collections::BTreeSet;
 
 const SHAPE: Dense = Dense {
     layers: 8,
@@ -131,11 +132,21 @@ fn the_time_between_chosen_ends_is_known_in_a_dense_graph() {
         rounds: 100,
         ..SHAPE
     });
-    let mut options = options();
-    options.cuts = vec![Cut {
+    let whole = model(&events, options());
+    let ends = Ends {
+        from: Some("n0_4".into()),
+        to: Some("n6_1".into()),
+        through: Vec::new(),
+    };
+    let ways = cuts::ways(&whole, &ends).unwrap();
+    let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(&ends)).collect();
+    let cut = Cut {
         from: Some("/n0_4:timer(100ms)".into()),
         to: Some("/n6_1".into()),
-    }];
+    };
+    assert_eq!(cuts, BTreeSet::from([cut]));
+    let mut options = options();
+    options.cuts = cuts.into_iter().collect();
     let model = model(&events, options);
     let cut: Vec<&EndToEnd> = model.end_to_end.iter().filter(|p| p.cut).collect();
     assert_eq!(cut.len(), 1, "{:?}", cut.iter().map(|p| (&p.from, &p.to)));

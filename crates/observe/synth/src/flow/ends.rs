@@ -1,10 +1,10 @@
 //! Counts how old the data is at the ends of chains, per source: from the start of the newest and
 //! of the oldest execution of the source on which an output depends.
 
-use super::lineage::Lineage;
-use crate::chains::Lineages;
+use crate::chains::{Lineages, Paths, Steps};
 use crate::index::{NameId, VertexId};
-use crate::mode_rules::PerMode;
+use crate::mode_rules::{ModeId, PerMode};
+use crate::origins::Origin;
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
@@ -42,64 +42,70 @@ pub(super) struct ChainEnd {
     pub(super) cut: Option<u64>,
 }
 
-impl Lineage {
+impl Ends {
     /// Counts an output with these lineages, if chains end there.
-    pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
+    pub(super) fn count(
+        &mut self,
+        (paths, steps): (&Paths, &Steps),
+        end: ChainEnd,
+        lineages: &Lineages,
+    ) {
         let Some(id) = lineages.origins() else {
             return;
         };
-        if end.cut.is_none() && self.paths.is_extended(end.vertex) {
+        if end.cut.is_none() && paths.is_extended(end.vertex) {
             return;
         }
-        let origins = &self.steps.origins;
+        let origins = &steps.origins;
         let early = origins.is_early(id);
-        let mut all = origins.get(id);
-        while let Some(first) = all.first().copied() {
-            let of_root = all.iter().take_while(|o| o.root == first.root).count();
-            let (same, rest) = all.split_at(of_root);
-            all = rest;
-            if !same.iter().all(|o| origins.is_known(o)) {
+        for of_root in origins.get(id).chunk_by(|a, b| a.root == b.root) {
+            let known = of_root.iter().all(|o| origins.is_known(o));
+            let (Some(all), true) = (Origin::all(of_root), known) else {
                 continue;
-            }
-            let newest = same.iter().max_by_key(|o| (o.newest, !o.reread));
-            let newest = newest.unwrap_or(&first);
-            let oldest = same.iter().map(|o| o.oldest).min().unwrap_or(first.oldest);
-            let key = (first.root, end.vertex, end.output);
-            if self.ends.pairs.len() >= MAX_PAIRS && !self.ends.pairs.contains_key(&key) {
-                self.ends.refused += 1;
-                continue;
-            }
-            let modes = [newest.newest, end.time].map(|t| self.paths.switches.at(t));
-            let pair = self.ends.pairs.entry(key).or_default();
-            if end.cut.is_some() && std::mem::replace(&mut pair.counted, end.cut) == end.cut {
-                continue;
-            }
-            let before = pair.newest;
-            pair.newest = before.max(Some(newest.newest));
-            let figures = match early {
-                true => pair.early.of(modes[0]),
-                false => pair.figures.of(modes[0]),
             };
-            let age = end.time.saturating_sub(oldest);
-            if newest.reread {
-                let latencies = &figures.latency_ns;
-                let ages = figures.age_ns.get_or_insert_with(|| latencies.clone());
-                ages.record(age);
+            let key = (all.root, end.vertex, end.output);
+            if self.pairs.len() >= MAX_PAIRS && !self.pairs.contains_key(&key) {
+                self.refused += 1;
                 continue;
             }
-            if oldest < newest.newest && figures.age_ns.is_none() {
-                figures.age_ns = Some(figures.latency_ns.clone());
-            }
-            if let Some(ages) = &mut figures.age_ns {
-                ages.record(age);
-            }
-            let latency = end.time.saturating_sub(newest.newest);
-            figures.latency_ns.record(latency);
-            figures.crossed += u64::from(modes[1] != modes[0]);
-            // Data that came just after the earlier start appears first in this output.
-            if let Some(before) = before.filter(|&b| b < newest.newest) {
-                let reaction = end.time.saturating_sub(before);
-                figures.reaction_ns.record(reaction);
+            let modes = [all.newest, end.time].map(|t| paths.switches.at(t));
+            let pair = self.pairs.entry(key).or_default();
+            pair.count(end, all, early, modes);
+        }
+    }
+}
+
+impl PairFigures {
+    /// Counts an output. `modes` were active when its newest data began and when it was published.
+    fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
+        if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
+            return;
+        }
+        let figures = match early {
+            true => self.early.of(mode),
+            false => self.figures.of(mode),
+        };
+        let since = |start: u64| end.time.saturating_sub(start);
+        let differs = of.reread || of.oldest < of.newest;
+        if differs && figures.age_ns.is_none() {
+            figures.age_ns = Some(figures.latency_ns.clone());
+        }
+        if let Some(ages) = &mut figures.age_ns {
+            ages.record(since(of.oldest));
+        }
+        if of.reread {
+            return;
+        }
+        figures.latency_ns.record(since(of.newest));
+        figures.crossed += u64::from(now != mode);
+        match self.newest {
+            Some(before) if before >= of.newest => {}
+            before => {
+                // Data that came just after the earlier start appears first in this output.
+                if let Some(before) = before {
+                    figures.reaction_ns.record(since(before));
+                }
+                self.newest = Some(of.newest);
             }
         }
     }

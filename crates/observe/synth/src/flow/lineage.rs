@@ -86,6 +86,11 @@ impl Lineage {
         }
     }
 
+    /// Counts an output for the sources of its data, if chains end there.
+    pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
+        self.ends.count((&self.paths, &self.steps), end, lineages);
+    }
+
     /// Continues every lineage of `from` by `vertex` at `start` and appends the results to `to`.
     /// The data was published at `via` under `name`. `reread` says that the callback read it before.
     pub(super) fn extend(

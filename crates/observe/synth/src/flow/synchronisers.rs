@@ -762,7 +762,8 @@ impl Lineage {
     ) {
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
-            if added.is_full() && beyond.len() >= MAX_BEYOND {
+            let ends = beyond.len() < MAX_BEYOND && !self.paths.is_extended(output.vertex);
+            if added.is_full() && !ends {
                 // The paths are not followed any more, so they do not end before the synchroniser.
                 self.paths.set_extended(path);
                 self.paths.drop_at(path, self.steps.origin(step));

@@ -305,6 +305,8 @@ pub(crate) struct Paths {
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
     /// The callbacks from which at least one path continues, by number.
     extended: Vec<bool>,
+    /// A lineage was dropped, so some paths are not followed.
+    capped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -385,9 +387,14 @@ impl Paths {
         })
     }
 
+    pub(crate) fn is_capped(&self) -> bool {
+        self.capped
+    }
+
     /// Counts a lineage that began at `origin` as dropped at the end of a path.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
+        self.capped = true;
         *self.nodes[path.index()].dropped.of(mode) += 1;
     }
 
@@ -470,6 +477,11 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
+        let node = &self.nodes[last.path.index()];
+        if self.capped && self.is_extended(node.vertex) {
+            // If paths are missing, only those to callbacks from which no data continues are listed.
+            return;
+        }
         let node = &mut self.nodes[last.path.index()];
         if !node.extended && node.cut.is_none() {
             node.end(steps, last, (time, modes), output);

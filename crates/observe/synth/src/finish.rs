@@ -376,7 +376,7 @@ impl<'a> Finish<'a> {
     fn listed(&self) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
-        if nodes.iter().all(|n| n.dropped.iter().all(|d| *d.1 == 0)) {
+        if !paths.is_capped() {
             return vec![true; nodes.len()];
         }
         let mut listed = vec![false; nodes.len()];

@@ -1,4 +1,4 @@
-//! Measures synthesis on a dense graph, and how far its times are from the truth: `dense [ROUNDS
+//! Measures synthesis on a dense graph, and how far its times are from the truth: `dense_times [ROUNDS
 //! [LAYERS [WIDTH]]]`.
 use onbeat_document::schema::{Run, DEFAULT_MODE};
 use onbeat_synth::{Synth, SynthOptions};

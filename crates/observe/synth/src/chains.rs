@@ -305,6 +305,8 @@ pub(crate) struct Paths {
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
     /// The callbacks from which at least one path continues, by number.
     extended: Vec<bool>,
+    /// The callbacks that only store inputs for outputs of other callbacks, by number.
+    stored: Vec<bool>,
     /// A lineage was dropped, so some paths are not followed.
     capped: bool,
 }
@@ -441,15 +443,28 @@ impl Paths {
 
     /// Marks that data continues from a callback, even if its path is not followed.
     pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
-        if self.extended.len() <= vertex.index() {
-            self.extended.resize(vertex.index() + 1, false);
-        }
-        self.extended[vertex.index()] = true;
+        set(&mut self.extended, vertex);
     }
 
     pub(crate) fn is_extended(&self, vertex: VertexId) -> bool {
-        let extended = self.extended.get(vertex.index());
-        extended.copied().unwrap_or(false)
+        is_set(&self.extended, vertex)
+    }
+
+    /// Marks that a callback only stores its inputs, and that they go into outputs of others.
+    pub(crate) fn set_stored(&mut self, vertex: VertexId) {
+        self.extend_vertex(vertex);
+        set(&mut self.stored, vertex);
+    }
+
+    /// Reports whether no chain is listed that ends with this path, although executions ended there.
+    /// If lineages were dropped, this holds for callbacks that only store their inputs, and where
+    /// data continues on other paths.
+    pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
+        let node = self.node(path);
+        let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
+        self.capped
+            && node.cut.is_none()
+            && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }
 
     /// Counts `n` items as lost between `step` and a vertex. A negative `n` takes back earlier
@@ -477,9 +492,7 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
-        let node = &self.nodes[last.path.index()];
-        if self.capped && self.is_extended(node.vertex) {
-            // If paths are missing, only those to callbacks from which no data continues are listed.
+        if self.is_unlisted(last.path) {
             return;
         }
         let node = &mut self.nodes[last.path.index()];
@@ -504,11 +517,18 @@ impl Paths {
     }
 }
 
-impl PathNode {
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut.is_some()
+fn set(flags: &mut Vec<bool>, vertex: VertexId) {
+    if flags.len() <= vertex.index() {
+        flags.resize(vertex.index() + 1, false);
     }
+    flags[vertex.index()] = true;
+}
 
+fn is_set(flags: &[bool], vertex: VertexId) -> bool {
+    flags.get(vertex.index()).copied().unwrap_or(false)
+}
+
+impl PathNode {
     /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when it
     /// began, and `now` when its output left at `time`.
     fn end(

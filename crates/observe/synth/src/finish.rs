@@ -371,8 +371,8 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Returns, by number, the paths on which executions ended at a callback from which no data
-    /// continues, and their beginnings. If all paths were followed, these are all paths.
+    /// Returns, by number, the paths that the evidence lists, and their beginnings. If all paths were
+    /// followed, these are all paths.
     fn listed(&self) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
@@ -381,8 +381,7 @@ impl<'a> Finish<'a> {
         }
         let mut listed = vec![false; nodes.len()];
         for (i, node) in nodes.iter().enumerate() {
-            let ends =
-                node.terminal.is_some() && (node.is_cut() || !paths.is_extended(node.vertex));
+            let ends = node.terminal.is_some() && !paths.is_unlisted(PathId::new(i));
             let mut at = ends.then(|| PathId::new(i));
             while let Some(path) = at.filter(|p| !listed[p.index()]) {
                 listed[path.index()] = true;
@@ -416,7 +415,8 @@ impl<'a> Finish<'a> {
         let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
         lost.retain(|_, n| *n > 0);
         dropped.retain(|_, n| *n > 0);
-        if lost.is_empty() && dropped.is_empty() && node.terminal.is_none() {
+        let terminal = node.terminal.as_ref().filter(|_| !paths.is_unlisted(path));
+        if lost.is_empty() && dropped.is_empty() && terminal.is_none() {
             return;
         }
         let Some(key) = self.path_key(path) else {
@@ -428,7 +428,7 @@ impl<'a> Finish<'a> {
         if !dropped.is_empty() {
             add_all(evidence.dropped.entry(key.clone()).or_default(), &dropped);
         }
-        if let Some(terminal) = &node.terminal {
+        if let Some(terminal) = terminal {
             let path = evidence.paths.entry(key).or_default();
             self.add_terminal(path, terminal);
         }

@@ -698,7 +698,7 @@ impl Flow {
             if !own && (i == by.me || followed.contains(&i)) {
                 if !early && output.parts[i].seen.published == 0 {
                     // The input goes on into the output, so no chain ends at its callback.
-                    self.lineage.paths.extend_vertex(member.vertex);
+                    self.lineage.paths.set_stored(member.vertex);
                 }
                 let from = (&entry.lineages, handed);
                 self.lineage.synchronise(from, target, &mut added, beyond);

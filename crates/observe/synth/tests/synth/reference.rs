@@ -150,7 +150,11 @@ fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
         if publishes {
             for (j, node) in nodes.iter().enumerate() {
                 if let Some(k) = node.2.iter().position(|n| *n == nodes[i].0) {
-                    add(&mut due, t + 600 + more / 2, (j, Some((k, System::stamp(t, 0)))));
+                    add(
+                        &mut due,
+                        t + 600 + more / 2,
+                        (j, Some((k, System::stamp(t, 0)))),
+                    );
                 }
             }
         }

@@ -165,7 +165,7 @@ impl<'a> Between<'a> {
             crossed: f.crossed,
         };
         EndToEnd {
-            ambiguous: passed.iter().any(|id| doubtful(id)),
+            ambiguous: passed.iter().any(doubtful),
             from_input: first.is_some_and(|c| self.ends.inputs.contains(c.input.as_str())),
             cut: !self.is_whole(&key),
             paths: self.paths(&key.from, &key.to, &passed),

@@ -111,9 +111,14 @@ def compare_each(harness, truth):
 def values(dist):
     """The values of a model's distribution, ascending: the middles of its buckets, which keep so many
     bits of a value."""
-    bits = dist.get("bits", 14)
-    return [min(max(low + ((1 << max(low.bit_length() - bits, 0)) - 1) // 2, dist["min"]), dist["max"])
-            for low, count in dist["buckets"] for _ in range(count)]
+    bits, number, all = dist.get("bits", 14), 0, []
+    for entry in dist["buckets"].split():
+        more, _, count = entry.partition("x")
+        number += int(more)
+        shift = number >> bits
+        low = (number & ((1 << bits) - 1)) << shift
+        all += [min(max(low + ((1 << shift) - 1) // 2, dist["min"]), dist["max"])] * int(count or 1)
+    return all
 
 
 def apart_ns(own, found):

@@ -88,7 +88,7 @@ def influence_neighbour(harness):
         wrong.append(f"nobody came between two runs alone; found: {found}")
     truth = busy_within(harness, trace, bursts)
     for callback in json.load(open(beside, encoding="utf-8"))["callbacks"]:
-        told = sum(c["preempted_ns"] for c in callback.get("causes", ())
+        told = sum(c.get("preempted_ns", 0) for c in callback.get("causes", ())
                    if (c.get("process") or c.get("thread")) in names) / 1e6
         busy, others, odd = truth.get(callback["id"], (0, 0, []))
         room = 0.05 * busy + 2

@@ -60,6 +60,7 @@ fn model(plant: impl FnOnce(&mut Model)) -> Model {
         actions: vec![],
         executors: vec![alone(DRIVE), alone(SENSE)],
         endpoints: Vec::new(),
+        end_to_end: Vec::new(),
         helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],

@@ -83,6 +83,7 @@ fn model(works: &[Work]) -> Model {
         junctions: vec![],
         actions: vec![],
         endpoints: vec![],
+        end_to_end: Vec::new(),
         helpers: vec![],
         assumptions: vec![],
         coverage: vec![],

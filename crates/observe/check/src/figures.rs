@@ -1,8 +1,8 @@
 //! Finds the chains and callbacks of a model to which a rule applies.
 
 use crate::requirements::{CallbackRule, ChainRule};
-use onbeat_document::cuts::{ways, Ends};
-use onbeat_document::schema::{Callback, Chain};
+use onbeat_document::cuts::{ways, Ends, Way};
+use onbeat_document::schema::{Callback, Chain, EndToEnd};
 use onbeat_document::titles::titles;
 use onbeat_document::Model;
 
@@ -23,8 +23,17 @@ impl Chosen {
     }
 }
 
-/// A chain, with `None` for a part of a chain whose latency was not measured.
-type Found<'m> = (Chosen, Option<&'m Chain>);
+/// The measurements of a chain to which a rule applies.
+pub enum Measured<'m> {
+    /// The chain, or the part of a chain.
+    Chain(&'m Chain),
+    /// All paths between the ends of chains that the model does not list.
+    AllPaths(&'m EndToEnd),
+    /// The part of a chain was not measured.
+    Nothing,
+}
+
+type Found<'m> = (Chosen, Measured<'m>);
 
 /// Returns the chains to which a rule applies; at least one.
 ///
@@ -39,7 +48,7 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
             title: titles[i].clone(),
             id: chain.id.clone(),
         };
-        (chosen, Some(chain))
+        (chosen, Measured::Chain(chain))
     };
     if let Some(id) = &rule.chain {
         let bare = id.trim_start_matches("chain-");
@@ -62,18 +71,35 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
     let end = |name: &Option<String>| name.clone().unwrap_or_else(|| "...".into());
     let asked = format!("{} -> {}", end(&ends.from), end(&ends.to));
     let ways = ways(model, &ends).map_err(|e| (asked.clone(), e.to_string()))?;
-    let found = ways.iter().map(|way| {
-        let at = model.chains.iter().position(|c| way.is(c));
-        let unmeasured = || {
-            let chosen = Chosen {
-                title: asked.clone(),
-                id: String::new(),
-            };
-            (chosen, None)
+    let mut found: Vec<Found<'_>> = Vec::new();
+    let mut pairs: Vec<&EndToEnd> = Vec::new();
+    for way in &ways {
+        if let Some(at) = model.chains.iter().position(|c| way.is(c)) {
+            found.push(known(at));
+            continue;
+        }
+        let pair = ends.through.is_empty().then(|| pair(model, way)).flatten();
+        match pair {
+            Some(pair) if pairs.iter().any(|p| std::ptr::eq(*p, pair)) => continue,
+            Some(pair) => pairs.push(pair),
+            None => {}
+        }
+        let chosen = Chosen {
+            title: pair.map_or_else(|| asked.clone(), |p| format!("{} -> {}", p.from, p.to)),
+            id: String::new(),
         };
-        at.map_or_else(unmeasured, known)
-    });
-    Ok(found.collect())
+        found.push((chosen, pair.map_or(Measured::Nothing, Measured::AllPaths)));
+    }
+    Ok(found)
+}
+
+/// Returns the figures over all paths between the ends of a way.
+fn pair<'m>(model: &'m Model, way: &Way) -> Option<&'m EndToEnd> {
+    let output = way.topics.get(way.callbacks.len() - 1);
+    let topic = output.map_or("", String::as_str);
+    let ends = (way.callbacks.first()?, way.callbacks.last()?);
+    let mut pairs = model.end_to_end.iter();
+    pairs.find(|p| (&p.from, &p.to) == ends && p.topic == topic)
 }
 
 pub fn callbacks<'m>(model: &'m Model, rule: &CallbackRule) -> Vec<&'m Callback> {

@@ -1,12 +1,13 @@
 //! Applies each rule of a requirements file to each part of the model that it names.
 
-use crate::figures::{callbacks, chains, is_named, Chosen};
+use crate::figures::{callbacks, chains, is_named, Chosen, Measured};
 use crate::judge::{plain, Bar, Finding, Outcome, Verdict};
 use crate::limit::{Limit, Rate, Time, Unit};
 use crate::requirements::{CallbackRule, ChainRule, CpuRule, Requirements, Structure, ThreadRule};
 use crate::requirements::{Times, TopicRule};
 use onbeat_document::cuts;
 use onbeat_document::schema::{Callback, CallbackFigures, CallbackType, ChainFigures, EdgeFigures};
+use onbeat_document::schema::{EndToEnd, EndToEndFigures};
 use onbeat_document::text::{percent, shorten, visible};
 use onbeat_document::Dist;
 use onbeat_document::Model;
@@ -97,10 +98,17 @@ impl<'m> Checker<'m> {
             Err(why) => return self.absent(place, &why.0, why.1),
         };
         for (about, chain) in found {
-            let Some(chain) = chain else {
-                let why = "its latency was not measured. Make the model with the same ends (`onbeat model --from --to`)";
-                self.add(place.into(), &about, String::new(), Outcome::not_known(why));
-                continue;
+            let chain = match chain {
+                Measured::Chain(chain) => chain,
+                Measured::AllPaths(pair) => {
+                    self.all_paths(place, &about, pair, rule);
+                    continue;
+                }
+                Measured::Nothing => {
+                    let why = "its latency was not measured. Make the model with the same ends (`onbeat model --from --to`)";
+                    self.add(place.into(), &about, String::new(), Outcome::not_known(why));
+                    continue;
+                }
             };
             let figures = self
                 .model
@@ -128,6 +136,28 @@ impl<'m> Checker<'m> {
                 let outcome = self.logical(first.and_then(|c| c.period_ns), &f.latency_ns, limit);
                 let said = format!("{limit} from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
+            }
+        }
+    }
+
+    /// Judges all paths between two ends, where the model does not list each path.
+    fn all_paths(&mut self, place: &str, about: &Chosen, pair: &EndToEnd, rule: &ChainRule) {
+        let figures = self.model.figures_of(self.mode, &pair.figures, &pair.modes);
+        let none = EndToEndFigures::default();
+        let f = figures.unwrap_or(&none);
+        self.times(place, about, "latency", &f.latency_ns, &rule.latency);
+        self.times(place, about, "age", f.data_age_ns(), &rule.age);
+        self.times(place, about, "reaction", &f.reaction_ns, &rule.reaction);
+        let others = [
+            ("jitter", rule.jitter.as_ref().map(Limit::to_string)),
+            ("loss", rule.loss.as_ref().map(Limit::to_string)),
+            ("let", rule.logical.as_ref().map(Limit::to_string)),
+        ];
+        for (name, said) in others {
+            if let Some(said) = said {
+                let why = "it is known of single paths only. Name a chain by its id";
+                let place = format!("{place}.{name}");
+                self.add(place, about, said, Outcome::not_known(why));
             }
         }
     }

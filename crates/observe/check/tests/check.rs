@@ -3,7 +3,7 @@
 use onbeat_check::{check, initial, json, junit, read, sarif, verdict, Finding, Limits, Verdict};
 use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Chain, ChainFigures, Edge, EdgeFigures,
-    Model, Run, ThreadUse, SCHEMA,
+    EndToEnd, EndToEndFigures, Model, Run, ThreadUse, SCHEMA,
 };
 use onbeat_document::titles::titles;
 use onbeat_document::Dist;
@@ -151,6 +151,7 @@ fn model(count: u64) -> Model {
         actions: vec![],
         executors: vec![],
         endpoints: Vec::new(),
+        end_to_end: Vec::new(),
         helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],
@@ -210,6 +211,40 @@ fn each_rule_can_pass_be_violated_or_not_known() {
         let mut expected = expected.to_vec();
         expected.sort();
         assert_eq!(found, expected, "{yaml}: {:#?}", findings(1000, yaml));
+    }
+}
+
+#[test]
+fn all_paths_between_two_ends_are_judged_where_no_chain_has_these_ends() {
+    use Verdict::{NotKnown as Open, Passed as Kept, Violated as Broken};
+    let mut model = model(1000);
+    model.end_to_end = vec![EndToEnd {
+        from: "/lidar:timer(100ms)".into(),
+        to: "/filter:subscription(/scan)".into(),
+        topic: "/points".into(),
+        ambiguous: false,
+        from_input: false,
+        cut: true,
+        paths: Some(1_000_000),
+        listed: 0,
+        figures: EndToEndFigures {
+            outputs: 1000,
+            latency_ns: dist(1000, 20 * MS),
+            age_ns: Some(dist(1000, 400 * MS)),
+            ..EndToEndFigures::default()
+        },
+        modes: BTreeMap::new(),
+    }];
+    for (limits, expected) in [
+        ("latency: {max: 21ms}", Kept),
+        ("age: {max: 21ms}", Broken),
+        ("reaction: {max: 1s}", Open),
+        ("jitter: 1s", Open),
+    ] {
+        let yaml = format!("chains: [{{from: lidar, to: filter, {limits}}}]");
+        let found = check(&model, &read(yaml.as_bytes()).unwrap());
+        let verdicts: Vec<Verdict> = found.iter().map(|f| f.verdict).collect();
+        assert_eq!(verdicts, [expected], "{yaml}: {found:#?}");
     }
 }
 

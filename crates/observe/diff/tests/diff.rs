@@ -146,6 +146,7 @@ fn empty(runs: usize, seed: u64) -> Model {
         actions: vec![],
         executors: vec![],
         endpoints: Vec::new(),
+        end_to_end: Vec::new(),
         helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],

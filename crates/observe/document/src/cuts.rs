@@ -2,6 +2,7 @@
 //! both ends by a callback, a node or a topic.
 
 mod error;
+mod graph;
 mod names;
 
 pub use error::CutError;
@@ -107,7 +108,17 @@ pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
     let lines = Lines::of(model);
     let whole = || model.chains.iter().filter(|c| !c.cut);
     let between = |c: &Chain| lines.between(c, from.as_ref(), to.as_ref());
-    let found: Vec<Way> = whole().filter_map(between).collect();
+    let mut found: Vec<Way> = whole().filter_map(between).collect();
+    if is_incomplete(model) {
+        // Other ways exist than those of the listed chains.
+        let ends = |w: &Way| {
+            let (first, last) = (w.callbacks.first().cloned(), w.callbacks.last().cloned());
+            (first, last, w.topics.last().cloned())
+        };
+        let known: BTreeSet<_> = found.iter().map(ends).collect();
+        let others = graph::ways(model, from.as_ref(), to.as_ref()).into_iter();
+        found.extend(others.filter(|w| !known.contains(&ends(w))));
+    }
     if found.is_empty() {
         return Err(lines.nothing_between(whole(), ends, (from.as_ref(), to.as_ref())));
     }
@@ -121,6 +132,11 @@ pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
         });
     }
     Ok(passing.into_iter().collect())
+}
+
+/// Reports whether the model lacks chains because there are too many.
+fn is_incomplete(model: &Model) -> bool {
+    model.chains.iter().any(|c| c.figures.dropped > 0)
 }
 
 /// The model's callbacks by id, used to follow its chains.

@@ -1,8 +1,10 @@
-//! Reads and checks the text of a model file. Each error is one line and says what to do next.
+//! Writes model files, and reads and checks them. Each error is one line and says what to do next.
 
 use crate::schema::{Model, SCHEMA};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::ser::{CompactFormatter, Formatter};
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 
 /// The reason why a text is not a usable model. Every message says what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -116,4 +118,116 @@ fn check(model: &Model) -> Result<(), ModelFileError> {
         }
     }
     Ok(())
+}
+
+/// Writes a model: a line for each callback, edge, chain and so on, and no other white space.
+///
+/// # Errors
+/// Fails if `out` does.
+pub fn write(out: &mut dyn Write, model: &Model) -> io::Result<()> {
+    let lines = Lines::default();
+    model.serialize(&mut serde_json::Serializer::with_formatter(
+        &mut *out, lines,
+    ))?;
+    out.write_all(b"\n")
+}
+
+/// Begins a line for each field of the file and for each element of such a field.
+#[derive(Default)]
+struct Lines {
+    depth: usize,
+    has_value: bool,
+}
+
+/// The depth of the fields' elements.
+const ELEMENTS: usize = 2;
+
+impl Lines {
+    fn end<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        let breaks = self.depth <= ELEMENTS && self.has_value;
+        self.depth -= 1;
+        self.has_value = true;
+        match breaks {
+            true => out.write_all(b"\n"),
+            false => Ok(()),
+        }
+    }
+
+    fn begin<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            out.write_all(b",")?;
+        }
+        match self.depth <= ELEMENTS {
+            true => out.write_all(b"\n"),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Formatter for Lines {
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        self.has_value = false;
+        CompactFormatter.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.end(out)?;
+        CompactFormatter.end_array(out)
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.begin(out, first)
+    }
+
+    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        self.has_value = false;
+        CompactFormatter.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.end(out)?;
+        CompactFormatter.end_object(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.begin(out, first)
+    }
+
+    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.has_value = true;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conclude::{conclude, testing::run};
+
+    #[test]
+    fn a_model_file_has_a_line_for_each_callback() {
+        let (a, b) = ("/a:timer(1ms)", "/b:subscription(/x)");
+        let evidence = run("r").with_callback(a, 10).with_callback(b, 10);
+        let model = conclude(evidence.with_edge(a, b, "/x", 10));
+        let mut text = Vec::new();
+        write(&mut text, &model).unwrap();
+        assert_eq!(read(&text).unwrap(), model);
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0..3],
+            ["{", "\"schema\":\"onbeat-model/1\",", "\"runs\":["]
+        );
+        let of = |id: &str| format!("{{\"id\":\"{id}\",");
+        assert!(lines.iter().any(|l| l.starts_with(&of(a))), "{text}");
+        assert!(lines.contains(&"\"junctions\":[],"), "{text}");
+        assert_eq!(lines.last(), Some(&"}"));
+    }
 }

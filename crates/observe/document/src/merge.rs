@@ -135,6 +135,7 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     });
     evidence.together.retain(|id, _| runs.contains_key(id));
     evidence.actions.retain(|_, modes| keep(modes, mode));
+    evidence.ends.retain(|_, modes| keep(modes, mode));
     evidence.lost.retain(|_, modes| keep(modes, mode));
     evidence.dropped.retain(|_, modes| keep(modes, mode));
     Ok(conclude(evidence))
@@ -173,6 +174,8 @@ pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     edges.for_each(|e| unite(&mut e.modes, mode));
     let paths = evidence.paths.values_mut();
     paths.for_each(|p| unite(&mut p.modes, mode));
+    let ends = evidence.ends.values_mut();
+    ends.for_each(|modes| unite(modes, mode));
     let actions = evidence.actions.values_mut();
     actions.for_each(|modes| unite(modes, mode));
     let counted = evidence
@@ -222,6 +225,9 @@ fn add(all: &mut Evidence, other: Evidence) {
         add_all(&mut mine.outputs, &path.outputs);
         add_all(&mut mine.per_run, &path.per_run);
         add_all(&mut mine.modes, &path.modes);
+    }
+    for (key, modes) in other.ends {
+        add_all(all.ends.entry(key).or_default(), &modes);
     }
     for (key, modes) in other.lost {
         add_all(all.lost.entry(key).or_default(), &modes);

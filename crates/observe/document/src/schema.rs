@@ -37,6 +37,10 @@ pub struct Model {
     pub junctions: Vec<Junction>,
     /// The paths from source to sink, sorted by id.
     pub chains: Vec<Chain>,
+    /// The age of the data at each sink, from each source, over all paths, sorted by `from`, `to`
+    /// and `topic`. The list is empty in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub end_to_end: Vec<EndToEnd>,
     /// The actions with their callbacks and figures, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<Action>,
@@ -529,6 +533,70 @@ pub struct Junction {
     /// The statement for `--junction` that settles an ambiguous junction.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub settle: String,
+}
+
+/// The way of the data from a source to a sink, over all paths between them. It is complete however
+/// many paths there are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndToEnd {
+    /// The id of the callback with which the paths begin.
+    pub from: String,
+    /// The id of the vertex with which the paths end. If several subscriptions wait for one another
+    /// before the output, it is their sync vertex.
+    pub to: String,
+    /// The topic of the outputs. It is empty if the last callback publishes nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topic: String,
+    /// Some of the paths exist in only one reading of an ambiguous junction.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ambiguous: bool,
+    /// The paths begin with an input that the user named (`--input`). The times then count from the
+    /// input's publication.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_input: bool,
+    /// At least one end is one that the user named (`--from`, `--to`), and not that of a chain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+    /// The number of paths between the ends in the graph. `None` if a loop lies between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paths: Option<u64>,
+    /// The number of these paths that are chains of the model.
+    pub listed: u64,
+    /// The measured figures over all modes.
+    #[serde(flatten)]
+    pub figures: EndToEndFigures,
+    /// The figures per mode. The map is empty unless the model has several modes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modes: BTreeMap<String, EndToEndFigures>,
+}
+
+/// The measured figures between a source and a sink.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EndToEndFigures {
+    /// The number of outputs that depend on an execution of the source.
+    pub outputs: u64,
+    /// The time from the start of the newest execution of the source on which an output depends to
+    /// the publication of the output. It leaves out outputs whose newest data was read again.
+    pub latency_ns: Dist,
+    /// The reaction time: from a start on which one output depends to the first output that depends
+    /// on a later start.
+    #[serde(default)]
+    pub reaction_ns: Dist,
+    /// The data age: the time from the start of the oldest execution of the source on which an
+    /// output depends to the publication. `None` means that the age equals the latency.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_ns: Option<Dist>,
+    /// The number of outputs in another mode than that in which the newest execution started. Each
+    /// counts in the mode of its start.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crossed: u64,
+}
+
+impl EndToEndFigures {
+    /// Returns the age of the oldest data from which the outputs were computed.
+    pub fn data_age_ns(&self) -> &Dist {
+        self.age_ns.as_ref().unwrap_or(&self.latency_ns)
+    }
 }
 
 /// A path from a source to a sink.

@@ -248,6 +248,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             actions: self.actions(),
             executors: self.executors(),
             endpoints: self.endpoints(),
+            end_to_end: Vec::new(),
             helpers: self.helpers(),
             assumptions: Vec::new(),
             coverage: Vec::new(),

@@ -9,8 +9,9 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
-use crate::index::{NameId, PathId, StepId, VertexId};
+use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::mode_rules::{ModeId, PerMode, Switches};
+use crate::origins::Origins;
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
@@ -23,10 +24,12 @@ const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
 
-/// The steps of an execution or an item. It owns one reference to each step, which
-/// [`Steps::release_all`] gives back.
+/// The steps and the origins of an execution or an item. It owns one reference to each step and to
+/// the origins, which [`Steps::release_all`] gives back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
+    /// The origins, of all paths, even of those that are not followed.
+    origins: Option<OriginsId>,
     len: u8,
     /// The steps. Only the first `len` are valid.
     steps: [StepId; MAX_LINEAGES],
@@ -35,6 +38,7 @@ pub(crate) struct Lineages {
 impl Default for Lineages {
     fn default() -> Self {
         Lineages {
+            origins: None,
             len: 0,
             steps: [StepId::new(0); MAX_LINEAGES],
         }
@@ -44,6 +48,14 @@ impl Default for Lineages {
 impl Lineages {
     pub(crate) fn as_slice(&self) -> &[StepId] {
         &self.steps[..usize::from(self.len)]
+    }
+
+    pub(crate) fn origins(&self) -> Option<OriginsId> {
+        self.origins
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        usize::from(self.len) == MAX_LINEAGES
     }
 
     pub(crate) fn push(&mut self, step: StepId) -> bool {
@@ -75,6 +87,7 @@ struct Step {
 pub(crate) struct Steps {
     steps: Vec<Step>,
     free: Vec<StepId>,
+    pub(crate) origins: Origins,
 }
 
 impl Steps {
@@ -147,6 +160,9 @@ impl Steps {
         for &s in lineages.as_slice() {
             self.steps[s.index()].refs += 1;
         }
+        if let Some(origins) = lineages.origins {
+            self.origins.share(origins);
+        }
         *lineages
     }
 
@@ -170,6 +186,56 @@ impl Steps {
             self.release(s);
         }
         lineages.len = 0;
+        if let Some(origins) = lineages.origins.take() {
+            self.origins.release(origins);
+        }
+    }
+
+    /// Adds the source `root`, which started at `start`, to the origins.
+    pub(crate) fn begin(&mut self, lineages: &mut Lineages, root: VertexId, start: u64) {
+        let before = lineages.origins.take();
+        lineages.origins = Some(self.origins.begin(before, root, start));
+    }
+
+    /// Adds the origins of an item that enters a callback.
+    pub(crate) fn enter(
+        &mut self,
+        lineages: &mut Lineages,
+        from: &Lineages,
+        callback: VertexId,
+        reread: bool,
+    ) {
+        if let Some(from) = from.origins {
+            let before = lineages.origins.take();
+            lineages.origins = self.origins.enter(before, from, callback, reread);
+        }
+    }
+
+    /// Marks that a junction on the way had too few outputs to be read reliably.
+    pub(crate) fn mark_early(&mut self, lineages: &mut Lineages) {
+        let origins = lineages.origins.take();
+        lineages.origins = origins.map(|id| self.origins.mark_early(id));
+    }
+
+    /// Keeps the lineages whose step fulfils the condition, and the origins of these.
+    pub(crate) fn retain(
+        &mut self,
+        lineages: &mut Lineages,
+        paths: &Paths,
+        keep: impl Fn(&Steps, StepId) -> bool,
+    ) {
+        let mut kept = Lineages::default();
+        for &step in lineages.as_slice() {
+            if keep(self, step) {
+                self.share_one(step);
+                kept.push(step);
+                if let Some(first) = paths.upwards(self.path(step)).last() {
+                    self.begin(&mut kept, first.vertex, self.origin(step));
+                }
+            }
+        }
+        self.release_all(lineages);
+        *lineages = kept;
     }
 
     pub(crate) fn path(&self, step: StepId) -> PathId {
@@ -237,6 +303,12 @@ pub(crate) struct Paths {
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
+    /// The callbacks from which at least one path continues, by number.
+    extended: Vec<bool>,
+    /// The callbacks that only store inputs for outputs of other callbacks, by number.
+    stored: Vec<bool>,
+    /// A lineage was dropped, so some paths are not followed.
+    capped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,9 +389,14 @@ impl Paths {
         })
     }
 
+    pub(crate) fn is_capped(&self) -> bool {
+        self.capped
+    }
+
     /// Counts a lineage that began at `origin` as dropped at the end of a path.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
+        self.capped = true;
         *self.nodes[path.index()].dropped.of(mode) += 1;
     }
 
@@ -355,11 +432,39 @@ impl Paths {
         if node.cut.is_none() {
             node.terminal = None;
         }
+        let (parent, vertex) = (node.parent, node.vertex);
+        self.extend_vertex(vertex);
         // If the publishing callback does not wait for other inputs, the path past the sync vertex
         // continues too.
-        if let Some((parent, Via::Own(_))) = node.parent {
+        if let Some((parent, Via::Own(_))) = parent {
             self.set_extended(parent);
         }
+    }
+
+    /// Marks that data continues from a callback, even if its path is not followed.
+    pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
+        set(&mut self.extended, vertex);
+    }
+
+    pub(crate) fn is_extended(&self, vertex: VertexId) -> bool {
+        is_set(&self.extended, vertex)
+    }
+
+    /// Marks that a callback only stores its inputs, and that they go into outputs of others.
+    pub(crate) fn set_stored(&mut self, vertex: VertexId) {
+        self.extend_vertex(vertex);
+        set(&mut self.stored, vertex);
+    }
+
+    /// Reports whether no chain is listed that ends with this path, although executions ended there.
+    /// If lineages were dropped, this holds for callbacks that only store their inputs, and where
+    /// data continues on other paths.
+    pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
+        let node = self.node(path);
+        let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
+        self.capped
+            && node.cut.is_none()
+            && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }
 
     /// Counts `n` items as lost between `step` and a vertex. A negative `n` takes back earlier
@@ -387,6 +492,9 @@ impl Paths {
     ) {
         let last = steps.steps[step.index()];
         let modes = [last.origin, time].map(|t| self.switches.at(t));
+        if self.is_unlisted(last.path) {
+            return;
+        }
         let node = &mut self.nodes[last.path.index()];
         if !node.extended && node.cut.is_none() {
             node.end(steps, last, (time, modes), output);
@@ -407,6 +515,17 @@ impl Paths {
         }
         node.end(steps, last, (time, modes), Some(output));
     }
+}
+
+fn set(flags: &mut Vec<bool>, vertex: VertexId) {
+    if flags.len() <= vertex.index() {
+        flags.resize(vertex.index() + 1, false);
+    }
+    flags[vertex.index()] = true;
+}
+
+fn is_set(flags: &[bool], vertex: VertexId) -> bool {
+    flags.get(vertex.index()).copied().unwrap_or(false)
 }
 
 impl PathNode {

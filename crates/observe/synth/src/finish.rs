@@ -15,8 +15,8 @@ use crate::mode_rules::{ModeId, PerMode};
 use onbeat_document::conclude::conclude;
 use onbeat_document::dist::Dist;
 use onbeat_document::evidence::{
-    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, Evidence, Figures, HelperKey,
-    MemberEvidence, Note,
+    add_all, add_causes, unite_threads, EdgeKey, EndpointKey, EndsKey, Evidence, Figures,
+    HelperKey, MemberEvidence, Note,
 };
 use onbeat_document::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use onbeat_document::schema::helper::kind_of;
@@ -130,9 +130,11 @@ impl<'a> Finish<'a> {
                 self.add_sync(&mut evidence, node, group, output);
             }
         }
+        let listed = self.listed();
         for (path, node) in self.synth.flow.lineage.paths.nodes().iter().enumerate() {
-            self.add_path(&mut evidence, PathId::new(path), node);
+            self.add_path(&mut evidence, PathId::new(path), (node, &listed));
         }
+        self.add_ends(&mut evidence);
         for (&name, figures) in &self.synth.flow.ways.services.actions.figures {
             evidence
                 .actions
@@ -369,12 +371,52 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Adds a path if executions ended, items were lost or lineages were dropped on it.
-    fn add_path(&self, evidence: &mut Evidence, path: PathId, node: &PathNode) {
+    /// Returns, by number, the paths that the evidence lists, and their beginnings. If all paths were
+    /// followed, these are all paths.
+    fn listed(&self) -> Vec<bool> {
+        let paths = &self.synth.flow.lineage.paths;
+        let nodes = paths.nodes();
+        if !paths.is_capped() {
+            return vec![true; nodes.len()];
+        }
+        let mut listed = vec![false; nodes.len()];
+        for (i, node) in nodes.iter().enumerate() {
+            let ends = node.terminal.is_some() && !paths.is_unlisted(PathId::new(i));
+            let mut at = ends.then(|| PathId::new(i));
+            while let Some(path) = at.filter(|p| !listed[p.index()]) {
+                listed[path.index()] = true;
+                at = paths.node(path).parent.map(|p| p.0);
+            }
+        }
+        listed
+    }
+
+    /// Adds a path if executions ended, items were lost or lineages were dropped on it. What was
+    /// dropped on paths that are not listed counts for their source.
+    fn add_path(
+        &self,
+        evidence: &mut Evidence,
+        path: PathId,
+        (node, listed): (&PathNode, &[bool]),
+    ) {
+        let paths = &self.synth.flow.lineage.paths;
+        if !listed[path.index()] {
+            let dropped = self.by_mode(&node.dropped);
+            let source = paths.upwards(path).last().and_then(|n| self.id(n.vertex));
+            if let Some(source) = source.filter(|_| !dropped.is_empty()) {
+                let key = PathKey {
+                    callbacks: vec![source],
+                    ..PathKey::default()
+                };
+                add_all(evidence.dropped.entry(key).or_default(), &dropped);
+            }
+            return;
+        }
         let (mut lost, mut dropped) = (self.by_mode(&node.lost), self.by_mode(&node.dropped));
         lost.retain(|_, n| *n > 0);
         dropped.retain(|_, n| *n > 0);
-        if lost.is_empty() && dropped.is_empty() && node.terminal.is_none() {
+        let terminal = node.terminal.as_ref().filter(|_| !paths.is_unlisted(path));
+        if lost.is_empty() && dropped.is_empty() && terminal.is_none() {
             return;
         }
         let Some(key) = self.path_key(path) else {
@@ -386,9 +428,38 @@ impl<'a> Finish<'a> {
         if !dropped.is_empty() {
             add_all(evidence.dropped.entry(key.clone()).or_default(), &dropped);
         }
-        if let Some(terminal) = &node.terminal {
+        if let Some(terminal) = terminal {
             let path = evidence.paths.entry(key).or_default();
             self.add_terminal(path, terminal);
+        }
+    }
+
+    /// Adds the age of the data at the ends of chains.
+    fn add_ends(&self, evidence: &mut Evidence) {
+        let lineage = &self.synth.flow.lineage;
+        let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
+        // Data that passed junctions early counts only if the junctions were read correctly then.
+        let early = !outputs.into_iter().any(|o| o.reread);
+        for (&(from, to, output), pair) in &lineage.ends.pairs {
+            let cut = output.is_some_and(|name| self.synth.flow.ends_at(name));
+            if lineage.paths.is_extended(to) && !cut {
+                continue;
+            }
+            let (Some(from), Some(to)) = (self.id(from), self.id(to)) else {
+                continue;
+            };
+            let topic = output.map_or_else(String::new, |n| self.name(n));
+            let mut modes = self.by_mode(&pair.figures);
+            if early {
+                add_all(&mut modes, &self.by_mode(&pair.early));
+            }
+            modes.retain(|_, f| f.latency_ns.count() > 0 || f.age_ns.is_some());
+            if !modes.is_empty() {
+                evidence.ends.insert(EndsKey { from, to, topic }, modes);
+            }
+        }
+        if lineage.ends.refused > 0 {
+            evidence.note(Note::PairsCapped, lineage.ends.refused);
         }
     }
 
@@ -566,6 +637,8 @@ fn member_evidence(member: &Member, part: &JoinPart) -> MemberEvidence {
         alone: part.seen.alone,
         held: part.seen.held,
         awaited: part.seen.awaited,
+        followed: part.seen.followed,
+        passed_over: part.seen.passed_over,
         after: BTreeSet::new(),
     }
 }

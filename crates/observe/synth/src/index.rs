@@ -36,6 +36,11 @@ index_type! {
 }
 
 index_type! {
+    /// A set of origins.
+    OriginsId
+}
+
+index_type! {
     /// A path: a sequence of vertices and the topics between them.
     PathId
 }

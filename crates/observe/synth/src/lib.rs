@@ -33,6 +33,7 @@ pub mod naming;
 mod notes;
 pub mod observe;
 mod options;
+mod origins;
 mod parts;
 mod running_median;
 mod spans;

@@ -1,9 +1,10 @@
 //! `onbeat chains`: prints a model's chains with their latencies.
 
 use crate::mode;
-use onbeat_document::schema::{Chain, ChainFigures, Share};
+use onbeat_document::schema::{Chain, ChainFigures, EndToEnd, EndToEndFigures, Share};
 use onbeat_document::text::{duration, percent};
 use onbeat_document::titles::titles;
+use onbeat_document::Model;
 use onbeat_terminal::term::{self, fit, Screen};
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
@@ -21,6 +22,8 @@ Examples:
 
 Latency is the time from the start of the first callback to the publication of the chain's output.
 Jitter is half of the difference between the largest and the smallest latency.
+If several paths lead from a source to a sink, the latency over all paths counts from the newest
+start of the source on which an output depends, and the data age from the oldest.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no chain.")]
 pub struct Args {
@@ -57,6 +60,10 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             c.figures = (*f).clone();
             c.modes.clear();
             Titled { title, chain: c }
+        }).collect::<Vec<_>>(), "end_to_end": pairs(&model, mode).map(|(e, f)| EndToEnd {
+            figures: f.clone(),
+            modes: Default::default(),
+            ..e.clone()
         }).collect::<Vec<_>>() });
         term::write_json(&mut out, &value)?;
         return Ok(status);
@@ -77,8 +84,64 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         }
         write_chain(&mut out, &screen, (chain, title), figures).map_err(CliError::Stdout)?;
     }
+    let several = pairs(&model, mode).filter(|(e, _)| e.paths != Some(1));
+    write_pairs(&mut out, &screen, several).map_err(CliError::Stdout)?;
     out.flush().map_err(CliError::Stdout)?;
     Ok(status)
+}
+
+type Pair<'m> = (&'m EndToEnd, &'m EndToEndFigures);
+
+/// Returns the pairs of a source and a sink that have figures in the mode.
+fn pairs<'m>(model: &'m Model, mode: Option<&'m str>) -> impl Iterator<Item = Pair<'m>> {
+    let all = model.end_to_end.iter();
+    all.filter_map(move |e| Some((e, model.figures_of(mode, &e.figures, &e.modes)?)))
+}
+
+/// Prints the times between sources and sinks with several paths between them.
+fn write_pairs<'m>(
+    out: &mut dyn Write,
+    screen: &Screen,
+    pairs: impl Iterator<Item = Pair<'m>>,
+) -> io::Result<()> {
+    let mut pairs: Vec<Pair<'_>> = pairs.collect();
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    pairs.sort_by_key(|(_, f)| std::cmp::Reverse(f.data_age_ns().max()));
+    let title = "From source to sink, over all paths";
+    writeln!(out, "\n{}", screen.bold(title))?;
+    for (e, f) in pairs {
+        let cut = if e.cut {
+            screen.dim("  (part)")
+        } else {
+            String::new()
+        };
+        writeln!(out, "\n    {}{cut}", fit(&e.from, screen.width - 12))?;
+        writeln!(out, "  → {}", fit(&e.to, screen.width - 4))?;
+        let paths = match e.paths {
+            Some(paths) => format!("{paths} paths"),
+            None => "paths through a loop".into(),
+        };
+        let listed = match e.listed {
+            0 => "none is listed above".into(),
+            n => format!("{n} listed above"),
+        };
+        writeln!(out, "  {} outputs over {paths}, {listed}", f.outputs)?;
+        for (name, dist) in [
+            ("latency ", &f.latency_ns),
+            ("data age", f.data_age_ns()),
+            ("reaction", &f.reaction_ns),
+        ] {
+            let time = |v: u64| duration(v as f64);
+            let (p50, p99) = (time(dist.quantile(0.5)), time(dist.quantile(0.99)));
+            let max = time(dist.max());
+            if dist.count() > 0 {
+                writeln!(out, "  {name}  p50 {p50}  p99 {p99}  max {max}")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 #[derive(serde::Serialize)]

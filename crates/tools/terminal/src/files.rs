@@ -159,8 +159,7 @@ fn is_written_into(path: &Path) -> bool {
     found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
 }
 
-/// Writes `model` as JSON without white space. The file is a third of the size and meant for
-/// programs only.
+/// Writes `model` as JSON without white space. The file is meant for programs only.
 pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| {
         serde_json::to_writer(&mut *out, model)?;
@@ -168,10 +167,7 @@ pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     })
 }
 
-/// Writes `model` as indented JSON.
+/// Writes `model` as JSON with a line for each callback, edge and chain.
 pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
-    write_whole(path, |out| {
-        serde_json::to_writer_pretty(&mut *out, model)?;
-        out.write_all(b"\n")
-    })
+    write_whole(path, |out| onbeat_document::file::write(out, model))
 }

@@ -135,6 +135,7 @@ pub fn model(callbacks: Vec<Callback>, chains: Vec<Chain>) -> Model {
         actions: Vec::new(),
         executors: nodes.into_values().map(executor).collect(),
         endpoints: Vec::new(),
+        end_to_end: Vec::new(),
         helpers: Vec::new(),
         assumptions: vec![],
         coverage: vec![],

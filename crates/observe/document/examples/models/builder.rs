@@ -83,6 +83,7 @@ impl Builder {
                 actions: Vec::new(),
                 executors: Vec::new(),
                 endpoints: Vec::new(),
+                end_to_end: Vec::new(),
                 helpers: Vec::new(),
                 assumptions: vec![],
                 coverage: vec![],

@@ -37,7 +37,10 @@ pub(super) fn chains(
             cut: !whole,
             ..chain(key, &ended.all, &missing, &ends)
         };
-        if ended.is_plain() {
+        if let Some(own) = ended.plain() {
+            if !own.is_empty() {
+                hidden.own.insert(chain.id.clone(), own.to_vec());
+            }
             hidden.outputs.insert(chain.id.clone(), ended.all.outputs);
         } else {
             hidden.derived.insert(chain.id.clone());
@@ -54,18 +57,18 @@ struct Missing {
     dropped: BTreeMap<String, u64>,
 }
 
-struct Ends<'a> {
+pub(super) struct Ends<'a> {
     graph: &'a Graph,
-    inputs: BTreeSet<&'a str>,
-    cuts: Vec<Cut>,
+    pub(super) inputs: BTreeSet<&'a str>,
+    pub(super) cuts: Vec<Cut>,
     /// The number of executions per callback that no item of another callback triggered.
     sourced: &'a BTreeMap<String, u64>,
-    next: BTreeMap<&'a str, Vec<&'a str>>,
+    pub(super) next: BTreeMap<&'a str, Vec<&'a str>>,
     fed: BTreeSet<&'a str>,
 }
 
 impl<'a> Ends<'a> {
-    fn of(evidence: &'a Evidence, graph: &'a Graph) -> Self {
+    pub(super) fn of(evidence: &'a Evidence, graph: &'a Graph) -> Self {
         let (inputs, ignored) = (evidence.inputs(), evidence.ignored());
         let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let mut fed = BTreeSet::new();
@@ -135,7 +138,7 @@ impl<'a> Ends<'a> {
 
     /// Reports whether no edge leads to the callback, or at least a tenth of its executions were
     /// triggered by no callback's item.
-    fn is_source(&self, callback: &str) -> bool {
+    pub(super) fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
         let executions = executions.map_or(0, |c| c.figures.executions().max(1));

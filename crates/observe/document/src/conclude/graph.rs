@@ -30,7 +30,10 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
         if let Some(group) = groups.through(&edge.from, &edge.topic) {
             if edge.assumed.is_none() && !into_sync {
                 add_from_sync(&mut edges, group, &edge);
-                hidden.edges.push(edge);
+                // With a single publisher, the edge follows from the one of its sync vertex.
+                if group.publishers.len() > 1 {
+                    hidden.edges.push(edge);
+                }
                 continue;
             }
         }

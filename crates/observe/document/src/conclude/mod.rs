@@ -4,6 +4,7 @@
 mod actions;
 mod alike;
 mod chains;
+mod ends;
 mod executors;
 mod graph;
 mod groups;
@@ -31,6 +32,7 @@ pub fn conclude(mut evidence: Evidence) -> Model {
     let graph = Graph::of(&mut evidence, &groups, &mut hidden);
     let junctions = junctions::junctions(&groups, &graph);
     let chains = chains::chains(&mut evidence, &groups, &graph, &mut hidden);
+    let end_to_end = ends::end_to_end(&mut evidence, &groups, &graph, &chains, &mut hidden);
     let actions = actions::actions(&evidence, &graph);
     let executors = executors::executors(&evidence, &graph);
     let (assumptions, coverage) = sentences::sentences(&evidence, &groups, &graph, &junctions);
@@ -48,6 +50,7 @@ pub fn conclude(mut evidence: Evidence) -> Model {
         edges: graph.edges.into_values().collect(),
         junctions,
         chains,
+        end_to_end,
         actions,
         executors,
         endpoints,
@@ -97,5 +100,6 @@ fn leave_out_modes(model: &mut Model) {
     model.edges.iter_mut().for_each(|e| e.modes.clear());
     model.callbacks.iter_mut().for_each(|c| c.modes.clear());
     model.chains.iter_mut().for_each(|c| c.modes.clear());
+    model.end_to_end.iter_mut().for_each(|e| e.modes.clear());
     model.actions.iter_mut().for_each(|a| a.modes.clear());
 }

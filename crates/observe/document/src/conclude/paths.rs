@@ -19,12 +19,19 @@ type Counts = BTreeMap<PathKey, BTreeMap<String, u64>>;
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) all: PathEvidence,
+    /// The number of vertices of the path in the graph.
+    vertices: usize,
     parts: Vec<(PathKey, PathEvidence)>,
 }
 
 impl Ended {
-    pub(super) fn is_plain(&self) -> bool {
-        matches!(self.parts.as_slice(), [(key, _)] if key.own.is_empty())
+    /// Returns the positions of the sync vertices that the path reaches from the publishing
+    /// callback, if the path of the graph is a single path of the evidence with all its vertices.
+    pub(super) fn plain(&self) -> Option<&[usize]> {
+        match self.parts.as_slice() {
+            [(key, _)] if self.vertices == key.callbacks.len() => Some(&key.own),
+            _ => None,
+        }
     }
 
     pub(super) fn into_hidden(self) -> impl Iterator<Item = HiddenPath> {
@@ -49,7 +56,9 @@ impl Paths {
                 paths.unread.push(HiddenPath::new(key, path));
                 continue;
             }
+            let vertices = read.key.callbacks.len();
             let ended = paths.ended.entry(read.key).or_default();
+            ended.vertices = vertices;
             add_all(&mut ended.all.outputs, &path.outputs);
             add_all(&mut ended.all.per_run, &path.per_run);
             add_all(&mut ended.all.modes, &without(&path.modes, &read.passed));

@@ -1,11 +1,12 @@
 //! Recovers the evidence from a model, so that evidence of more runs can be added.
 
 use super::{conclude, modes};
-use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, Figures, HelperKey, Hidden, Note};
-use crate::evidence::{PathEvidence, PathFigures, PathKey, SyncEvidence};
+use crate::evidence::{total, EdgeKey, EndpointKey, Evidence, HelperKey, Hidden, Note};
+use crate::evidence::{EndsKey, HiddenEnds, PathEvidence, PathFigures, PathKey, SyncEvidence};
 use crate::schema::qos;
 use crate::schema::{Callback, CallbackFigures, CallbackType, Chain, ChainFigures};
 use crate::schema::{Edge, EdgeFigures, Endpoint, Helper, Junction, JunctionKind, Model, Run};
+use crate::schema::{EndToEnd, EndToEndFigures};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The reason why the evidence of a model cannot be recovered.
@@ -46,15 +47,20 @@ pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
     let callbacks = model.callbacks.into_iter();
     let callbacks = callbacks.chain(std::mem::take(&mut hidden.callbacks));
     add_callbacks(&mut evidence, callbacks, &hidden.unknown_periods);
+    let publishers = Publishers::of(&hidden.syncs);
     let edges = model.edges.into_iter();
     let edges = edges.chain(std::mem::take(&mut hidden.edges));
-    add_edges(&mut evidence, edges, &model.junctions);
+    add_edges(&mut evidence, edges, (&model.junctions, &publishers));
+    let shown = model.end_to_end.into_iter();
+    let hidden_ends = std::mem::take(&mut hidden.ends);
+    add_ends(&mut evidence, shown, hidden_ends, (&publishers, &only_mode));
     for chain in model.chains {
         if hidden.derived.contains(&chain.id) {
             continue;
         }
         let outputs = hidden.outputs.get(&chain.id).cloned().unwrap_or_default();
-        add_chain(&mut evidence, chain, outputs, &only_mode)?;
+        let own = hidden.own.get(&chain.id).cloned().unwrap_or_default();
+        add_chain(&mut evidence, chain, (outputs, own), &only_mode)?;
     }
     add_others(&mut evidence, model.endpoints, model.helpers);
     for mut action in model.actions {
@@ -175,7 +181,7 @@ impl OnlyMode {
         }))
     }
 
-    fn restore<F: Figures>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
+    fn restore<F: Clone>(&self, modes: &mut BTreeMap<String, F>, total: &F) {
         if let (true, Some(mode)) = (modes.is_empty(), &self.0) {
             modes.insert(mode.clone(), total.clone());
         }
@@ -197,11 +203,82 @@ fn add_callbacks(
     }
 }
 
-/// Adds all edges except those from sync vertices, which are sums of the members' edges.
-fn add_edges(evidence: &mut Evidence, edges: impl Iterator<Item = Edge>, junctions: &[Junction]) {
+/// The subscriptions that publish the output of each sync vertex.
+struct Publishers(BTreeMap<String, Vec<String>>);
+
+impl Publishers {
+    fn of(syncs: &BTreeMap<String, SyncEvidence>) -> Self {
+        let publishers = |sync: &SyncEvidence| {
+            let members = sync.members.iter().filter(|(_, m)| m.published > 0);
+            members.map(|(id, _)| id.clone()).collect()
+        };
+        let syncs = syncs.iter();
+        Publishers(syncs.map(|(id, s)| (id.clone(), publishers(s))).collect())
+    }
+
+    /// Returns the only publisher of a sync vertex, or `None` if there are several.
+    fn only(&self, sync: &str) -> Option<&String> {
+        match self.0.get(sync)?.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+}
+
+/// Adds the figures between two ends. Those to a sync vertex with several publishers are sums of
+/// figures that are hidden.
+fn add_ends(
+    evidence: &mut Evidence,
+    shown: impl Iterator<Item = EndToEnd>,
+    hidden: Vec<HiddenEnds>,
+    (publishers, only_mode): (&Publishers, &OnlyMode),
+) {
+    for mut e in shown {
+        let to = match publishers.0.contains_key(&e.to) {
+            true => publishers.only(&e.to).cloned(),
+            false => Some(e.to),
+        };
+        let Some(to) = to else {
+            continue;
+        };
+        only_mode.restore(&mut e.modes, &e.figures);
+        let (from, topic) = (e.from, e.topic);
+        let key = EndsKey { from, to, topic };
+        let modes = e.modes.into_iter();
+        let modes = modes.map(|(mode, f)| (mode, ends_figures(f))).collect();
+        evidence.ends.insert(key, modes);
+    }
+    for h in hidden {
+        let (from, to, topic) = (h.from, h.to, h.topic);
+        evidence.ends.insert(EndsKey { from, to, topic }, h.modes);
+    }
+}
+
+fn ends_figures(f: EndToEndFigures) -> PathFigures {
+    PathFigures {
+        latency_ns: f.latency_ns,
+        reaction_ns: f.reaction_ns,
+        age_ns: f.age_ns,
+        crossed: f.crossed,
+        sums: Vec::new(),
+    }
+}
+
+/// Adds all edges. Those from a sync vertex with several publishers are sums of hidden edges.
+fn add_edges(
+    evidence: &mut Evidence,
+    edges: impl Iterator<Item = Edge>,
+    (junctions, publishers): (&[Junction], &Publishers),
+) {
     let and = junctions.iter().filter(|j| j.kind == JunctionKind::And);
     let syncs: BTreeSet<&str> = and.map(|j| j.callback.as_str()).collect();
-    for mut e in edges.filter(|e| !syncs.contains(e.from.as_str())) {
+    for mut e in edges {
+        if syncs.contains(e.from.as_str()) {
+            match publishers.only(&e.from) {
+                Some(only) => e.from.clone_from(only),
+                None => continue,
+            }
+        }
         e.figures = EdgeFigures::default();
         evidence.edges.insert(EdgeKey::of(&e), e);
     }
@@ -221,7 +298,7 @@ fn restore_outputs(evidence: &mut Evidence, sync: &SyncEvidence) {
 fn add_chain(
     evidence: &mut Evidence,
     chain: Chain,
-    outputs: BTreeMap<String, u64>,
+    (outputs, own): (BTreeMap<String, u64>, Vec<usize>),
     only_mode: &OnlyMode,
 ) -> Result<(), RecoverError> {
     let Chain {
@@ -236,11 +313,7 @@ fn add_chain(
     }
     // The last topic may be the chain's output.
     topics.truncate(callbacks.len() - 1);
-    let key = PathKey {
-        callbacks,
-        topics,
-        own: Vec::new(),
-    };
+    let key = path(callbacks, topics, own)?;
     let mut modes = BTreeMap::new();
     for (mode, figures) in &chain.modes {
         modes.insert(mode.clone(), path_figures(&id, &key, figures)?);

@@ -14,11 +14,15 @@ pub(super) enum Point {
 type Names = BTreeMap<String, Point>;
 
 fn names(model: &Model, kind: Option<&str>) -> Names {
-    let on_chain: BTreeSet<&str> = model
+    let mut on_chain: BTreeSet<&str> = model
         .chains
         .iter()
         .flat_map(|c| c.callbacks.iter().map(String::as_str))
         .collect();
+    if super::is_incomplete(model) {
+        let edges = model.edges.iter();
+        on_chain.extend(edges.flat_map(|e| [e.from.as_str(), e.to.as_str()]));
+    }
     let mut names = Names::new();
     let callbacks = || {
         let all = model.callbacks.iter();
@@ -38,7 +42,9 @@ fn names(model: &Model, kind: Option<&str>) -> Names {
     if kind != Some("node") {
         let passed = model.chains.iter().flat_map(|c| &c.topics);
         let inputs = callbacks().map(|c| &c.input).filter(|i| !i.is_empty());
-        for topic in passed.chain(inputs) {
+        let outputs = model.end_to_end.iter().map(|e| &e.topic);
+        let outputs = outputs.filter(|t| !t.is_empty());
+        for topic in passed.chain(inputs).chain(outputs) {
             let of = || Point::Topic(topic.clone());
             names.entry(topic.clone()).or_insert_with(of);
         }

@@ -6,8 +6,10 @@
 //! is associative and commutative. Merged parts equal one distribution that recorded all values.
 
 mod buckets;
+mod packed;
 
-use buckets::{number, range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION};
+use buckets::{range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION};
+use packed::Packed;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -130,7 +132,7 @@ struct Stored {
     sum: String,
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,
-    buckets: Vec<(u64, u64)>,
+    buckets: Packed,
 }
 
 fn most_bits() -> u32 {
@@ -153,7 +155,7 @@ impl Serialize for Dist {
             p99: self.quantile(0.99),
             sum: self.sum.to_string(),
             bits: self.buckets.filled().bits,
-            buckets: self.buckets().map(|(low, _, n)| (low, n)).collect(),
+            buckets: Packed::of(&self.buckets.filled()),
         }
         .serialize(serializer)
     }
@@ -171,11 +173,11 @@ impl<'de> Deserialize<'de> for Dist {
         }
         let mut buckets = BTreeMap::new();
         let mut total: u64 = 0;
-        for (low, n) in stored.buckets {
+        for (bucket, n) in stored.buckets.numbers(bits).map_err(Error::custom)? {
             total = total
                 .checked_add(n)
                 .ok_or_else(|| Error::custom("bucket counts overflow"))?;
-            *buckets.entry(number(low, bits)).or_insert(0) += n;
+            *buckets.entry(bucket).or_insert(0) += n;
         }
         if total != stored.count {
             return Err(Error::custom(format!(

@@ -106,6 +106,8 @@ impl Figures for MemberEvidence {
         self.alone.add(&other.alone);
         self.held.add(&other.held);
         self.awaited.add(&other.awaited);
+        self.followed.add(&other.followed);
+        self.passed_over.add(&other.passed_over);
         self.after.extend(other.after.iter().cloned());
     }
 }

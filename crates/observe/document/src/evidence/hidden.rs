@@ -1,7 +1,7 @@
 //! The field `evidence` of `model.json`. It holds evidence that the model does not show but that
 //! merging with more runs may need.
 
-use super::{Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
+use super::{EndsKey, Evidence, Note, PathEvidence, PathFigures, PathKey, SyncEvidence, Together};
 use crate::dist::Dist;
 use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,13 @@ pub struct Hidden {
     /// Those paths are kept in `paths`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
+    /// The positions of sync vertices that visible chains reach from the publishing callback, by
+    /// chain id.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, Vec<usize>>,
+    /// The figures between two ends that the model does not show as they are here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<HiddenEnds>,
     pub lost: Vec<CountedOnPath>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<CountedOnPath>,
@@ -55,6 +62,28 @@ impl HiddenPath {
             outputs: path.outputs,
             modes: path.modes,
             per_run: path.per_run,
+        }
+    }
+}
+
+/// The figures between two ends of chains.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HiddenEnds {
+    pub from: String,
+    pub to: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topic: String,
+    pub modes: BTreeMap<String, PathFigures>,
+}
+
+impl HiddenEnds {
+    /// Converts the figures between two ends to their form in the file.
+    pub fn new(key: EndsKey, modes: BTreeMap<String, PathFigures>) -> Self {
+        HiddenEnds {
+            from: key.from,
+            to: key.to,
+            topic: key.topic,
+            modes,
         }
     }
 }

@@ -7,7 +7,7 @@ mod note;
 mod together;
 
 pub use figures::{add_all, add_causes, total, Figures};
-pub use hidden::{Hidden, HiddenPath};
+pub use hidden::{Hidden, HiddenEnds, HiddenPath};
 pub use note::Note;
 pub use together::Together;
 
@@ -33,6 +33,9 @@ pub struct Evidence {
     /// The edges. Their figures are in `modes` only.
     pub edges: BTreeMap<EdgeKey, Edge>,
     pub paths: BTreeMap<PathKey, PathEvidence>,
+    /// The age of the data at the ends of chains, per mode. Paths through all callbacks count, even
+    /// those that are not in `paths`.
+    pub ends: BTreeMap<EndsKey, BTreeMap<String, PathFigures>>,
     /// The number of items lost on the way to a path's last callback, by mode.
     pub lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
     /// The number of lineages dropped at the end of a path because there were too many, by mode.
@@ -72,6 +75,16 @@ impl EdgeKey {
             topic: edge.topic.clone(),
         }
     }
+}
+
+/// The key of the two ends of chains: the callback with which they begin, the callback that
+/// publishes at their end, and the topic. The topic is empty if the last callback publishes
+/// nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndsKey {
+    pub from: String,
+    pub to: String,
+    pub topic: String,
 }
 
 /// The key of the publishers or the subscriptions of a node on a topic.
@@ -159,7 +172,9 @@ pub struct PathEvidence {
     pub per_run: BTreeMap<String, Dist>,
 }
 
-/// A path's figures in one mode.
+/// The figures in one mode of a path, or of all paths between two ends. Those between two ends have
+/// no `sums`. Their latency begins with the newest and their age with the oldest start on which an
+/// output depends.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
     /// The end-to-end latencies of the executions of the path.
@@ -176,7 +191,7 @@ pub struct PathFigures {
     pub crossed: u64,
     /// The part of each callback and edge in the latency, alternating. Each is a sum over the
     /// executions, ns.
-    #[serde(with = "decimal")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "decimal")]
     pub sums: Vec<u128>,
 }
 
@@ -229,6 +244,14 @@ pub struct MemberEvidence {
     /// input since the last one.
     #[serde(default)]
     pub awaited: u64,
+    /// The number of outputs published on another input into whose ends (`ends`) this one's input
+    /// went.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub followed: u64,
+    /// The number of outputs published on another input for which this one had an input that did
+    /// not go into `ends`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub passed_over: u64,
     /// The node's subscriptions from which this one's inputs descend.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,

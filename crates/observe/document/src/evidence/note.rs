@@ -60,6 +60,10 @@ pub enum Note<V = String, N = String> {
     Outside(N),
     /// A callback took a newer item of this topic itself before it used an older one.
     Overtaken(N),
+    /// There were too many pairs of a source and a sink. The count is the number of outputs between
+    /// the pairs that are missing.
+    #[serde(with = "no_subject")]
+    PairsCapped,
     /// The period of this timer was changed.
     PeriodChanged(V),
     /// This node name combines several original names. The count is the number of these names.
@@ -174,6 +178,7 @@ impl<V, N> Note<V, N> {
             Note::OutOfOrder => Note::OutOfOrder,
             Note::Outside(n) => Note::Outside(name(n)),
             Note::Overtaken(n) => Note::Overtaken(name(n)),
+            Note::PairsCapped => Note::PairsCapped,
             Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
             Note::Renamed(n) => Note::Renamed(name(n)),
             Note::RingFound(v) => Note::RingFound(vertex(v)?),
@@ -251,6 +256,7 @@ mod tests {
             Note::OutOfOrder,
             Note::Outside(s()),
             Note::Overtaken(s()),
+            Note::PairsCapped,
             Note::PeriodChanged(s()),
             Note::Renamed(s()),
             Note::Said(s()),

@@ -80,18 +80,28 @@ pub struct Cause {
     #[serde(flatten)]
     pub by: Component,
     /// The time for which the component had the CPU within executions that were ready to run.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted_ns: u64,
     /// The number of preemptions by the component that `preempted_ns` sums up.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted: u64,
     /// The time for which the component had the CPU right before an execution whose thread was
     /// ready to begin.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub delayed_ns: u64,
     /// The number of delays by the component that `delayed_ns` sums up.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub delayed: u64,
     /// The time for which executions slept until the component woke them up.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub blocked_ns: u64,
     /// The number of sleeps that the component ended and that `blocked_ns` sums up.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub blocked: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Cause {

@@ -34,6 +34,11 @@ impl Lineage {
 }
 
 impl Flow {
+    /// Reports whether the user cuts chains at a topic.
+    pub(crate) fn ends_at(&self, name: NameId) -> bool {
+        self.cuts.end_at(name)
+    }
+
     /// Sets the places at which the user cuts chains. Call this before the first event.
     pub(crate) fn cut(&mut self, cx: &mut Context, cuts: &[Cut]) {
         let from = cuts.iter().filter_map(|c| c.from.clone());
@@ -67,6 +72,10 @@ impl Flow {
         lineages: &mut Lineages,
     ) {
         let Lineage { paths, steps, .. } = &mut self.lineage;
+        let has_origin = |id| steps.origins.get(id).iter().any(|o| o.root == vertex);
+        if !lineages.origins().is_some_and(has_origin) {
+            steps.begin(lineages, vertex, start);
+        }
         let Some(root) = paths.root(vertex) else {
             cx.notes.count(Note::Capped(vertex), 1);
             return;

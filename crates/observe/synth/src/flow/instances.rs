@@ -1,5 +1,6 @@
 //! Follows callback instances from their start and input to their end.
 
+use super::ends::ChainEnd;
 use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
 use super::services::CallKey;
@@ -321,6 +322,15 @@ impl Flow {
             }
         }
         if whole {
+            if output.is_none() && self.graph.vertex(it.vertex).outputs.is_empty() {
+                let end = ChainEnd {
+                    vertex: it.vertex,
+                    output: None,
+                    time,
+                    cut: None,
+                };
+                self.lineage.end_at(end, &lineages);
+            }
             if output.is_none() {
                 let last = lineages.as_slice();
                 self.observer

@@ -1,9 +1,11 @@
 //! Follows lineages: the origin of data and the paths that it took. Counts them on vertices and
 //! edges.
 
+use super::ends::{ChainEnd, Ends};
 use super::graph::{Hop, Route};
 use super::Flow;
 use crate::chains::{Extension, Lineages, Paths, Steps, Via};
+use crate::events::Owner;
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};
 use crate::notes::{Note, Notes};
@@ -16,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Lineage {
     pub(crate) paths: Paths,
     pub(crate) steps: Steps,
+    pub(crate) ends: Ends,
     pub(super) inputs: Inputs,
     pub(super) ignored: Vec<NameId>,
 }
@@ -66,6 +69,7 @@ impl Lineage {
         Lineage {
             paths: Paths::default(),
             steps: Steps::default(),
+            ends: Ends::default(),
             inputs: Inputs(inputs.map(|name| (name, 0)).collect()),
             ignored: Vec::new(),
         }
@@ -82,19 +86,45 @@ impl Lineage {
         }
     }
 
+    /// Counts an output for the sources of its data, if chains end there.
+    pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
+        self.ends.count((&self.paths, &self.steps), end, lineages);
+    }
+
     /// Continues every lineage of `from` by `vertex` at `start` and appends the results to `to`.
-    /// The data was published at `via` under `name`.
+    /// The data was published at `via` under `name`. `reread` says that the callback read it before.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,
         to: &mut Lineages,
         data: (&Lineages, NameId, u64),
         next: (VertexId, u64),
+        reread: bool,
     ) {
-        self.extend_by(notes, to, data, next, Route::Topic);
+        let before = to.as_slice().len();
+        self.follow(notes, to, data, next, Route::Topic);
+        if reread {
+            for &step in &to.as_slice()[before..] {
+                self.steps.mark_reread(step);
+            }
+        }
+        self.steps.enter(to, data.0, next.0, reread);
     }
 
     fn extend_by(
+        &mut self,
+        notes: &mut Notes,
+        to: &mut Lineages,
+        data: (&Lineages, NameId, u64),
+        next: (VertexId, u64),
+        route: Route,
+    ) {
+        self.follow(notes, to, data, next, route);
+        self.steps.enter(to, data.0, next.0, false);
+    }
+
+    /// Continues the paths of `from`. The origins are the caller's task.
+    fn follow(
         &mut self,
         notes: &mut Notes,
         to: &mut Lineages,
@@ -106,8 +136,12 @@ impl Lineage {
             let parent = self.steps.path(step);
             let path = match self.paths.child(parent, Via::Item(name), vertex) {
                 Extension::Path(path) => path,
-                Extension::Cycle => continue,
+                Extension::Cycle => {
+                    self.steps.origins.close(vertex, start);
+                    continue;
+                }
                 Extension::Full => {
+                    self.paths.extend_vertex(self.paths.node(parent).vertex);
                     self.paths.drop_at(parent, self.steps.origin(step));
                     notes.count(Note::Capped(vertex), 1);
                     continue;
@@ -157,6 +191,29 @@ impl Flow {
         descents
     }
 
+    /// Counts an output of an instance for the sources of its data. `cut` says that the user cuts
+    /// chains at the output `name`.
+    pub(super) fn end_output(
+        &mut self,
+        owner: Owner,
+        (name, cut): (NameId, bool),
+        time: u64,
+        lineages: &Lineages,
+    ) {
+        let Owner::Instance(instance) = owner else {
+            return;
+        };
+        if let Some(it) = self.instances.get(instance) {
+            let end = ChainEnd {
+                vertex: it.vertex,
+                output: Some(name),
+                time,
+                cut: cut.then_some(it.start),
+            };
+            self.lineage.end_at(end, lineages);
+        }
+    }
+
     /// Counts an item of `from` as lost or overwritten (`n` is 1), or takes this back if it arrives
     /// after all (`n` is -1).
     pub(super) fn lose(
@@ -202,6 +259,7 @@ impl Flow {
                     let root = self.lineage.paths.root(vertex);
                     let root = root.map(|path| self.lineage.steps.root(path, start));
                     let _ = root.is_none_or(|step| lineages.push(step));
+                    self.lineage.steps.begin(&mut lineages, vertex, start);
                 }
                 let data = (&from.lineages, from.name, from.time);
                 let next = (vertex, start);
@@ -224,6 +282,7 @@ impl Flow {
                     }
                 }
                 self.graph.vertex_mut(vertex).runs.sourced += 1;
+                self.lineage.steps.begin(&mut lineages, vertex, begin);
                 match self.lineage.paths.root(vertex) {
                     Some(path) => {
                         lineages.push(self.lineage.steps.root(path, begin));

@@ -97,13 +97,9 @@ impl Flow {
             let again = std::mem::replace(&mut carried.read, true);
             let carried = carried.clone();
             let data = (&carried.lineages, memory, carried.time);
-            let before = lineages.as_slice().len();
             self.lineage
-                .extend(&mut cx.notes, lineages, data, (vertex, start));
+                .extend(&mut cx.notes, lineages, data, (vertex, start), again);
             if again {
-                for &step in &lineages.as_slice()[before..] {
-                    self.lineage.steps.mark_reread(step);
-                }
                 continue;
             }
             let hop = self.ways.links.hop(vertex, Route::Link);

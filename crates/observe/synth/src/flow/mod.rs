@@ -7,6 +7,7 @@ mod actions;
 mod callers;
 mod cuts;
 mod deferred;
+mod ends;
 mod graph;
 mod handed;
 mod instances;

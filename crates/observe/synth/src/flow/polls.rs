@@ -2,12 +2,12 @@
 //! waits for.
 
 use super::graph::{Hop, Route};
-use super::lineage::Awaited;
+use super::lineage::{Awaited, Lineage};
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Lineages, Steps};
 use crate::events::{Input, OwnInput};
 use crate::ids::{EntityId, InstanceId};
-use crate::index::{StepId, VertexId};
+use crate::index::VertexId;
 use crate::notes::Note;
 use crate::Context;
 
@@ -39,16 +39,9 @@ impl Flow {
             return;
         };
         let old = self.ways.polls.0.swap_remove(at);
-        let is_old = |step: &StepId| old.steps.as_slice().contains(step);
-        let mut kept = Lineages::default();
-        for step in lineages.as_slice() {
-            if is_old(step) {
-                self.lineage.steps.release(*step);
-            } else {
-                kept.push(*step);
-            }
-        }
-        *lineages = kept;
+        let Lineage { paths, steps, .. } = &mut self.lineage;
+        let stays = |_: &Steps, step| !old.steps.as_slice().contains(&step);
+        steps.retain(lineages, paths, stays);
         let output = self.instances.get(event.instance).and_then(|it| it.output);
         let unused = output.is_none_or(|(time, _)| time < old.time);
         if let (true, Some(name)) = (unused, cx.entities.get(event.entity).name()) {
@@ -105,7 +98,8 @@ impl Flow {
             let before = lineages.as_slice().len();
             let data = (&incoming.lineages, incoming.name, incoming.time);
             let at = (it.vertex, it.start.max(incoming.time));
-            self.lineage.extend(&mut cx.notes, &mut lineages, data, at);
+            self.lineage
+                .extend(&mut cx.notes, &mut lineages, data, at, false);
             if let Some(it) = self.instances.get_mut(event.instance) {
                 it.lineages = lineages;
             }
@@ -133,15 +127,9 @@ impl Flow {
         let runs = &mut self.graph.vertex_mut(it.vertex).runs;
         runs.sourced = runs.sourced.saturating_sub(1);
         let root = self.lineage.paths.root(it.vertex);
-        let mut kept = Lineages::default();
-        for &step in lineages.as_slice() {
-            if Some(self.lineage.steps.path(step)) == root {
-                self.lineage.steps.release(step);
-            } else {
-                kept.push(step);
-            }
-        }
-        *lineages = kept;
+        let Lineage { paths, steps, .. } = &mut self.lineage;
+        let stays = |steps: &Steps, step| Some(steps.path(step)) != root;
+        steps.retain(lineages, paths, stays);
     }
 
     /// Redirects the items of a subscription to the callback that polls it, unless the

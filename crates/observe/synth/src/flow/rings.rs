@@ -63,6 +63,7 @@ impl Flow {
             if self.cuts.end_at(name) {
                 let all = [own.as_slice(), lineages.as_slice(), &beyond];
                 self.lineage.end_cut(all, name, time);
+                self.end_output(owner, (name, true), time, &lineages);
             }
             for step in beyond {
                 self.lineage.steps.release(step);

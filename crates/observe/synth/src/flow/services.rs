@@ -1,6 +1,7 @@
 //! Follows requests from clients to services, and responses back.
 
 use super::actions::Actions;
+use super::ends::ChainEnd;
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
 use super::Flow;
@@ -124,6 +125,7 @@ impl Flow {
         }
         let by = (NodeBy::Request, node);
         self.published_by(cx, owner, vertex, names.request, by, event.time);
+        self.end_output(owner, (names.request, false), event.time, &own);
         let mut to = None;
         if let Some(vertex) = vertex {
             let services = &cx.entities.endpoints(Some(name)).services;
@@ -315,6 +317,7 @@ impl Flow {
         }
         let (vertex, client) = (call.vertex, call.client);
         self.graph.vertex_mut(vertex).add_output(response);
+        let of_call = (call.state, call.lineages);
         match call.state {
             CallState::Running(instance) => {
                 if let Some(it) = self.instances.get_mut(instance) {
@@ -328,6 +331,18 @@ impl Flow {
             }
             CallState::Done | CallState::Ambiguous => {}
         }
+        let lineages = match of_call {
+            (CallState::Running(instance), _) => self.source(Owner::Instance(instance)).1,
+            (_, lineages) => lineages,
+        };
+        let output = Some(response);
+        let end = ChainEnd {
+            vertex,
+            output,
+            time,
+            cut: None,
+        };
+        self.lineage.end_at(end, &lineages);
         if let Some(client) = client {
             let to = self.vertex(cx, client);
             self.graph.count_published(vertex, hop(to, response), time);

@@ -87,6 +87,8 @@ pub(crate) struct Part {
     /// The usual delay between the start of this input's chain and the start of the first
     /// subscription's chain; see [`difference`].
     shift: RunningMedian,
+    /// An input went into an output before the junction could be read reliably.
+    joined_early: bool,
     /// The uses of the inputs, by the mode in which the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
@@ -116,6 +118,10 @@ pub(crate) struct Seen {
     /// Counts executions of other subscriptions without an output while only this subscription had
     /// no input since the last one.
     pub(crate) awaited: u64,
+    /// Counts outputs into which the origins of another subscription's input went.
+    pub(crate) followed: u64,
+    /// Counts outputs of others for which an input was there, but its origins did not go into them.
+    pub(crate) passed_over: u64,
 }
 
 impl Part {
@@ -157,6 +163,8 @@ pub(crate) struct Output {
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
+    /// The first outputs were read otherwise than the later ones.
+    pub(crate) reread: bool,
     /// Counts outputs for which the publishing callback did not use its oldest unused input.
     pub(crate) chosen: u64,
 }
@@ -206,6 +214,9 @@ fn difference(a: u64, b: u64) -> u64 {
 
 const MAX_INPUTS: usize = 8;
 
+/// Maximum number of lineages that end at an output without being followed further.
+const MAX_BEYOND: usize = 16;
+
 const MAX_CREDIT: u8 = 3;
 
 /// Up to this number of outputs, a group is followed whatever its evidence shows.
@@ -221,6 +232,7 @@ impl Output {
             vertex,
             follow,
             joined_nearest: false,
+            reread: false,
             chosen: 0,
             outputs: 0,
             foreign: 0,
@@ -228,6 +240,24 @@ impl Output {
             interarrival: PerMode::default(),
             last: None,
             message: None,
+        }
+    }
+
+    /// Reports whether the evidence of the first outputs may still be changed by later ones.
+    fn is_early(&self, guessed: bool) -> bool {
+        self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
+    }
+
+    /// Notes whether the origins of a member's input went into an output that another member
+    /// published.
+    fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
+        let part = &mut self.parts[i];
+        part.seen.followed += u64::from(followed);
+        part.seen.passed_over += u64::from(!followed);
+        if early {
+            part.joined_early |= followed;
+        } else {
+            self.reread |= part.joined_early && !followed;
         }
     }
 
@@ -621,6 +651,7 @@ impl Flow {
             .entry
             .is_some_and(|(n, _)| cx.entities.nodes.is_guessed(n));
         let followed = output.followed(members, by.me, guessed);
+        let early = output.is_early(guessed);
         let mut added = Lineages::default();
         let nearest = output.nearest(members, &followed, by.me);
         output.joined_nearest |= nearest.is_some();
@@ -638,6 +669,9 @@ impl Flow {
             let Some(chosen) = chosen else {
                 continue;
             };
+            if i != by.me {
+                output.count_followed(i, followed.contains(&i), early);
+            }
             let part = &mut output.parts[i];
             let joined = part.joined.of(by.mode);
             joined.used += 1;
@@ -662,11 +696,21 @@ impl Flow {
             };
             let target = (&*output, input, by);
             if !own && (i == by.me || followed.contains(&i)) {
+                if !early && output.parts[i].seen.published == 0 {
+                    // The input goes on into the output, so no chain ends at its callback.
+                    self.lineage.paths.set_stored(member.vertex);
+                }
                 let from = (&entry.lineages, handed);
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
-        (!followed.is_empty()).then_some(added)
+        if followed.is_empty() {
+            return None;
+        }
+        if early {
+            self.lineage.steps.mark_early(&mut added);
+        }
+        Some(added)
     }
 }
 
@@ -705,6 +749,8 @@ impl Lineage {
             // There is always space, because there are not more lineages than the callback has.
             added.push(step);
         }
+        let from = &by.it.lineages;
+        self.steps.enter(added, from, output.vertex, false);
     }
 
     fn synchronise(
@@ -716,9 +762,19 @@ impl Lineage {
     ) {
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
+            let ends = beyond.len() < MAX_BEYOND && !self.paths.is_extended(output.vertex);
+            if added.is_full() && !ends {
+                // The paths are not followed any more, so they do not end before the synchroniser.
+                self.paths.set_extended(path);
+                self.paths.drop_at(path, self.steps.origin(step));
+                continue;
+            }
             let path = match self.paths.child(path, Via::Item(input), output.vertex) {
                 Extension::Path(path) => path,
-                Extension::Cycle => continue,
+                Extension::Cycle => {
+                    self.steps.origins.close(output.vertex, by.start);
+                    continue;
+                }
                 Extension::Full => {
                     self.paths.drop_at(path, self.steps.origin(step));
                     continue;
@@ -731,6 +787,7 @@ impl Lineage {
                 beyond.push(step);
             }
         }
+        self.steps.enter(added, lineages, output.vertex, false);
     }
 
     fn finish_output(&mut self, step: StepId, output: &Output, by: &Published) {

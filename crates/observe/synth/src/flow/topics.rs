@@ -411,10 +411,12 @@ impl Flow {
             beyond =
                 self.publish_synchronised(cx, owner, (node, name), time, message, &mut lineages);
         }
-        if self.cuts.end_at(name) {
+        let cut = self.cuts.end_at(name);
+        if cut {
             let all = [own.as_slice(), lineages.as_slice(), &beyond];
             self.lineage.end_cut(all, name, time);
         }
+        self.end_output(owner, (name, cut), time, &lineages);
         let output = (Some(name), time, event.source_ns);
         self.observer
             .left(&self.lineage.steps, lineages.as_slice(), output);

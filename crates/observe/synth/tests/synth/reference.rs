@@ -63,6 +63,8 @@ type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Processes,
+    /// As `Processes`, but times differ from execution to execution.
+    Varying,
     Executor(u32),
     PerNode,
 }
@@ -80,7 +82,7 @@ pub fn reference_until(seconds: u64, last: &str) -> System {
 
 fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
     let mut s = match form {
-        Form::Processes => System::new(),
+        Form::Processes | Form::Varying => System::new(),
         Form::Executor(_) | Form::PerNode => System::in_one_process(),
     };
     let topics: Vec<String> = nodes.iter().map(|n| format!("/{}", n.0)).collect();
@@ -106,21 +108,28 @@ fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
             }
         }
     }
+    let mut count = 0;
     let mut free = vec![0; nodes.len()];
     let mut threads = match form {
         Form::Executor(threads) => vec![0; threads as usize],
-        Form::Processes | Form::PerNode => vec![0; nodes.len()],
+        Form::Processes | Form::Varying | Form::PerNode => vec![0; nodes.len()],
     };
     let mut stored = vec![[false; 2]; nodes.len()];
     while let Some(((due_at, _), (i, input))) = due.pop_first() {
         // The thread that is free first. No node runs on two threads at once.
         let thread = match form {
             Form::Executor(_) => (0..threads.len()).min_by_key(|&n| threads[n]).unwrap(),
-            Form::Processes | Form::PerNode => i,
+            Form::Processes | Form::Varying | Form::PerNode => i,
         };
         s.on(i, thread as u32);
         let t = due_at.max(free[i]).max(threads[thread]);
-        (free[i], threads[thread]) = (t + 1_100, t + 1_100);
+        count += 1;
+        let more = match form {
+            Form::Varying => count * 2_654_435_761 % 700,
+            _ => 0,
+        };
+        let run = 1_000 + more;
+        (free[i], threads[thread]) = (t + run + 100, t + run + 100);
         let publishes = match (nodes[i].1, input) {
             (Plan(_), Some(_)) => false,
             (Fuse, Some((k, _))) => {
@@ -135,13 +144,17 @@ fn simulate(seconds: u64, nodes: &[Node], form: Form) -> System {
         };
         let outputs: &[usize] = if publishes { &[0] } else { &[] };
         match input {
-            None => s.timer(t, i, 0, outputs, 1_000),
-            Some((k, stamp)) => s.take(t, i, k, stamp, outputs, 1_000),
+            None => s.timer(t, i, 0, outputs, run),
+            Some((k, stamp)) => s.take(t, i, k, stamp, outputs, run),
         }
         if publishes {
             for (j, node) in nodes.iter().enumerate() {
                 if let Some(k) = node.2.iter().position(|n| *n == nodes[i].0) {
-                    add(&mut due, t + 600, (j, Some((k, System::stamp(t, 0)))));
+                    add(
+                        &mut due,
+                        t + 600 + more / 2,
+                        (j, Some((k, System::stamp(t, 0)))),
+                    );
                 }
             }
         }
@@ -190,6 +203,17 @@ fn in_the_reference_system_no_lineage_is_lost_and_each_fusion_is_decided_or_repo
         assert_eq!((j.state, j.inputs.len()), (JunctionState::Stated, 2));
     }
     assert!(settled.chains.iter().all(|c| !c.ambiguous));
+}
+
+#[test]
+fn the_model_file_of_the_reference_system_is_small() {
+    let m = simulate(60, NODES, Form::Varying).model();
+    let exec = &callback(&m, "/front_lidar:timer(100ms)").figures.exec_ns;
+    assert!(exec.buckets().count() > 300, "times vary");
+    let mut file = Vec::new();
+    onbeat_document::file::write(&mut file, &m).unwrap();
+    println!("{} bytes", file.len());
+    assert!(file.len() < 700_000, "{} bytes", file.len());
 }
 
 fn executors(m: &Model) -> Vec<(usize, usize)> {

@@ -3,10 +3,13 @@
 //! Eight processes run on four CPUs. Half of them have the exact callback events of rclcpp, the
 //! other half only the events of rclpy. A simulation runs their timers, subscriptions, a service
 //! and its two clients. Threads wait for each other's CPU and are preempted now and then.
+mod dense;
 mod init;
 mod random;
 mod simulation;
 mod system;
+
+pub use dense::{Dense, DenseOutput, DenseTruth};
 
 use crate::manifest::{Machine, Manifest, Observed, ProcessInfo, Span};
 use crate::writer::{TraceWriteError, Writer};

@@ -6,6 +6,7 @@ mod chains;
 mod charts;
 mod communication;
 mod coverage;
+mod ends;
 mod graph;
 mod header;
 mod html;
@@ -75,6 +76,7 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
     } else {
         graph::graph(&mut out, model);
         chains::chains(&mut out, model);
+        ends::ends(&mut out, model);
         callbacks::callbacks(&mut out, model);
         callbacks::box_plots(&mut out, model);
         communication::edges(&mut out, model);

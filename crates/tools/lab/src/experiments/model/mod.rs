@@ -1,6 +1,7 @@
 //! `model`: measures the time and memory that making a model from a trace takes.
 
 mod before;
+mod dense;
 mod figures;
 mod nodes;
 mod peers;
@@ -14,7 +15,7 @@ use crate::frame::{Context, Experiment, Extra, Result};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "model",
     about: "speed and memory of `onbeat model` on made-up traces of up to 50 million events",
-    parts: &["speed", "peers", "nodes"],
+    parts: &["speed", "peers", "nodes", "dense"],
     takes: &[Extra::Before],
     run,
 };
@@ -41,6 +42,9 @@ fn run(context: &mut Context) -> Result<Report> {
     }
     if context.wants("nodes") {
         nodes::measure(context, &mut report, &scratch)?;
+    }
+    if context.wants("dense") {
+        dense::measure(context, &mut report, &scratch)?;
     }
     files::remove_dir(&scratch)?;
     Ok(report)

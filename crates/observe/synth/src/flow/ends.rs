@@ -1,0 +1,112 @@
+//! Counts how old the data is at the ends of chains, per source: from the start of the newest and
+//! of the oldest execution of the source on which an output depends.
+
+use crate::chains::{Lineages, Paths, Steps};
+use crate::index::{NameId, VertexId};
+use crate::mode_rules::{ModeId, PerMode};
+use crate::origins::Origin;
+use onbeat_document::evidence::PathFigures;
+use rustc_hash::FxHashMap;
+
+/// A source, the callback at the end, and the topic of its outputs. Without a topic, the callback
+/// published nothing.
+pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PairFigures {
+    /// The figures of data that passed a junction which could not be read reliably yet.
+    pub(crate) early: PerMode<PathFigures>,
+    pub(crate) figures: PerMode<PathFigures>,
+    newest: Option<u64>,
+    /// At a cut: the start of the last execution that counted.
+    counted: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends {
+    pub(crate) pairs: FxHashMap<Pair, PairFigures>,
+    /// Counts outputs of pairs that are not in `pairs` because there are too many.
+    pub(crate) refused: u64,
+}
+
+/// Maximum number of pairs.
+const MAX_PAIRS: usize = 16_384;
+
+/// An output at which chains end.
+#[derive(Clone, Copy)]
+pub(super) struct ChainEnd {
+    pub(super) vertex: VertexId,
+    pub(super) output: Option<NameId>,
+    pub(super) time: u64,
+    /// The start of the execution, if the user cuts chains at this output.
+    pub(super) cut: Option<u64>,
+}
+
+impl Ends {
+    /// Counts an output with these lineages, if chains end there.
+    pub(super) fn count(
+        &mut self,
+        (paths, steps): (&Paths, &Steps),
+        end: ChainEnd,
+        lineages: &Lineages,
+    ) {
+        let Some(id) = lineages.origins() else {
+            return;
+        };
+        if end.cut.is_none() && paths.is_extended(end.vertex) {
+            return;
+        }
+        let origins = &steps.origins;
+        let early = origins.is_early(id);
+        for of_root in origins.get(id).chunk_by(|a, b| a.root == b.root) {
+            let known = of_root.iter().all(|o| origins.is_known(o));
+            let (Some(all), true) = (Origin::all(of_root), known) else {
+                continue;
+            };
+            let key = (all.root, end.vertex, end.output);
+            if self.pairs.len() >= MAX_PAIRS && !self.pairs.contains_key(&key) {
+                self.refused += 1;
+                continue;
+            }
+            let modes = [all.newest, end.time].map(|t| paths.switches.at(t));
+            let pair = self.pairs.entry(key).or_default();
+            pair.count(end, all, early, modes);
+        }
+    }
+}
+
+impl PairFigures {
+    /// Counts an output. `modes` were active when its newest data began and when it was published.
+    fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
+        if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
+            return;
+        }
+        let figures = match early {
+            true => self.early.of(mode),
+            false => self.figures.of(mode),
+        };
+        let since = |start: u64| end.time.saturating_sub(start);
+        let differs = of.reread || of.oldest < of.newest;
+        if differs && figures.age_ns.is_none() {
+            figures.age_ns = Some(figures.latency_ns.clone());
+        }
+        if let Some(ages) = &mut figures.age_ns {
+            ages.record(since(of.oldest));
+        }
+        if of.reread {
+            return;
+        }
+        figures.latency_ns.record(since(of.newest));
+        figures.crossed += u64::from(now != mode);
+        match self.newest {
+            Some(before) if before >= of.newest => {}
+            before => {
+                // Data that came just after the earlier start appears first in this output.
+                if let Some(before) = before {
+                    figures.reaction_ns.record(since(before));
+                }
+                self.newest = Some(of.newest);
+            }
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Follows, per item, when the executions of sources started on which it depends.
+//!
+//! An *origin* is a callback at which chains begin, with the starts of its oldest and its newest
+//! execution on which an item depends. An item has one origin per source, however many paths lead
+//! to it. So the time from a source to an output is known where the paths are too many to follow.
+//!
+//! Items share their origins, as they share their steps. Where several inputs meet, the origins are
+//! united.
+//!
+//! As a path visits a callback once, an origin enters a callback of a loop once. The callbacks that
+//! close loops are found by the paths. From then on, each origin notes which of them it passed.
+
+use crate::index::{OriginsId, VertexId};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub(crate) root: VertexId,
+    /// The callbacks of loops that the data passed, one bit each.
+    passed: u64,
+    /// The start of the oldest execution.
+    pub(crate) oldest: u64,
+    /// The start of the newest execution.
+    pub(crate) newest: u64,
+    /// The data of the newest execution was stored and is read again.
+    pub(crate) reread: bool,
+}
+
+impl Origin {
+    fn key(&self) -> (VertexId, u64) {
+        (self.root, self.passed)
+    }
+
+    /// Returns the origins of one source together, whatever loops their data passed.
+    pub(crate) fn all(of_root: &[Origin]) -> Option<Origin> {
+        let (first, rest) = of_root.split_first()?;
+        let mut all = *first;
+        rest.iter().for_each(|o| all.unite(o));
+        Some(all)
+    }
+
+    fn unite(&mut self, other: &Origin) {
+        self.oldest = self.oldest.min(other.oldest);
+        if other.newest > self.newest {
+            self.reread = other.reread;
+        } else if other.newest == self.newest {
+            self.reread &= other.reread;
+        }
+        self.newest = self.newest.max(other.newest);
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Set {
+    refs: u32,
+    /// A junction that the data passed had too few outputs to be read reliably.
+    early: bool,
+    /// The origins, sorted by root and loops.
+    origins: Vec<Origin>,
+}
+
+/// A slab of sets of origins with reference counts. It does not allocate in the steady state.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origins {
+    sets: Vec<Set>,
+    free: Vec<OriginsId>,
+    room: Vec<Origin>,
+    /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`].
+    loops: Vec<VertexId>,
+    /// The time at which the last loop was found. Older data may have passed it unnoticed.
+    loops_known: u64,
+}
+
+const MAX_LOOPS: usize = 64;
+
+impl Origins {
+    fn insert(&mut self) -> OriginsId {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.sets.push(Set::default());
+            OriginsId::new(self.sets.len() - 1)
+        });
+        let set = &mut self.sets[id.index()];
+        (set.refs, set.early) = (1, false);
+        set.origins.clear();
+        id
+    }
+
+    pub(crate) fn get(&self, id: OriginsId) -> &[Origin] {
+        &self.sets[id.index()].origins
+    }
+
+    pub(crate) fn is_early(&self, id: OriginsId) -> bool {
+        self.sets[id.index()].early
+    }
+
+    /// Reports whether the paths of an origin through loops were known since it began.
+    pub(crate) fn is_known(&self, origin: &Origin) -> bool {
+        origin.oldest >= self.loops_known
+    }
+
+    pub(crate) fn share(&mut self, id: OriginsId) -> OriginsId {
+        self.sets[id.index()].refs += 1;
+        id
+    }
+
+    pub(crate) fn release(&mut self, id: OriginsId) {
+        let set = &mut self.sets[id.index()];
+        set.refs -= 1;
+        if set.refs == 0 {
+            self.free.push(id);
+        }
+    }
+
+    /// Returns an equal set that nobody else refers to. Takes the caller's reference.
+    fn own(&mut self, id: OriginsId) -> OriginsId {
+        if self.sets[id.index()].refs == 1 {
+            return id;
+        }
+        let own = self.insert();
+        let mut origins = std::mem::take(&mut self.sets[own.index()].origins);
+        let from = &self.sets[id.index()];
+        origins.extend_from_slice(&from.origins);
+        self.sets[own.index()].early = from.early;
+        self.sets[own.index()].origins = origins;
+        self.release(id);
+        own
+    }
+
+    /// Adds a source that started at `start`.
+    pub(crate) fn begin(&mut self, to: Option<OriginsId>, root: VertexId, start: u64) -> OriginsId {
+        let new = self.insert();
+        self.sets[new.index()].origins.push(Origin {
+            root,
+            passed: 0,
+            oldest: start,
+            newest: start,
+            reread: false,
+        });
+        match to {
+            None => new,
+            Some(to) => self.add(to, new),
+        }
+    }
+
+    /// Adds `from` to `to`. Takes both references of the caller and returns one.
+    fn add(&mut self, to: OriginsId, from: OriginsId) -> OriginsId {
+        if to == from {
+            self.release(from);
+            return to;
+        }
+        let to = self.own(to);
+        let mut united = std::mem::take(&mut self.room);
+        united.clear();
+        {
+            let (a, b) = (&self.sets[to.index()], &self.sets[from.index()]);
+            let (mut a, mut b) = (a.origins.iter().peekable(), b.origins.iter().peekable());
+            while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+                match x.key().cmp(&y.key()) {
+                    std::cmp::Ordering::Less => united.extend(a.next()),
+                    std::cmp::Ordering::Greater => united.extend(b.next()),
+                    std::cmp::Ordering::Equal => {
+                        let mut both = **x;
+                        both.unite(y);
+                        united.push(both);
+                        (a.next(), b.next());
+                    }
+                }
+            }
+            united.extend(a);
+            united.extend(b);
+        }
+        let early = self.sets[from.index()].early;
+        let set = &mut self.sets[to.index()];
+        set.early |= early;
+        self.room = std::mem::replace(&mut set.origins, united);
+        self.release(from);
+        to
+    }
+
+    /// Adds the origins `from` of an item that enters a callback to those that the callback has.
+    /// Takes the caller's reference to `to`. `reread` says that the callback read the item before.
+    pub(crate) fn enter(
+        &mut self,
+        to: Option<OriginsId>,
+        from: OriginsId,
+        callback: VertexId,
+        reread: bool,
+    ) -> Option<OriginsId> {
+        let mut from = self.share(from);
+        let closes = self.loops.iter().position(|&v| v == callback);
+        if closes.is_some() || reread {
+            from = self.own(from);
+            let origins = &mut self.sets[from.index()].origins;
+            if let Some(i) = closes {
+                origins.retain(|o| o.passed & 1 << i == 0);
+                origins.iter_mut().for_each(|o| o.passed |= 1 << i);
+                origins.sort_unstable_by_key(Origin::key);
+            }
+            origins.iter_mut().for_each(|o| o.reread |= reread);
+        }
+        if self.sets[from.index()].origins.is_empty() {
+            self.release(from);
+            return to;
+        }
+        Some(match to {
+            Some(to) => self.add(to, from),
+            None => from,
+        })
+    }
+
+    /// Marks that a junction on the way had too few outputs to be read reliably.
+    pub(crate) fn mark_early(&mut self, id: OriginsId) -> OriginsId {
+        let id = self.own(id);
+        self.sets[id.index()].early = true;
+        id
+    }
+
+    /// Records that data returned to `callback` at `time`, so that a loop closes there.
+    pub(crate) fn close(&mut self, callback: VertexId, time: u64) {
+        if self.loops.contains(&callback) {
+            return;
+        }
+        // Without a bit for a loop, data circulates in it, so that no time is known any more.
+        self.loops_known = match self.loops.len() < MAX_LOOPS {
+            true => self.loops_known.max(time),
+            false => u64::MAX,
+        };
+        if self.loops.len() < MAX_LOOPS {
+            self.loops.push(callback);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> usize {
+        self.sets.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(origins: &Origins, id: OriginsId) -> Vec<(usize, u64, u64)> {
+        let of = |o: &Origin| (o.root.index(), o.oldest, o.newest);
+        origins.get(id).iter().map(of).collect()
+    }
+
+    #[test]
+    fn united_origins_keep_the_oldest_and_the_newest_start_of_each_source() {
+        let (mut all, v) = (Origins::default(), VertexId::new);
+        let old = all.begin(None, v(1), 10);
+        let old = all.begin(Some(old), v(2), 30);
+        let new = all.begin(None, v(1), 40);
+        let both = all.enter(None, old, v(7), false);
+        let both = all.enter(both, new, v(7), false).unwrap();
+        assert_eq!(shown(&all, both), [(1, 10, 40), (2, 30, 30)]);
+        assert_eq!(shown(&all, old), [(1, 10, 10), (2, 30, 30)], "unchanged");
+        [old, new, both].into_iter().for_each(|id| all.release(id));
+        assert_eq!(all.in_use(), 0);
+    }
+
+    #[test]
+    fn origins_enter_a_callback_that_closes_a_loop_once() {
+        let (mut all, v) = (Origins::default(), VertexId::new);
+        all.close(v(5), 20);
+        let item = all.begin(None, v(1), 30);
+        let first = all.enter(None, item, v(5), false).unwrap();
+        assert_eq!(shown(&all, first), [(1, 30, 30)]);
+        let passed = all.enter(None, first, v(6), false).unwrap();
+        assert_eq!(all.enter(None, passed, v(5), false), None);
+        let fresh = all.enter(None, item, v(5), false);
+        assert!(fresh.is_some(), "the item itself did not pass the loop");
+        let before = all.begin(None, v(1), 19);
+        assert!(!all.is_known(&all.get(before)[0]));
+        assert!(all.is_known(&all.get(item)[0]));
+    }
+}

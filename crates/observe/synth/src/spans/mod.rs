@@ -42,7 +42,7 @@ use continuation::PendingResponse;
 use events::Events;
 use goals::Goals;
 use rclpy::Guards;
-use span::{Bounds, CallbackSpan, Inferred, Triggers};
+use span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use std::collections::VecDeque;
 use suspended::Suspended;
 use thread::{Library, Phase, Threads};
@@ -567,15 +567,26 @@ impl Spans {
             return;
         }
         let now = self.threads[ti].account.mark(time);
-        let (to, how) = if span.is_exact() {
-            (now, exact_ending(why))
-        } else {
-            self.inferred_end(cx, ti, &mut span, now, why)
+        let (end, how) = match (span.exact(), why) {
+            (
+                Some(Exact {
+                    left: Some((to, spent)),
+                    ..
+                }),
+                CloseReason::ExecutorWentOn,
+            ) if cx.entities.get(entity).nests.returns_silently() => {
+                ((to.time, *spent), Ending::Inferred)
+            }
+            (Some(_), why) => ((time, span.spent(&now)), exact_ending(why)),
+            (None, why) => {
+                let (to, how) = self.inferred_end(cx, ti, &mut span, now, why);
+                ((to.time, span.spent(&to)), how)
+            }
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
             self.note_nested_start(ti, span.from.time);
-            self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
+            self.end(ti, instance, end, how, span.cpus);
         }
     }
 

@@ -116,6 +116,7 @@ impl Spans {
         span.bounds = Bounds::Exact(Exact {
             callback,
             spins: false,
+            left: None,
             undecided: None,
         });
         self.pause_outer(ti, time);
@@ -203,6 +204,9 @@ impl Spans {
             return;
         }
         if let Some(mut span) = self.threads[ti].take_span() {
+            if let Some(e) = span.entity {
+                cx.entities.get_mut(e).nests.ends = true;
+            }
             self.prove_spin(cx, &mut span);
             self.end_inner(cx, ti, span, time, CloseReason::CallbackEnded);
         }

@@ -39,6 +39,9 @@ pub(super) struct Exact {
     /// The executor did something since the callback began. Either the callback runs an executor
     /// itself, or an exception left it.
     pub(super) spins: bool,
+    /// The first act of the executor since the callback began, and the callback's own times up to
+    /// then.
+    pub(super) left: Option<(Mark, Totals)>,
     /// The undecided owner of the publications since the executor did something.
     pub(super) undecided: Option<DecisionId>,
 }

@@ -18,6 +18,7 @@ mod nesting;
 mod rclcpp;
 mod rclpy;
 mod reference;
+mod services;
 mod structure;
 mod threads;
 mod timers;

@@ -142,19 +142,20 @@ fn of_group(group: &Group) -> Option<String> {
 /// States which items a group is assumed to join, if the data do not show it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
-    if group.matching == Matching::Nearest {
+    let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
+    let stated = group.criterion == Criterion::Stated;
+    if group.matching == Matching::Nearest && (shown || stated) {
         return Some(format!(
             "{node} is assumed to join those items into {topic} whose chains began nearest to one another, as a synchroniser by approximate time does. The recording does not show the time stamps in the messages."
         ));
     }
-    let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
     (!shown).then(|| {
         let nearest = StatedJunction {
             matching: Matching::Nearest,
             ..group.statement(JunctionKind::And)
         };
         format!(
-            "The data do not show which items {node} joins into {topic}: in {} of {} outputs the publishing callback had several new items, and the last is assumed. A synchroniser by approximate time may use an earlier one. If it does, state it with --junction '{nearest}'.",
+            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If it does, state it with --junction '{nearest}'.",
             group.chosen, group.outputs
         )
     })

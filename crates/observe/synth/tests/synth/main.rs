@@ -20,6 +20,7 @@ mod rclpy;
 mod reference;
 mod services;
 mod structure;
+mod synchronisers;
 mod threads;
 mod timers;
 

@@ -66,7 +66,7 @@ impl Synth {
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {
-                if self.flow.set_offset(offset) {
+                if self.flow.set_offset(offset, time) {
                     self.cx.entities.clock_stepped();
                     self.cx.notes.count(Note::ClockStep, 1);
                 }

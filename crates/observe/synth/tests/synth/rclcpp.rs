@@ -738,6 +738,39 @@ fn a_step_of_the_wall_clock_changes_nothing() {
 }
 
 #[test]
+fn a_wall_clock_that_runs_slow_or_is_set_changes_nothing_in_humble() {
+    // From 0.5 s to 1.5 s, the wall clock loses 80 ms. After 1.8 s, it is set back by an hour.
+    let wall = |us: u64| match us {
+        ..500_000 => us + 7_200_000_000,
+        ..1_500_000 => us + 7_200_000_000 - (us - 500_000) * 80 / 1_000,
+        ..1_800_000 => us + 7_199_920_000,
+        _ => us + 3_600_000_000,
+    };
+    let mut parts = Vec::new();
+    for t in (100..2_500_000).step_by(250_000) {
+        // The recorder notes the offset of the next quarter of a second before its events.
+        let offset = wall(t + 250_000) - (t + 250_000);
+        parts.push(format!(
+            "{t}us cpu0 0/0 clock_offset realtime_minus_monotonic_ns={offset}us\n"
+        ));
+    }
+    parts.extend([TALKER.to_string(), LISTENER.to_string()]);
+    for i in 1..=20u64 {
+        let t = 1_000 + i * 100_000;
+        let (stamp, source) = (format!("source_ns={}us", t + 510), wall(t + 512));
+        parts.push(talk(t, 500, 1_000).replace(&stamp, "source_ns=-"));
+        // The publishing call has returned by then.
+        parts.push(listen(t + 3_000, source, 2_000));
+    }
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    assert_eq!(
+        (e.published, e.taken, e.lost, e.latency_ns.max()),
+        (20, 20, 0, 2_510_000)
+    );
+}
+
+#[test]
 fn a_latched_item_reaches_a_subscription_that_comes_later() {
     let mut parts = vec![TALKER.to_string()];
     for i in 1..=5 {

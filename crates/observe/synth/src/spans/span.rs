@@ -89,6 +89,8 @@ pub(super) struct Triggered {
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
+    /// The number of triggers after the first one.
+    pub(super) more: u8,
 }
 
 impl CallbackSpan {
@@ -209,6 +211,7 @@ impl CallbackSpan {
                 longest: None,
                 undecided: None,
                 is_pending: false,
+                more: 1,
             });
         }
     }

@@ -313,7 +313,10 @@ impl Synth {
             EventKind::PublisherInit { .. }
             | EventKind::SubscriptionInit { .. }
             | EventKind::ServiceInit { .. }
-            | EventKind::ClientInit { .. } => self.on_endpoint_init(&event.kind, p),
+            | EventKind::ClientInit { .. } => {
+                self.spans.makes_endpoint(at.thread);
+                self.on_endpoint_init(&event.kind, p);
+            }
             EventKind::ClientGid { rmw, gid } => {
                 if let Some(client) = entities.client_gid(p, rmw, gid) {
                     self.flow.announce(&mut self.cx, gid, client);

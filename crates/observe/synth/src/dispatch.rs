@@ -513,6 +513,7 @@ impl Synth {
     fn on_input(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         if let EventKind::RingBufferDequeue { buffer, index } = event.kind {
+            self.cx.entities.process_mut(at.process).intra = true;
             let when = (time, at.cpu);
             self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
             return;
@@ -622,7 +623,9 @@ impl Synth {
                 self.spans.intra_publish(ti, e, time);
             }
             EventKind::RingBufferEnqueue { buffer, index, .. } => {
+                self.cx.entities.process_mut(p).intra = true;
                 let e = self.cx.entities.ring_buffer(p, buffer);
+                let e = e.filter(|&e| !self.gets_name(at, e));
                 let e = e.unwrap_or_else(|| self.ring_found(at, buffer));
                 self.spans.enqueue(&mut self.cx, ti, time, e, index);
             }
@@ -699,6 +702,15 @@ impl Synth {
             }
             _ => {}
         }
+    }
+
+    /// Late attach: reports whether an item shows the topic of a ring buffer that was unknown when
+    /// the first item was put into it.
+    fn gets_name(&self, at: At, e: EntityId) -> bool {
+        let entities = &self.cx.entities;
+        let publisher = self.spans.intra_publisher(at.thread);
+        let named = publisher.is_some_and(|e| entities.get(e).name().is_some());
+        named && entities.is_nameless(at.process, e)
     }
 
     /// Late attach: creates a ring buffer that is first seen when an item is put into it.

@@ -47,6 +47,10 @@ pub(crate) struct Process {
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) entities: Vec<EntityId>,
     pub(super) by_ring: Vec<EntityId>,
+    /// Those subscriptions among `by_ring` of which the topic is unknown, too.
+    pub(super) nameless: Vec<EntityId>,
+    /// The process uses rclcpp's intra-process communication.
+    pub(crate) intra: bool,
     pub(super) found: bool,
     /// The process ran before the recording.
     pub(crate) late: bool,

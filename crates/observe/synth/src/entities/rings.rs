@@ -30,8 +30,20 @@ impl Entities {
     ) -> EntityId {
         let only = topic.and_then(|topic| self.only_without_ring(p, topic));
         let e = only.unwrap_or_else(|| self.create_by_ring(p, topic));
+        let process = self.process_mut(p);
+        let before = process.handles.get(&(HandleKind::RingBuffer, buffer));
+        if let Some(nameless) = before.copied().filter(|&e| process.nameless.contains(&e)) {
+            // Its callback is now known to be the subscription's.
+            let handles = process.handles.values_mut();
+            handles.filter(|h| **h == nameless).for_each(|h| *h = e);
+        }
         self.set_handle(p, HandleKind::RingBuffer, buffer, e);
         e
+    }
+
+    /// Late attach: reports whether the topic of a ring buffer was unknown when it was found.
+    pub(crate) fn is_nameless(&self, p: ProcessIndex, e: EntityId) -> bool {
+        self.process(p).nameless.contains(&e)
     }
 
     fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
@@ -69,7 +81,9 @@ impl Entities {
                 period_ns: None,
             },
         );
-        self.process_mut(p).by_ring.push(e);
+        let process = self.process_mut(p);
+        process.by_ring.push(e);
+        process.nameless.extend(topic.is_none().then_some(e));
         e
     }
 

@@ -30,6 +30,7 @@ mod waits;
 mod worker;
 
 use super::causes::Wait;
+use super::entities::EntityKind;
 use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
@@ -100,6 +101,14 @@ pub(crate) struct Spans {
 
 fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
+}
+
+/// Reports whether an executor of rclcpp drops what it takes from an entity if no callback starts.
+/// With intra-process communication, it drops items that also come through the middleware.
+fn is_dropped(cx: &Context, entity: EntityId) -> bool {
+    let it = cx.entities.get(entity);
+    let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
+    it.exact || (subscription && cx.entities.process(it.process).intra)
 }
 
 impl Spans {
@@ -554,8 +563,7 @@ impl Spans {
         let Some(entity) = span.entity.filter(|&e| !cx.entities.is_hidden(e)) else {
             return;
         };
-        let exact_entity = cx.entities.get(entity).exact;
-        if span.is_read_only() && exact_entity && self.threads[ti].is_rclcpp() {
+        if span.is_read_only() && self.threads[ti].is_rclcpp() && is_dropped(cx, entity) {
             self.discard(cx, &span);
             return;
         }

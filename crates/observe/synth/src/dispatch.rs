@@ -513,7 +513,7 @@ impl Synth {
     fn on_input(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         if let EventKind::RingBufferDequeue { buffer, index } = event.kind {
-            self.cx.entities.process_mut(at.process).intra = true;
+            self.cx.entities.process_mut(at.process).rings.used = true;
             let when = (time, at.cpu);
             self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
             return;
@@ -623,7 +623,7 @@ impl Synth {
                 self.spans.intra_publish(ti, e, time);
             }
             EventKind::RingBufferEnqueue { buffer, index, .. } => {
-                self.cx.entities.process_mut(p).intra = true;
+                self.cx.entities.process_mut(p).rings.used = true;
                 let e = self.cx.entities.ring_buffer(p, buffer);
                 let e = e.filter(|&e| !self.gets_name(at, e));
                 let e = e.unwrap_or_else(|| self.ring_found(at, buffer));

@@ -32,7 +32,10 @@ impl Entities {
         let e = only.unwrap_or_else(|| self.create_by_ring(p, topic));
         let process = self.process_mut(p);
         let before = process.handles.get(&(HandleKind::RingBuffer, buffer));
-        if let Some(nameless) = before.copied().filter(|&e| process.nameless.contains(&e)) {
+        if let Some(nameless) = before
+            .copied()
+            .filter(|&e| process.rings.nameless.contains(&e))
+        {
             // Its callback is now known to be the subscription's.
             let handles = process.handles.values_mut();
             handles.filter(|h| **h == nameless).for_each(|h| *h = e);
@@ -43,7 +46,7 @@ impl Entities {
 
     /// Late attach: reports whether the topic of a ring buffer was unknown when it was found.
     pub(crate) fn is_nameless(&self, p: ProcessIndex, e: EntityId) -> bool {
-        self.process(p).nameless.contains(&e)
+        self.process(p).rings.nameless.contains(&e)
     }
 
     fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
@@ -66,7 +69,7 @@ impl Entities {
             None => {
                 let node = self.fallback_node(p);
                 let node = self.names.get(self.nodes.get(node).name);
-                let n = self.process(p).by_ring.len() + 1;
+                let n = self.process(p).rings.found.len() + 1;
                 format!("{node}/ring_buffer_{n}")
             }
         };
@@ -82,20 +85,20 @@ impl Entities {
             },
         );
         let process = self.process_mut(p);
-        process.by_ring.push(e);
-        process.nameless.extend(topic.is_none().then_some(e));
+        process.rings.found.push(e);
+        process.rings.nameless.extend(topic.is_none().then_some(e));
         e
     }
 
     pub(super) fn take_by_ring(&mut self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
-        let found = self.process(p).by_ring.iter().copied();
+        let found = self.process(p).rings.found.iter().copied();
         let found: Vec<EntityId> = found
             .filter(|&e| self.get(e).name() == Some(topic))
             .collect();
         let [only] = found[..] else {
             return None;
         };
-        self.process_mut(p).by_ring.retain(|&e| e != only);
+        self.process_mut(p).rings.found.retain(|&e| e != only);
         Some(only)
     }
 }

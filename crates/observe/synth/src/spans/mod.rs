@@ -46,7 +46,7 @@ use rclpy::Guards;
 use span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use std::collections::VecDeque;
 use suspended::Suspended;
-use thread::{Library, Phase, Threads};
+use thread::{CalledTimers, Library, Phase, Threads};
 
 #[derive(Debug, Clone, Default)]
 struct ProcessSpans {
@@ -103,12 +103,14 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether an executor of rclcpp drops what it takes from an entity if no callback starts.
-/// With intra-process communication, it drops items that also come through the middleware.
+/// Reports whether a read of rclcpp without a callback is not an execution. All timers have events
+/// of their own. With intra-process communication, items that also come through the middleware are
+/// dropped.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
-    it.exact || (subscription && cx.entities.process(it.process).intra)
+    let timer = it.kind() == EntityKind::Timer;
+    it.exact || timer || (subscription && cx.entities.process(it.process).rings.used)
 }
 
 impl Spans {
@@ -424,6 +426,7 @@ impl Spans {
     pub(crate) fn wait(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_asks(ti);
         self.executor(cx, ti, time, true);
+        self.threads[ti].calls.called = CalledTimers::default();
         self.threads[ti].phase = Phase::Waiting {
             from: time,
             woken: None,
@@ -564,10 +567,14 @@ impl Spans {
             return;
         };
         if span.is_read_only() && self.threads[ti].is_rclcpp() && is_dropped(cx, entity) {
+            if span.input == Input::Timer {
+                self.threads[ti].calls.called.push(entity, span.release);
+            }
             self.discard(cx, &span);
             return;
         }
         if self.is_call_only(cx, ti, &span, time) {
+            self.threads[ti].calls.called.push(entity, span.release);
             return;
         }
         self.settle_together(cx, ti, &mut span, time);

@@ -285,6 +285,10 @@ fn add_sync(mine: &mut SyncEvidence, other: SyncEvidence) {
     mine.foreign.add(&other.foreign);
     mine.nearest |= other.nearest;
     mine.chosen.add(&other.chosen);
+    mine.approximate |= other.approximate;
+    mine.predicted.add(&other.predicted);
+    mine.missing.add(&other.missing);
+    mine.held.add(&other.held);
     add_all(&mut mine.members, &other.members);
 }
 

@@ -67,7 +67,7 @@ impl Synth {
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {
-                if self.flow.set_offset(offset) {
+                if self.flow.set_offset(offset, time) {
                     self.cx.entities.clock_stepped();
                     self.cx.notes.count(Note::ClockStep, 1);
                 }
@@ -318,7 +318,10 @@ impl Synth {
             EventKind::PublisherInit { .. }
             | EventKind::SubscriptionInit { .. }
             | EventKind::ServiceInit { .. }
-            | EventKind::ClientInit { .. } => self.on_endpoint_init(&event.kind, p),
+            | EventKind::ClientInit { .. } => {
+                self.spans.makes_endpoint(at.thread);
+                self.on_endpoint_init(&event.kind, p);
+            }
             EventKind::ClientGid { rmw, gid } => {
                 if let Some(client) = entities.client_gid(p, rmw, gid) {
                     self.flow.announce(&mut self.cx, gid, client);
@@ -515,6 +518,7 @@ impl Synth {
     fn on_input(&mut self, event: &Event, at: At) {
         let (ti, time) = (at.thread, at.time);
         if let EventKind::RingBufferDequeue { buffer, index } = event.kind {
+            self.cx.entities.process_mut(at.process).rings.used = true;
             let when = (time, at.cpu);
             self.spans.dequeue(&mut self.cx, ti, when, buffer, index);
             return;
@@ -624,7 +628,9 @@ impl Synth {
                 self.spans.intra_publish(ti, e, time);
             }
             EventKind::RingBufferEnqueue { buffer, index, .. } => {
+                self.cx.entities.process_mut(p).rings.used = true;
                 let e = self.cx.entities.ring_buffer(p, buffer);
+                let e = e.filter(|&e| !self.gets_name(at, e));
                 let e = e.unwrap_or_else(|| self.ring_found(at, buffer));
                 self.spans.enqueue(&mut self.cx, ti, time, e, index);
             }
@@ -701,6 +707,15 @@ impl Synth {
             }
             _ => {}
         }
+    }
+
+    /// Late attach: reports whether an item shows the topic of a ring buffer that was unknown when
+    /// the first item was put into it.
+    fn gets_name(&self, at: At, e: EntityId) -> bool {
+        let entities = &self.cx.entities;
+        let publisher = self.spans.intra_publisher(at.thread);
+        let named = publisher.is_some_and(|e| entities.get(e).name().is_some());
+        named && entities.is_nameless(at.process, e)
     }
 
     /// Late attach: creates a ring buffer that is first seen when an item is put into it.

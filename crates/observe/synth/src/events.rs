@@ -149,6 +149,8 @@ pub(super) struct Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
     Service,
+    /// Another callback, to which the service's callback left the response.
+    Later(InstanceId),
     Handed(HandId),
     Unknown,
 }

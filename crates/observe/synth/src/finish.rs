@@ -322,8 +322,9 @@ impl<'a> Finish<'a> {
         if guessed && output.parts.iter().all(|p| p.seen.shared == 0) {
             return;
         }
+        let explained = group.explained(output).unwrap_or_default();
         let mut members = BTreeMap::new();
-        for (member, part) in group.members.iter().zip(&output.parts) {
+        for (i, (member, part)) in group.members.iter().zip(&output.parts).enumerate() {
             let Some(from) = self.id(member.vertex) else {
                 continue;
             };
@@ -338,6 +339,12 @@ impl<'a> Finish<'a> {
             let after = self.after.get(&member.vertex).into_iter().flatten();
             let shown = MemberEvidence {
                 after: after.filter_map(|&v| self.id(v)).collect(),
+                awaited: explained
+                    .lacked
+                    .get(i)
+                    .copied()
+                    .unwrap_or(0)
+                    .max(part.seen.awaited),
                 ..member_evidence(member, part)
             };
             members.insert(from.clone(), shown);
@@ -366,6 +373,10 @@ impl<'a> Finish<'a> {
             foreign: output.foreign,
             nearest: output.joined_nearest,
             chosen: output.chosen,
+            approximate: explained.approximate,
+            predicted: explained.score.predicted,
+            missing: explained.score.missing,
+            held: explained.score.held,
             members,
         };
         evidence.syncs.insert(sync, shown);

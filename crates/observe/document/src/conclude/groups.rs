@@ -242,26 +242,47 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
+    /// Reports whether a synchroniser of all subscriptions would publish nearly all outputs, and
+    /// nothing else.
+    fn is_predicted(&self) -> bool {
+        let unpredicted = self
+            .evidence
+            .outputs
+            .saturating_sub(self.evidence.predicted);
+        unpredicted <= self.few() && self.evidence.missing <= self.few()
+    }
+
+    /// Reports whether only a synchroniser explains the outputs: several subscriptions publish, or
+    /// one that holds back when the synchroniser would. By approximate time, a fast subscription
+    /// that looks for new inputs of others does the same.
+    fn is_explained(&self) -> bool {
+        let holds = self.evidence.held >= SEVERAL && !self.evidence.approximate;
+        self.is_predicted() && (self.publishers.len() > 1 || holds)
+    }
+
     fn by_data_flow(&self) -> Verdict {
         let evidence = self.evidence;
         let of = |id: &String| &evidence.members[id];
         if evidence.foreign > 0 || evidence.outputs < MIN_OUTPUTS {
             return Verdict::Apart;
         }
+        let explained = self.is_explained();
         let joined = |id: &String| {
             let m = of(id);
-            self.is_fresh(m) && m.alone <= self.few() && m.after.is_disjoint(&self.publishers)
+            let fresh = self.is_fresh(m) && m.alone <= self.few();
+            (fresh || explained) && m.after.is_disjoint(&self.publishers)
         };
         if !self.publishers.iter().all(joined) {
             return Verdict::Apart;
         }
         let stored: BTreeMap<&String, &MemberEvidence> = self.stored().collect();
         let takes_turns = |id: &&String| of(id).published >= SEVERAL + 10 * of(id).alone;
-        let in_turn = self.publishers.iter().filter(takes_turns).count() >= 2;
+        let in_turn = explained || self.publishers.iter().filter(takes_turns).count() >= 2;
         // If a single publisher held back for another reason than a missing input, the inputs
         // explain nothing.
         let held: u64 = self.publishers.iter().map(|id| of(id).held).sum();
-        if self.publishers.len() == 1 && held > self.few() {
+        let held_back = self.publishers.len() == 1 && held > self.few() && !explained;
+        if held_back && !self.is_predicted() {
             return Verdict::Apart;
         }
         let with = |joins: &dyn Fn(&MemberEvidence) -> bool| -> BTreeSet<String> {
@@ -269,7 +290,9 @@ impl<'a> Deciding<'a> {
             let publishers = self.publishers.iter();
             stored.copied().chain(publishers).cloned().collect()
         };
-        let waits = |m: &MemberEvidence| m.awaited >= SEVERAL;
+        // By approximate time, no input is missed by itself: each changes when the others publish.
+        let all = explained && evidence.nearest;
+        let waits = |m: &MemberEvidence| m.awaited >= SEVERAL || all;
         let certain = with(&waits);
         let members = with(&|m| waits(m) || self.one_input_per_output(m));
         let decided = in_turn || certain.len() > self.publishers.len();
@@ -283,10 +306,10 @@ impl<'a> Deciding<'a> {
             },
             ..self.of(members, Criterion::DataFlow, JunctionState::Ambiguous)
         };
-        if decided && members == certain {
+        if decided && members == certain && !held_back {
             return Verdict::Joined(self.of(members, Criterion::DataFlow, JunctionState::Decided));
         }
-        if members.len() >= 2 {
+        if members.len() >= 2 && !held_back {
             return Verdict::Joined(data_flow(members));
         }
         match with(&|_| true) {

@@ -142,19 +142,20 @@ fn of_group(group: &Group) -> Option<String> {
 /// States which items a group is assumed to join, if the data do not show it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
-    if group.matching == Matching::Nearest {
+    let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
+    let stated = group.criterion == Criterion::Stated;
+    if group.matching == Matching::Nearest && (shown || stated) {
         return Some(format!(
             "{node} is assumed to join those items into {topic} whose chains began nearest to one another, as a synchroniser by approximate time does. The recording does not show the time stamps in the messages."
         ));
     }
-    let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
     (!shown).then(|| {
         let nearest = StatedJunction {
             matching: Matching::Nearest,
             ..group.statement(JunctionKind::And)
         };
         format!(
-            "The data do not show which items {node} joins into {topic}: in {} of {} outputs the publishing callback had several new items, and the last is assumed. A synchroniser by approximate time may use an earlier one. If it does, state it with --junction '{nearest}'.",
+            "The data do not show which items {node} joins into {topic}: in {} of {} outputs there were several new items, and the latest are assumed. A synchroniser by approximate time may use earlier ones. If it does, state it with --junction '{nearest}'.",
             group.chosen, group.outputs
         )
     })
@@ -245,7 +246,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::CallerGuess(s) => format!("Some requests of {s} could have come from several clients. The client that sent first is assumed."),
         Note::CallerUnknown(s) => format!("The caller of {s} was not recorded {times}."),
         Note::Capped(s) => format!("More paths lead to {s} than the model lists: executions on the other paths were left out {times}, as the field 'dropped' of its chains says. The times from each source to each sink ('end_to_end') are complete."),
-        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, timers on system time have no release jitter, and transport times may be wrong."),
+        Note::ClockStep => format!("The machine's clock was set {times}. Near these times, timers on system time have no release jitter."),
         Note::Cut(s) => format!("Parts of chains are chains of their own ({s}), as stated with --from and --to. Only the first such output of each execution counts."),
         Note::CutOff(s) => format!("{s} was cut off {times} by the end of its process. These executions are not in its times."),
         Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
@@ -267,6 +268,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::PeriodChanged(s) => format!("The period of {s} was changed {times}. The model shows the period that it was made with, also in its name."),
         Note::Renamed(s) if n == 1 => format!("The node {s} has something in its own name that differs from run to run (a process id, an address, a counter). This part is left out."),
         Note::Renamed(s) => format!("{n} node names are combined as {s}: they differ only in parts that change from run to run (a process id, an address, a counter)."),
+        Note::Reordered(s) => format!("{s} handled items out of order: an execution ended after one with a later item had ended, {times}. Each item keeps its own latency."),
         Note::RingFound(s) => format!("{s} is assumed to read the intra-process buffer of its topic: the buffer was made before the recording."),
         Note::RingName(s) => format!("{s} is named after the intra-process buffer that it reads: buffer and publisher were made before the recording, so the topic is unknown."),
         Note::Simulated(s) => format!("{s} ran {times} on simulated time, which passes at its own rate. These executions have no release jitter and no response time."),

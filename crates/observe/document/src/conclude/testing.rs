@@ -153,6 +153,10 @@ pub(crate) fn synchronised() -> SyncEvidence {
         foreign: 0,
         nearest: false,
         chosen: 0,
+        approximate: false,
+        predicted: 0,
+        missing: 0,
+        held: 0,
         members: BTreeMap::from([
             ("/f:subscription(/a)".into(), member(0)),
             ("/f:subscription(/b)".into(), member(20)),

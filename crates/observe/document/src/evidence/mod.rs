@@ -211,6 +211,20 @@ pub struct SyncEvidence {
     /// not show which of them was used.
     #[serde(default)]
     pub chosen: u64,
+    /// A synchroniser by approximate time explains the outputs, and one of equal stamps does not.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approximate: bool,
+    /// The number of publications at which a synchroniser of all subscriptions would publish. 0 if
+    /// the publications are not those of a synchroniser.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub predicted: u64,
+    /// The number of executions without the output at which such a synchroniser would publish.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
+    /// The number of executions of publishing subscriptions without the output at which such a
+    /// synchroniser would not publish either.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub held: u64,
     /// The evidence by id of the subscription's callback.
     pub members: BTreeMap<String, MemberEvidence>,
 }
@@ -330,6 +344,10 @@ pub fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<ThreadUse>
 
 fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// Writes sums as decimal text, because JSON numbers lose digits above 2^53.

@@ -68,6 +68,8 @@ pub enum Note<V = String, N = String> {
     PeriodChanged(V),
     /// This node name combines several original names. The count is the number of these names.
     Renamed(N),
+    /// An execution of this vertex ended after one that took a later item of the same publisher.
+    Reordered(V),
     /// The buffer's topic showed which subscription of the process reads this ring buffer.
     RingFound(V),
     /// This subscription is named after the ring buffer that it reads.
@@ -129,12 +131,14 @@ impl Note {
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
         use Note::{Doubled, RingName, Unclaimed, Unscheduled};
-        use Note::{Outside, PeriodChanged, RingFound, Shared, Simulated, Starved, TimerNode};
+        use Note::{
+            Outside, PeriodChanged, Reordered, RingFound, Shared, Simulated, Starved, TimerNode,
+        };
         match self {
             Aborted(s) | CallerGuess(s) | CallerUnknown(s) | Capped(s) | CutOff(s) | Foreign(s)
-            | Doubled(s) | Ignored(s) | Outside(s) | PeriodChanged(s) | RingFound(s)
-            | RingName(s) | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s) | Unclaimed(s)
-            | Unscheduled(s) => Some(s),
+            | Doubled(s) | Ignored(s) | Outside(s) | PeriodChanged(s) | Reordered(s)
+            | RingFound(s) | RingName(s) | Simulated(s) | Shared(s) | Starved(s) | TimerNode(s)
+            | Unclaimed(s) | Unscheduled(s) => Some(s),
             _ => None,
         }
     }
@@ -181,6 +185,7 @@ impl<V, N> Note<V, N> {
             Note::PairsCapped => Note::PairsCapped,
             Note::PeriodChanged(v) => Note::PeriodChanged(vertex(v)?),
             Note::Renamed(n) => Note::Renamed(name(n)),
+            Note::Reordered(v) => Note::Reordered(vertex(v)?),
             Note::RingFound(v) => Note::RingFound(vertex(v)?),
             Note::RingName(v) => Note::RingName(vertex(v)?),
             Note::Said(sentence) => Note::Said(sentence),
@@ -259,6 +264,9 @@ mod tests {
             Note::PairsCapped,
             Note::PeriodChanged(s()),
             Note::Renamed(s()),
+            Note::Reordered(s()),
+            Note::RingFound(s()),
+            Note::RingName(s()),
             Note::Said(s()),
             Note::Shared(s()),
             Note::Simulated(s()),

@@ -4,6 +4,7 @@
 mod budget;
 mod files;
 mod listeners;
+mod unseen;
 
 pub use files::installations;
 
@@ -26,6 +27,7 @@ use onbeat_trace::manifest::ProbeInfo;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use unseen::Unseen;
 
 /// The function that the dynamic linker calls after a change of its list of libraries.
 const LOADER_STATE: &str = "_dl_debug_state";
@@ -61,6 +63,7 @@ pub struct Libraries {
     budget: Budget,
     patience: Patience,
     listeners: Listeners,
+    unseen: Unseen,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +165,7 @@ impl Libraries {
             budget: Budget::default(),
             patience: Patience::default(),
             listeners: Listeners::default(),
+            unseen: Unseen::default(),
         }
     }
 
@@ -346,10 +350,27 @@ fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
 }
 
 impl Libraries {
+    /// Returns the files of a process that the probe table names. Notes the libraries of
+    /// middlewares that onbeat does not record.
+    fn known(&mut self, pid: u32) -> Mapped<MappedFile> {
+        let is_either = |path: &str| files::is_known(path) || unseen::is_unseen(path);
+        let mut mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, is_either));
+        if files::any_of_ros(&mapped.files) {
+            self.unseen.note(pid, &mapped.files);
+        }
+        mapped.files.retain(|file| files::is_known(&file.path));
+        mapped
+    }
+
+    /// Returns a sentence for each middleware of an observed process that onbeat does not record.
+    pub fn unseen(&self) -> Vec<String> {
+        self.unseen.sentences()
+    }
+
     /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library.
     /// With `unprobed`, only libraries without probes count.
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
-        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
+        let mapped = self.known(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
         let tells: fn(&str) -> bool = match files::any_of_ros(&mapped.files) {
             true => files::is_tracing,
@@ -397,7 +418,7 @@ impl Libraries {
     /// runs on meanwhile.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
-        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
+        let mapped = self.known(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
         if files::any_of_ros(&mapped.files) {
             // The mark comes before the first probe of a DDS can be hit in the process.
@@ -416,7 +437,7 @@ impl Libraries {
     /// attaching a probe.
     pub fn identify(&mut self, pid: u32) -> Found {
         self.budget.visit(Some(pid));
-        let mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, files::is_known));
+        let mapped = self.known(pid);
         self.identify_files(&mapped.files).0
     }
 

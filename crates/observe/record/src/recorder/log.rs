@@ -23,6 +23,28 @@ pub struct Described {
 pub struct Log {
     pub output: Output,
     pub manifest: RunManifest,
+    clock: ClockWatch,
+}
+
+/// Notices that CLOCK_REALTIME is set or runs fast or slow.
+#[derive(Default)]
+struct ClockWatch {
+    offset_ns: Option<i64>,
+    /// The time up to which events are written.
+    written_ns: u64,
+}
+
+/// The least change of the clock's offset that is recorded at once, in ns.
+const CLOCK_MOVED_NS: u64 = 50_000;
+
+impl ClockWatch {
+    /// Returns the time for a record of the offset, if the offset has changed. Events that are not
+    /// written yet may have stamps of the new offset, so the record comes before them.
+    fn moved(&mut self, offset_ns: i64) -> Option<u64> {
+        let before = self.offset_ns.replace(offset_ns);
+        let moved = |before: i64| before.abs_diff(offset_ns) > CLOCK_MOVED_NS;
+        before.is_some_and(moved).then_some(self.written_ns)
+    }
 }
 
 impl Log {
@@ -36,6 +58,7 @@ impl Log {
         Ok(Log {
             output: Output::create(options)?,
             manifest,
+            clock: ClockWatch::default(),
         })
     }
 
@@ -124,10 +147,16 @@ impl Log {
     }
 
     pub fn note_clock_offset(&mut self) {
+        let offset_ns = realtime_offset_ns();
+        let time_ns = self.clock.moved(offset_ns);
+        self.clock_offset(time_ns.unwrap_or_else(monotonic_ns), offset_ns);
+    }
+
+    fn clock_offset(&mut self, time_ns: u64, realtime_minus_monotonic_ns: i64) {
         let kind = EventKind::ClockOffset {
-            realtime_minus_monotonic_ns: realtime_offset_ns(),
+            realtime_minus_monotonic_ns,
         };
-        self.output.push_own(monotonic_ns(), 0, 0, kind);
+        self.output.push_own(time_ns, 0, 0, kind);
     }
 
     /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the
@@ -178,6 +207,11 @@ impl Log {
         control: &Control<'_>,
         observer: &mut dyn Observer,
     ) -> Result<(), RecordError> {
+        let offset_ns = realtime_offset_ns();
+        if let Some(time_ns) = self.clock.moved(offset_ns) {
+            self.clock_offset(time_ns, offset_ns);
+        }
+        self.clock.written_ns = until_ns.min(monotonic_ns());
         Ok(self.output.write_until(until_ns, control, observer)?)
     }
 
@@ -197,5 +231,20 @@ impl Log {
             command_status,
             notes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClockWatch;
+
+    #[test]
+    fn a_new_offset_comes_before_the_events_that_are_not_written_yet() {
+        let mut clock = ClockWatch::default();
+        assert_eq!(clock.moved(1_000_000_000), None);
+        clock.written_ns = 70;
+        assert_eq!(clock.moved(1_000_001_000), None, "this is a usual drift");
+        assert_eq!(clock.moved(-2_000_000_000), Some(70));
+        assert_eq!(clock.moved(-2_000_000_000), None);
     }
 }

@@ -500,6 +500,7 @@ impl Session for Recording {
         let mut probes = self.libraries.report(&self.kernel);
         probes.extend(self.tracepoints.report());
         let mut left_out = self.libraries.left_out();
+        left_out.extend(self.libraries.unseen());
         left_out.extend(self.crowd.sentences());
         left_out.extend(self.border.sentence());
         left_out.extend(self.all_threads.as_ref().and_then(AllThreads::sentence));

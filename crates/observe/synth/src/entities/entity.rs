@@ -111,6 +111,19 @@ pub(crate) struct Nests {
     /// Another entity's callback takes from this subscription or client. Items of this entity go
     /// there.
     pub(crate) polled: bool,
+    /// A callback of the entity reported its end.
+    pub(crate) ends: bool,
+    /// A service's callback began again or the service responded, and no callback had reported its
+    /// end.
+    pub(crate) endless: bool,
+}
+
+impl Nests {
+    /// Reports whether callbacks of a service return without reporting their end. Callbacks that
+    /// respond later do so in rclcpp before Kilted.
+    pub(crate) fn returns_silently(self) -> bool {
+        self.endless && !self.ends
+    }
 }
 
 /// The number of an entity among those of its process that look alike. It is the lowest number that

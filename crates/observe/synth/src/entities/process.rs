@@ -38,6 +38,17 @@ pub(super) struct Clock {
     pub(super) time: TimeBase,
 }
 
+/// What is known of a process's intra-process communication.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rings {
+    /// Something was put into a ring buffer, or taken from one.
+    pub(crate) used: bool,
+    /// The subscriptions of which only the ring buffer is known, and perhaps the topic.
+    pub(super) found: Vec<EntityId>,
+    /// Those among `found` of which the topic is unknown, too.
+    pub(super) nameless: Vec<EntityId>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
@@ -46,7 +57,7 @@ pub(crate) struct Process {
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
     pub(crate) entities: Vec<EntityId>,
-    pub(super) by_ring: Vec<EntityId>,
+    pub(crate) rings: Rings,
     pub(super) found: bool,
     /// The process ran before the recording.
     pub(crate) late: bool,

@@ -30,8 +30,23 @@ impl Entities {
     ) -> EntityId {
         let only = topic.and_then(|topic| self.only_without_ring(p, topic));
         let e = only.unwrap_or_else(|| self.create_by_ring(p, topic));
+        let process = self.process_mut(p);
+        let before = process.handles.get(&(HandleKind::RingBuffer, buffer));
+        if let Some(nameless) = before
+            .copied()
+            .filter(|&e| process.rings.nameless.contains(&e))
+        {
+            // Its callback is now known to be the subscription's.
+            let handles = process.handles.values_mut();
+            handles.filter(|h| **h == nameless).for_each(|h| *h = e);
+        }
         self.set_handle(p, HandleKind::RingBuffer, buffer, e);
         e
+    }
+
+    /// Late attach: reports whether the topic of a ring buffer was unknown when it was found.
+    pub(crate) fn is_nameless(&self, p: ProcessIndex, e: EntityId) -> bool {
+        self.process(p).rings.nameless.contains(&e)
     }
 
     fn only_without_ring(&self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
@@ -54,7 +69,7 @@ impl Entities {
             None => {
                 let node = self.fallback_node(p);
                 let node = self.names.get(self.nodes.get(node).name);
-                let n = self.process(p).by_ring.len() + 1;
+                let n = self.process(p).rings.found.len() + 1;
                 format!("{node}/ring_buffer_{n}")
             }
         };
@@ -69,19 +84,21 @@ impl Entities {
                 period_ns: None,
             },
         );
-        self.process_mut(p).by_ring.push(e);
+        let process = self.process_mut(p);
+        process.rings.found.push(e);
+        process.rings.nameless.extend(topic.is_none().then_some(e));
         e
     }
 
     pub(super) fn take_by_ring(&mut self, p: ProcessIndex, topic: NameId) -> Option<EntityId> {
-        let found = self.process(p).by_ring.iter().copied();
+        let found = self.process(p).rings.found.iter().copied();
         let found: Vec<EntityId> = found
             .filter(|&e| self.get(e).name() == Some(topic))
             .collect();
         let [only] = found[..] else {
             return None;
         };
-        self.process_mut(p).by_ring.retain(|&e| e != only);
+        self.process_mut(p).rings.found.retain(|&e| e != only);
         Some(only)
     }
 }

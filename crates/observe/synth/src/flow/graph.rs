@@ -80,6 +80,8 @@ pub(crate) struct Executions {
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
+    /// The latest item that an ended execution took, by publisher: the time of its publication.
+    ended: Vec<(VertexId, u64)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -89,7 +91,24 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
+/// Maximum number of publishers per vertex of which the order of items is checked.
+const PUBLISHERS_MAX: usize = 16;
+
 impl Executions {
+    /// Notes that an execution ended whose item was published at `time`. Returns whether one with a
+    /// later item of this publisher had ended before.
+    pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
+        let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {
+            if self.ended.len() < PUBLISHERS_MAX {
+                self.ended.push((publisher, time));
+            }
+            return false;
+        };
+        let overtaken = time < last.1;
+        last.1 = last.1.max(time);
+        overtaken
+    }
+
     pub(crate) fn interarrival(&self) -> Dist {
         let mut all = Dist::new();
         for (_, measured) in self.measured.iter() {

@@ -24,6 +24,8 @@ pub(super) struct Instance {
     /// The time from which on the input waited for the callback, or `None` if the recording does
     /// not show it.
     ready: Option<u64>,
+    /// The publisher of the input and the time of its publication.
+    sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
     /// The input was not observed, and the instance has received nothing from a link since.
     pub(super) unseen: bool,
@@ -129,6 +131,9 @@ impl Flow {
                 .release_jitter_ns
                 .record(start.abs_diff(due));
         }
+        let sent = incoming
+            .as_ref()
+            .and_then(|from| Some((from.vertex?, from.time)));
         let mut lineages = Lineages::default();
         if begin.input == Input::Ambiguous {
             // The input has an unknown publisher, so no chain begins here.
@@ -142,6 +147,7 @@ impl Flow {
             thread: begin.thread,
             start,
             ready: ready.map(|ready| ready.min(start)),
+            sent,
             lineages,
             unseen,
             output: None,
@@ -257,6 +263,12 @@ impl Flow {
         cx.causes
             .add(end.instance, start, &mut runs.measured.of(mode).waits);
         self.count_end(&it, end);
+        if let Some((publisher, time)) = it.sent {
+            let runs = &mut self.graph.vertex_mut(it.vertex).runs;
+            if runs.item_ends(publisher, time) {
+                cx.notes.count(Note::Reordered(it.vertex), 1);
+            }
+        }
         self.leave_node(end.instance, end.time);
         self.carry(&it, end.time);
         let output = match it.output {

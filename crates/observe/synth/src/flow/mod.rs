@@ -15,7 +15,9 @@ mod lineage;
 mod links;
 mod made;
 mod naming;
+mod policies;
 mod polls;
+mod replays;
 mod rings;
 mod services;
 mod synchronisers;
@@ -118,8 +120,8 @@ impl Flow {
 
     /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC. Returns whether the machine's
     /// clock was set since the last sample.
-    pub(crate) fn set_offset(&mut self, offset: i64) -> bool {
-        self.ways.topics.set_offset(offset)
+    pub(crate) fn set_offset(&mut self, offset: i64, time: u64) -> bool {
+        self.ways.topics.set_offset(offset, time)
     }
 
     pub(crate) fn input_counts(&self) -> impl Iterator<Item = u64> + '_ {

@@ -294,13 +294,17 @@ impl Flow {
         }
         let made = match event.made_by {
             MadeBy::Handed(hand) => self.take_hand(hand),
+            MadeBy::Later(by) => {
+                self.leave_response(cx, key, by, (time, response));
+                None
+            }
             MadeBy::Service | MadeBy::Unknown => None,
         };
         let Some(call) = self.ways.services.calls.get_mut(&key) else {
             return;
         };
         call.responded = Some(time);
-        if event.made_by != MadeBy::Service {
+        if matches!(event.made_by, MadeBy::Handed(_) | MadeBy::Unknown) {
             // The service handed the work on to another callback, so the service's own lineages end
             // here.
             if let CallState::Ended { time, output } = call.state {
@@ -347,6 +351,56 @@ impl Flow {
             let to = self.vertex(cx, client);
             self.graph.count_published(vertex, hop(to, response), time);
         }
+    }
+
+    /// Lets the callback `by` respond to a call that its service's callback has stored. The call's
+    /// lineages pass to `by` through the node's memory, unless they have been there before.
+    fn leave_response(
+        &mut self,
+        cx: &mut Context,
+        key: CallKey,
+        by: InstanceId,
+        (time, response): (u64, NameId),
+    ) {
+        let (Some(call), Some(&it)) = (self.ways.services.calls.get(&key), self.instances.get(by))
+        else {
+            return;
+        };
+        let from = call.vertex;
+        let (mut own, left) = match call.state {
+            CallState::Running(service) => {
+                let Some(service) = self.instances.get(service).filter(|_| service != by) else {
+                    return;
+                };
+                (self.lineage.steps.share(&service.lineages), service.start)
+            }
+            CallState::Ended { time, .. } => (self.lineage.steps.share(&call.lineages), time),
+            CallState::Done | CallState::Ambiguous => return,
+        };
+        let hop = self.ways.links.hop(it.vertex, Route::Made);
+        let mut lineages = Lineages::default();
+        let data = (&own, hop.name, left);
+        let next = (it.vertex, it.start);
+        self.lineage
+            .extend(&mut cx.notes, &mut lineages, data, next, false);
+        self.lineage.steps.release_all(&mut own);
+        if lineages.as_slice().is_empty() {
+            return;
+        }
+        let figures = self.graph.sent(from, hop, left);
+        figures.published += 1;
+        figures.taken += 1;
+        figures.latency_ns.record(it.start.saturating_sub(left));
+        self.observer.published(it.thread, response, time);
+        if let Some(it) = self.instances.get_mut(by) {
+            it.output = Some((time, response));
+        }
+        self.lineage.finish(&lineages, time, Some(response));
+        let Some(call) = self.ways.services.calls.get_mut(&key) else {
+            return;
+        };
+        self.lineage.steps.release_all(&mut call.lineages);
+        (call.vertex, call.lineages, call.state) = (it.vertex, lineages, CallState::Done);
     }
 
     fn drop_call(&mut self, cx: &mut Context, key: CallKey, lost: bool) {

@@ -9,6 +9,8 @@
 
 use super::instances::Instance;
 use super::lineage::Lineage;
+use super::policies::{Set, MAX_WAITING};
+use super::replays::{Replays, Score};
 use super::Flow;
 use crate::chains::{Extension, Lineages, Via};
 use crate::entities::EntityKind;
@@ -165,6 +167,10 @@ pub(crate) struct Output {
     pub(crate) joined_nearest: bool,
     /// The first outputs were read otherwise than the later ones.
     pub(crate) reread: bool,
+    /// The agreement with each of the group's replays.
+    scores: Vec<Score>,
+    /// The member, the number of its input and the outputs on it so far, of the last output.
+    turn: (usize, u64, usize),
     /// Counts outputs for which the publishing callback did not use its oldest unused input.
     pub(crate) chosen: u64,
 }
@@ -187,6 +193,16 @@ pub(crate) struct Group {
     several: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) outputs: Vec<Output>,
+    replays: Replays,
+}
+
+/// A synchroniser that would publish as the subscriptions of a node do.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Explained {
+    pub(crate) score: Score,
+    pub(crate) approximate: bool,
+    /// Counts, for each member, the outputs that lacked only its input.
+    pub(crate) lacked: Vec<u64>,
 }
 
 pub(crate) type Groups = FxHashMap<NodeId, Group>;
@@ -212,7 +228,7 @@ fn difference(a: u64, b: u64) -> u64 {
     ZERO.saturating_add(a).saturating_sub(b)
 }
 
-const MAX_INPUTS: usize = 8;
+const MAX_INPUTS: usize = MAX_WAITING;
 
 /// Maximum number of lineages that end at an output without being followed further.
 const MAX_BEYOND: usize = 16;
@@ -233,6 +249,8 @@ impl Output {
             follow,
             joined_nearest: false,
             reread: false,
+            scores: Vec::new(),
+            turn: (0, 0, 0),
             chosen: 0,
             outputs: 0,
             foreign: 0,
@@ -374,6 +392,95 @@ impl Output {
         self.learn_shifts(members);
     }
 
+    /// Compares an output with the replays. Returns its place among the outputs on the same input.
+    fn score(&mut self, replays: &Replays, by: &Published) -> usize {
+        self.turn = match self.turn {
+            (me, number, n) if (me, number) == (by.me, by.number) => (me, number, n + 1),
+            _ => (by.me, by.number, 0),
+        };
+        self.scores.resize(replays.len(), Score::default());
+        for (r, score) in self.scores.iter_mut().enumerate() {
+            if let Some(sets) = replays.sets(r, by.me, by.number) {
+                let inputs = replays.members(r).len();
+                if score.inputs != inputs {
+                    *score = Score {
+                        inputs,
+                        ..Score::default()
+                    };
+                }
+                let predicted = sets.len() > self.turn.2;
+                score.predicted += u64::from(predicted);
+                score.unpredicted += u64::from(!predicted);
+            }
+        }
+        self.turn.2
+    }
+
+    /// Compares the end of an execution that did not publish the output with the replays.
+    fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
+        if self.outputs == 0 || self.parts[me].last == Some(number) {
+            return;
+        }
+        let publishes = self.parts[me].seen.published > 0;
+        for (r, score) in self.scores.iter_mut().enumerate() {
+            match replays.sets(r, me, number) {
+                Some([]) => score.held += u64::from(publishes),
+                Some(_) => score.missing += 1,
+                None => {}
+            }
+        }
+    }
+
+    /// Returns the replay that shows which inputs go into an output.
+    fn replay(&self, replays: &Replays, filter: Option<u64>) -> Option<usize> {
+        let score = |r: &usize| self.scores.get(*r).copied().unwrap_or_default();
+        let by_calls = filter.and_then(|filter| replays.of_filter(filter));
+        match self.follow {
+            Follow::Own => None,
+            _ if by_calls.is_some() => {
+                by_calls.filter(|r| score(r).predicted >= score(r).unpredicted)
+            }
+            Follow::All(matching) => replays
+                .of_all(matching == Matching::Nearest)
+                .filter(|r| score(r).predicted >= score(r).unpredicted),
+            Follow::Evidence => self.shown_replay(replays),
+        }
+    }
+
+    /// Returns the replay of all subscriptions that explains the outputs. Only if several
+    /// subscriptions publish, an approximate policy differs from a callback that uses what others
+    /// stored.
+    fn shown_replay(&self, replays: &Replays) -> Option<usize> {
+        let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
+        let publishing = self.parts.iter().filter(|p| p.seen.published > 0);
+        let approximate = || {
+            let several = publishing.count() > 1;
+            replays.of_all(true).filter(|r| several && fits(r))
+        };
+        let exact = replays.of_all(false).filter(fits);
+        exact.or_else(approximate)
+    }
+
+    /// Returns the inputs that an approximate policy would join if it explains the outputs as well
+    /// as what is assumed.
+    fn otherwise(
+        &self,
+        replays: &Replays,
+        replay: Option<usize>,
+        by: &Published,
+        place: usize,
+    ) -> Vec<(usize, u64)> {
+        let open = self.follow == Follow::Evidence && by.it.synchronised.is_none();
+        let other = replays.of_all(true).filter(|_| open);
+        let other = other.filter(|&r| replay != Some(r));
+        let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
+        let inputs = |r: usize| {
+            let set = replays.sets(r, by.me, by.number)?.get(place)?;
+            Some(replays.inputs(r, set))
+        };
+        other.filter(fits).and_then(inputs).unwrap_or_default()
+    }
+
     /// Adds the end of a member's execution to the evidence, if the execution did not publish the
     /// output.
     fn count_end(&mut self, me: usize, number: u64) {
@@ -459,8 +566,13 @@ impl Flow {
         } else {
             Lineages::default()
         };
+        let number = group.members[i].next_number();
+        if several && !group.replays.has_calls() {
+            for approximate in [false, true] {
+                group.replays.add((None, approximate), i, number, origin);
+            }
+        }
         let member = &mut group.members[i];
-        let number = member.next_number();
         member.inputs.push_back(Entry {
             start: it.start,
             end: None,
@@ -524,8 +636,14 @@ impl Flow {
         };
         it.synchronised = Some((time, filter));
         let it = *it;
-        if let Some(member) = self.member_of(&it) {
-            (member.filter, member.approximate) = (Some(filter), approximate);
+        let (Some((_, number)), Some((group, me))) = (it.entry, self.group_of(&it)) else {
+            return;
+        };
+        let member = &mut group.members[me];
+        (member.filter, member.approximate) = (Some(filter), approximate);
+        if let Some(input) = member.input_by_number(number) {
+            let filter = (Some(filter), approximate);
+            group.replays.add(filter, me, number, input.origin);
         }
     }
 
@@ -538,6 +656,7 @@ impl Flow {
         };
         for output in &mut group.outputs {
             output.count_end(me, number);
+            output.score_end(&group.replays, me, number);
         }
         let member = &mut group.members[me];
         member.productive += u64::from(it.output.is_some());
@@ -644,17 +763,36 @@ impl Flow {
         by: &Published,
         beyond: &mut Vec<StepId>,
     ) -> Option<Lineages> {
-        let (members, output) = (&group.members, &mut group.outputs[o]);
+        let (members, replays) = (&group.members, &group.replays);
+        let output = &mut group.outputs[o];
         output.count(members, by);
+        let place = output.score(replays, by);
         let guessed = by
             .it
             .entry
             .is_some_and(|(n, _)| cx.entities.nodes.is_guessed(n));
-        let followed = output.followed(members, by.me, guessed);
-        let early = output.is_early(guessed);
+        let filter = by.it.synchronised.map(|s| s.1);
+        let replay = output.replay(replays, filter);
+        let replay = replay.filter(|_| !guessed || filter.is_some());
+        let set = |r: usize| -> Option<Vec<(usize, u64)>> {
+            let set: &Set = replays.sets(r, by.me, by.number)?.get(place)?;
+            Some(replays.inputs(r, set))
+        };
+        let followed = match replay {
+            Some(r) => {
+                let members = replays.members(r).iter().copied();
+                members.filter(|&i| i != by.me).collect()
+            }
+            None => output.followed(members, by.me, guessed),
+        };
+        let early = replay.is_none() && output.is_early(guessed);
         let mut added = Lineages::default();
-        let nearest = output.nearest(members, &followed, by.me);
-        output.joined_nearest |= nearest.is_some();
+        let nearest = replay.and_then(set);
+        let nearest = nearest.or_else(|| output.nearest(members, &followed, by.me));
+        output.joined_nearest |= match replay {
+            Some(r) => replays.is_approximate(r),
+            None => nearest.is_some(),
+        };
         let near = |i| nearest.as_ref()?.iter().find(|n| n.0 == i).map(|n| n.1);
         let input = self.graph.vertex(by.it.vertex).looks.name;
         if let (false, Some(input)) = (followed.is_empty(), input) {
@@ -664,8 +802,11 @@ impl Flow {
                 self.lineage.pass(input, (output, by), &mut added);
             }
         }
+        let otherwise = output.otherwise(replays, replay, by, place);
+        let mut differs = false;
         for (i, member) in members.iter().enumerate() {
             let chosen = near(i).or_else(|| output.choose(i, member, by));
+            differs |= otherwise.iter().any(|o| o.0 == i && Some(o.1) != chosen);
             let Some(chosen) = chosen else {
                 continue;
             };
@@ -677,7 +818,7 @@ impl Flow {
             joined.used += 1;
             let skipped = chosen.saturating_sub(part.next);
             joined.skipped += skipped;
-            output.chosen += u64::from(i == by.me && skipped > 0);
+            differs |= i == by.me && skipped > 0 && replay.is_none();
             part.next = chosen + 1;
             let Some(entry) = member.input_by_number(chosen) else {
                 continue;
@@ -704,6 +845,7 @@ impl Flow {
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
+        output.chosen += u64::from(differs);
         if followed.is_empty() {
             return None;
         }
@@ -715,6 +857,19 @@ impl Flow {
 }
 
 impl Group {
+    /// Returns the synchroniser of all subscriptions that would publish as they do, if any.
+    pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
+        let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
+        let shown = output.shown_replay(&self.replays);
+        let replay = shown.or_else(|| self.replays.of_all(true).filter(fits))?;
+        let members = 0..self.members.len();
+        Some(Explained {
+            score: *output.scores.get(replay)?,
+            approximate: self.replays.is_approximate(replay),
+            lacked: members.map(|m| self.replays.lacked(replay, m)).collect(),
+        })
+    }
+
     fn member(&mut self, vertex: VertexId) -> usize {
         if let Some(i) = self.members.iter().position(|m| m.vertex == vertex) {
             return i;

@@ -77,8 +77,16 @@ pub(super) struct Topics {
     /// The latest item of each topic and time stamp. Older items with the same key are in `twins`.
     stamped: FxHashMap<(NameId, i64), Place>,
     twins: FxHashMap<(NameId, i64), Vec<Place>>,
-    /// The two latest offsets CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns, latest first.
-    offsets: Vec<i64>,
+    offsets: Offsets,
+}
+
+/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, and the one before the clock was set or
+/// ran fast or slow, in ns.
+#[derive(Debug, Clone, Default)]
+struct Offsets {
+    latest: Option<i64>,
+    /// With the time at which the offset changed.
+    before: Option<(i64, u64)>,
 }
 
 const MAX_LATCHED: u64 = 32;
@@ -95,14 +103,47 @@ const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 /// set.
 const STEP_NS: u64 = 1_000_000;
 
-impl Topics {
-    pub(super) fn set_offset(&mut self, offset: i64) -> bool {
-        let before = self.offsets.first().copied();
-        if self.offsets.first() != Some(&offset) {
-            self.offsets.insert(0, offset);
-            self.offsets.truncate(2);
+/// Minimum difference between two samples from which on the earlier offset is kept beside the later
+/// one.
+const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
+
+/// The time for which stamps between two offsets may be of a clock that runs fast or slow.
+const SLEW_NS: u64 = 2_000_000_000;
+
+/// The most by which a clock that runs fast or slow moves between two samples. The kernel limits
+/// its rate to 10 %.
+const MAX_SLEW_NS: u64 = 150_000_000;
+
+impl Offsets {
+    fn set(&mut self, offset: i64, time: u64) -> bool {
+        let before = self.latest.replace(offset);
+        let moved = |by: u64| before.filter(|before| before.abs_diff(offset) > by);
+        if let Some(before) = moved(MOVED_NS) {
+            self.before = Some((before, time));
         }
-        before.is_some_and(|before| before.abs_diff(offset) > STEP_NS)
+        moved(STEP_NS).is_some()
+    }
+
+    /// Returns the monotonic times of a stamp, the likeliest first.
+    fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
+        let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
+        let before = self.before.filter(|b| now <= b.1 + STAMP_WINDOW_NS);
+        let (latest, earlier) = (
+            self.latest.and_then(at),
+            before.and_then(|(offset, _)| at(offset)),
+        );
+        let slewing = before.is_some_and(|b| now <= b.1 + SLEW_NS);
+        let between = latest.zip(earlier).filter(|_| slewing);
+        let between = between.map(|(a, b)| (a.min(b), a.max(b)));
+        let between = between.filter(|(a, b)| b - a <= MAX_SLEW_NS);
+        let points = latest.into_iter().chain(earlier).map(|at| (at, at));
+        points.chain(between)
+    }
+}
+
+impl Topics {
+    pub(super) fn set_offset(&mut self, offset: i64, time: u64) -> bool {
+        self.offsets.set(offset, time)
     }
 
     fn published(&self, publisher: EntityId) -> Option<&Published> {
@@ -206,11 +247,11 @@ impl Topics {
         entities: &Entities,
         subscription: EntityId,
         name: NameId,
-        source_ns: i64,
+        (source_ns, now): (i64, u64),
     ) -> Option<Place> {
         let key = (name, source_ns);
         let Some(&last) = self.stamped.get(&key) else {
-            return self.find_unstamped(entities, subscription, name, source_ns);
+            return self.find_unstamped(entities, subscription, name, (source_ns, now));
         };
         let is_heard = |&(publisher, _): &Place| entities.hears(subscription, publisher);
         let Some(twins) = self.twins.get(&key) else {
@@ -235,15 +276,11 @@ impl Topics {
         entities: &Entities,
         subscription: EntityId,
         name: NameId,
-        source_ns: i64,
+        (source_ns, now): (i64, u64),
     ) -> Option<Place> {
         let publishers = &entities.endpoints(Some(name)).publishers;
         let mut best: Option<(u64, Place)> = None;
-        for &offset in &self.offsets {
-            let at = source_ns.checked_sub(offset);
-            let Some(at) = at.and_then(|t| u64::try_from(t).ok()) else {
-                continue;
-            };
+        for at in self.offsets.times(source_ns, now) {
             for &p in publishers
                 .iter()
                 .filter(|&&p| entities.hears(subscription, p))
@@ -337,20 +374,21 @@ impl Topics {
 }
 
 /// Returns the distance and the sequence number of the unstamped item that was published nearest to
-/// `at`.
-fn nearest(published: &Published, at: u64) -> Option<(u64, u64)> {
+/// `at`, which is an interval. Of several items within the interval, the oldest is meant.
+fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
     let mut best: Option<(u64, u64)> = None;
     for (i, item) in published.items.iter().enumerate().rev() {
         if item.source_ns.is_some() {
             continue;
         }
-        let early = item.time.saturating_sub(at);
-        let late = at.saturating_sub(item.until);
+        let early = item.time.saturating_sub(at.1);
+        let late = at.0.saturating_sub(item.until);
         let off = early.max(late);
-        if off <= STAMP_TOLERANCE_NS && best.is_none_or(|b| off < b.0) {
+        if off <= STAMP_TOLERANCE_NS && best.is_none_or(|b| off <= b.0) {
             best = Some((off, published.base + i as u64));
         }
-        if off == 0 || at.saturating_sub(item.time) > STAMP_WINDOW_NS {
+        let found = off == 0 && at.0 == at.1;
+        if found || at.0.saturating_sub(item.time) > STAMP_WINDOW_NS {
             break;
         }
     }
@@ -547,10 +585,10 @@ impl Flow {
     ) -> Option<Incoming> {
         let name = cx.entities.get(subscription).name()?;
         let live = cx.entities.get(subscription).live;
-        let place = self
-            .ways
-            .topics
-            .find_item(&cx.entities, subscription, name, source_ns)?;
+        let place =
+            self.ways
+                .topics
+                .find_item(&cx.entities, subscription, name, (source_ns, self.now))?;
         let item = self.ways.topics.item(place)?;
         let (vertex, time, own) = (item.vertex, item.time, item.lineages);
         let ambiguous = item.ambiguous;

@@ -63,6 +63,10 @@ impl Account {
         self.scheduled
     }
 
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.state == State::Blocked
+    }
+
     pub(crate) fn ready_since(&self) -> Option<u64> {
         (self.state == State::Ready).then_some(self.since)
     }

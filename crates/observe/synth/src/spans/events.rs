@@ -214,7 +214,8 @@ impl Spans {
         let thread = &self.threads[ti];
         // The queue was empty then, and it keeps the order of the calls.
         let since = thread.sleeps.idle_from?;
-        let events = &mut self.processes[thread.process.index()].events;
+        let process = thread.process.index();
+        let events = &mut self.processes[process].events;
         let known = |c: &Called| c.time < since || cx.entities.get(c.timer).exact;
         let mut candidates = events.called.iter().filter(|c| !known(c));
         let first = *candidates.next()?;
@@ -225,28 +226,39 @@ impl Spans {
         if let Some(at) = events.called.iter().position(same) {
             events.called.remove(at);
         }
+        if !self.is_sure(ti, callback, first.timer) {
+            return None;
+        }
+        let events = &mut self.processes[process].events;
+        // This start consumes the call that was just taken.
+        events.called.push_front(first);
+        Some(first.timer)
+    }
+
+    /// Notes that a callback has probably started for this timer. Returns true once it has done so
+    /// [`STARTS_UNTIL_SURE`] times in a row.
+    pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
+        let process = self.threads[ti].process.index();
+        let guesses = &mut self.processes[process].events.guesses;
         let guess = Guess {
             callback,
-            timer: first.timer,
+            timer,
             times: 0,
         };
-        let guesses = &mut events.guesses;
         let at = guesses.iter().position(|g| g.callback == callback);
         let at = at.unwrap_or_else(|| {
             guesses.push(guess);
             guesses.len() - 1
         });
-        if guesses[at].timer != first.timer {
+        if guesses[at].timer != timer {
             guesses[at] = guess;
         }
         guesses[at].times += 1;
-        if guesses[at].times < STARTS_UNTIL_SURE {
-            return None;
+        let sure = guesses[at].times >= STARTS_UNTIL_SURE;
+        if sure {
+            guesses.swap_remove(at);
         }
-        guesses.swap_remove(at);
-        // This start consumes the call that was just taken.
-        events.called.push_front(first);
-        Some(first.timer)
+        sure
     }
 
     pub(super) fn forget_calls(&mut self, e: EntityId) {

@@ -30,6 +30,7 @@ mod waits;
 mod worker;
 
 use super::causes::Wait;
+use super::entities::EntityKind;
 use super::events::{Begin, End, Ending, Input, SpanEvent};
 use super::ids::{DecisionId, EntityId, HandId, InstanceId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
@@ -42,10 +43,10 @@ use continuation::PendingResponse;
 use events::Events;
 use goals::Goals;
 use rclpy::Guards;
-use span::{Bounds, CallbackSpan, Inferred, Triggers};
+use span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use std::collections::VecDeque;
 use suspended::Suspended;
-use thread::{Library, Phase, Threads};
+use thread::{CalledTimers, Library, Phase, Threads};
 
 #[derive(Debug, Clone, Default)]
 struct ProcessSpans {
@@ -100,6 +101,16 @@ pub(crate) struct Spans {
 
 fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
+}
+
+/// Reports whether a read of rclcpp without a callback is not an execution. All timers have events
+/// of their own. With intra-process communication, items that also come through the middleware are
+/// dropped.
+fn is_dropped(cx: &Context, entity: EntityId) -> bool {
+    let it = cx.entities.get(entity);
+    let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
+    let timer = it.kind() == EntityKind::Timer;
+    it.exact || timer || (subscription && cx.entities.process(it.process).rings.used)
 }
 
 impl Spans {
@@ -419,6 +430,7 @@ impl Spans {
     pub(crate) fn wait(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_asks(ti);
         self.executor(cx, ti, time, true);
+        self.threads[ti].calls.called = CalledTimers::default();
         self.threads[ti].phase = Phase::Waiting {
             from: time,
             woken: None,
@@ -558,12 +570,15 @@ impl Spans {
         let Some(entity) = span.entity.filter(|&e| !cx.entities.is_hidden(e)) else {
             return;
         };
-        let exact_entity = cx.entities.get(entity).exact;
-        if span.is_read_only() && exact_entity && self.threads[ti].is_rclcpp() {
+        if span.is_read_only() && self.threads[ti].is_rclcpp() && is_dropped(cx, entity) {
+            if span.input == Input::Timer {
+                self.threads[ti].calls.called.push(entity, span.release);
+            }
             self.discard(cx, &span);
             return;
         }
         if self.is_call_only(cx, ti, &span, time) {
+            self.threads[ti].calls.called.push(entity, span.release);
             return;
         }
         self.settle_together(cx, ti, &mut span, time);
@@ -571,15 +586,26 @@ impl Spans {
             return;
         }
         let now = self.threads[ti].account.mark(time);
-        let (to, how) = if span.is_exact() {
-            (now, exact_ending(why))
-        } else {
-            self.inferred_end(cx, ti, &mut span, now, why)
+        let (end, how) = match (span.exact(), why) {
+            (
+                Some(Exact {
+                    left: Some((to, spent)),
+                    ..
+                }),
+                CloseReason::ExecutorWentOn,
+            ) if cx.entities.get(entity).nests.returns_silently() => {
+                ((to.time, *spent), Ending::Inferred)
+            }
+            (Some(_), why) => ((time, span.spent(&now)), exact_ending(why)),
+            (None, why) => {
+                let (to, how) = self.inferred_end(cx, ti, &mut span, now, why);
+                ((to.time, span.spent(&to)), how)
+            }
         };
         self.begin(cx, ti, &mut span);
         if let Some(instance) = span.instance {
             self.note_nested_start(ti, span.from.time);
-            self.end(ti, instance, (to.time, span.spent(&to)), how, span.cpus);
+            self.end(ti, instance, end, how, span.cpus);
         }
     }
 

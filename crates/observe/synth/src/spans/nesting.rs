@@ -28,9 +28,39 @@ impl Spans {
     /// itself, or an exception left it.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
-        let span = self.threads[ti].span_mut();
-        if let Some(exact) = span.and_then(CallbackSpan::exact_mut) {
-            exact.spins = true;
+        let thread = &mut self.threads[ti];
+        let now = thread.account.mark(time);
+        if let Some(span) = thread.span_mut() {
+            let spent = span.spent(&now);
+            if let Some(exact) = span.exact_mut() {
+                exact.spins = true;
+                exact.left.get_or_insert((now, spent));
+            }
+        }
+        self.leave_silent(cx, ti, time);
+    }
+
+    /// Notes that a callback of this service began again or that the service responded. Unless a
+    /// callback has reported its end before, callbacks of the service do not.
+    pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
+        let it = cx.entities.get_mut(e);
+        it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
+    }
+
+    /// Ends the running callbacks that the executor has left, if callbacks of their services return
+    /// without reporting their end.
+    fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
+        let is_left = |span: &CallbackSpan| {
+            let left = span.exact().is_some_and(|exact| exact.left.is_some());
+            left && span
+                .entity
+                .is_some_and(|e| cx.entities.get(e).nests.returns_silently())
+        };
+        while self.threads[ti].span().is_some_and(is_left) {
+            let Some(span) = self.threads[ti].take_span() else {
+                return;
+            };
+            self.end_inner(cx, ti, span, time, CloseReason::ExecutorWentOn);
         }
     }
 
@@ -194,10 +224,20 @@ impl Spans {
 
     /// Ends a waiting callback that begins again, and all callbacks that wait within it. They were
     /// left without an end.
-    pub(super) fn leave_open(&mut self, cx: &Context, ti: ThreadIndex, time: u64, callback: u64) {
+    pub(super) fn leave_open(
+        &mut self,
+        cx: &mut Context,
+        ti: ThreadIndex,
+        time: u64,
+        callback: u64,
+    ) {
         let is_same = |span: &CallbackSpan| span.is_callback(callback);
-        if !self.threads[ti].outer().iter().any(is_same) {
+        let outer = self.threads[ti].outer();
+        let Some(left) = outer.iter().find(|span| is_same(span)) else {
             return;
+        };
+        if let Some(e) = left.entity {
+            self.learn_endless(cx, e);
         }
         while let Some(span) = self.threads[ti].outer_mut().pop() {
             let found = is_same(&span);

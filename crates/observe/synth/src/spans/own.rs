@@ -23,6 +23,9 @@ pub(super) struct OwnThread {
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,
+    /// The thread has made nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
+    /// the guards of executors to announce them.
+    makes_endpoints: bool,
     /// The thread has published before anything showed whether a callback did so.
     is_doubtful: bool,
     handed: Handed,
@@ -106,9 +109,15 @@ impl Work {
 }
 
 impl Spans {
+    pub(crate) fn makes_endpoint(&mut self, ti: ThreadIndex) {
+        self.threads[ti].running.own.makes_endpoints = true;
+    }
+
     fn is_own(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
-        let free = !thread.running.own.is_executor && thread.rounds.last_trigger.is_none();
+        let own = &thread.running.own;
+        let maker = own.makes_endpoints || thread.id.tid == thread.id.pid;
+        let free = !own.is_executor && (maker || thread.rounds.last_trigger.is_none());
         free && thread.account.is_scheduled()
     }
 

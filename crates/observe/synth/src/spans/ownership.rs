@@ -3,7 +3,7 @@
 use super::continuation::are_of_different_nodes;
 use super::span::CallbackSpan;
 use super::{CloseReason, Spans};
-use crate::events::{Enqueue, Owner, Publication, Request, Response, SpanEvent};
+use crate::events::{Enqueue, MadeBy, Owner, Publication, Request, Response, SpanEvent};
 use crate::ids::{EntityId, InstanceId, ThreadIndex};
 use crate::Context;
 
@@ -225,7 +225,12 @@ impl Spans {
     pub(crate) fn respond(&mut self, cx: &mut Context, ti: ThreadIndex, mut response: Response) {
         response.made_by = self.result_of_goal(cx, ti, response.service);
         self.settle_service(cx, ti, response.service, response.time);
-        self.running(cx, ti);
+        self.learn_endless(cx, response.service);
+        let running = self.running(cx, ti);
+        if response.made_by == MadeBy::Service {
+            let by = running.filter(|_| self.responds_later(cx, ti, response.service));
+            response.made_by = by.map_or(MadeBy::Service, MadeBy::Later);
+        }
         let thread = &mut self.threads[ti];
         let mark = thread.account.mark(response.time);
         let span = thread.span_mut();
@@ -234,6 +239,13 @@ impl Spans {
             inferred.responded.get_or_insert(mark);
         }
         self.new_events.push(SpanEvent::Response(response));
+    }
+
+    /// Reports whether a callback of rclcpp sends a response of another callback's service.
+    fn responds_later(&self, cx: &Context, ti: ThreadIndex, service: EntityId) -> bool {
+        let span = self.threads[ti].span().filter(|span| span.is_exact());
+        span.is_some_and(|span| span.entity != Some(service))
+            && cx.entities.get(service).action.is_none()
     }
 
     pub(crate) fn synchronise(

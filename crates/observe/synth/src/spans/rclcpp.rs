@@ -2,7 +2,7 @@
 //! `execute_client` has no such events for futures, so its return ends the callback.
 
 use super::span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
-use super::thread::Library;
+use super::thread::{CalledTimers, Library};
 use super::{CloseReason, Spans};
 use crate::entities::{EntityKind, HandleKind};
 use crate::events::Input;
@@ -71,20 +71,22 @@ impl Spans {
         self.note_executor(ti, time);
         let p = self.threads[ti].process;
         let known = cx.entities.callback(p, callback);
-        let read = self.take_read(cx, ti, time);
+        let mut read = self.take_read(cx, ti, time);
+        let called = self.called_timer(cx, ti, (known, callback), &mut read);
         self.leave_open(cx, ti, time, callback);
         if read.is_none() {
             self.wake_for_event(ti);
         }
         let read_entity = read.as_ref().and_then(|r| r.entity);
         let guess = match (known, read_entity) {
+            _ if called.is_some() => called.flatten(),
             (None, None) if read.is_none() => self.guess_timer(cx, ti, callback),
             _ => read_entity,
         };
         let entity = match (known, guess) {
             (Some(entity), _) => entity,
             (None, Some(read)) => {
-                // Late attach: the callback belongs to the entity that was read right before.
+                // Late attach: the callback belongs to the entity that was read before.
                 cx.entities
                     .set_handle(p, HandleKind::Callback, callback, read);
                 read
@@ -94,7 +96,11 @@ impl Spans {
                 return;
             }
         };
-        let (input, release) = self.input_of(cx, (ti, time), entity, read);
+        let release = called.and_then(|_| self.threads[ti].calls.called.take(entity));
+        let (input, release) = match release {
+            Some(release) => (Input::Timer, release),
+            None => self.input_of(cx, (ti, time), entity, read),
+        };
         cx.entities.get_mut(entity).exact = true;
         let thread = &mut self.threads[ti];
         thread.phase.leave_wait();
@@ -116,11 +122,46 @@ impl Spans {
         span.bounds = Bounds::Exact(Exact {
             callback,
             spins: false,
+            left: None,
             undecided: None,
         });
         self.pause_outer(ti, time);
         self.begin(cx, ti, &mut span);
         self.threads[ti].put_span(span);
+    }
+
+    /// Returns the timer of a starting callback if the thread has called several timers and then
+    /// runs their callbacks. The inner option is `None` while it is unknown which of the timers it
+    /// is. The read of a timer joins the others.
+    fn called_timer(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        (known, callback): (Option<EntityId>, u64),
+        read: &mut Option<CallbackSpan>,
+    ) -> Option<Option<EntityId>> {
+        let thread = &mut self.threads[ti];
+        thread.calls.called.iter().next()?;
+        if let Some(span) = read.take_if(|span| span.input == Input::Timer) {
+            let timer = span.entity?;
+            thread.calls.called.push(timer, span.release);
+        } else if read.is_some() {
+            return None;
+        }
+        if let Some(entity) = known {
+            let is_called = thread.calls.called.iter().any(|timer| timer == entity);
+            return is_called.then_some(known);
+        }
+        let called = thread.calls.called;
+        let unknown = |timer: &EntityId| !cx.entities.get(*timer).exact;
+        let mut candidates = called.iter().filter(unknown);
+        let first = candidates.next()?;
+        if candidates.next().is_none() || self.is_sure(ti, callback, first) {
+            return Some(Some(first));
+        }
+        // The order of the other callbacks shows nothing either.
+        self.threads[ti].calls.called = CalledTimers::default();
+        Some(None)
     }
 
     /// Takes the read of the thread for which no callback has run yet. An outer callback with an
@@ -203,6 +244,9 @@ impl Spans {
             return;
         }
         if let Some(mut span) = self.threads[ti].take_span() {
+            if let Some(e) = span.entity {
+                cx.entities.get_mut(e).nests.ends = true;
+            }
             self.prove_spin(cx, &mut span);
             self.end_inner(cx, ti, span, time, CloseReason::CallbackEnded);
         }

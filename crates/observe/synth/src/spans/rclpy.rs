@@ -71,6 +71,9 @@ impl Spans {
                 if before.guard == guard && (!stray || before.undecided.is_some()) =>
             {
                 self.next_trigger(cx, ti, &mut span, guard);
+                if self.return_to_caller(cx, ti, &span) {
+                    return;
+                }
             }
             _ => {}
         }
@@ -132,6 +135,7 @@ impl Spans {
             Some(triggered) => {
                 triggered.longest = longer(triggered.longest, triggered.last, last);
                 triggered.last = last;
+                triggered.more = triggered.more.saturating_add(1);
                 triggered.undecided.take()
             }
             None => {

@@ -39,6 +39,9 @@ pub(super) struct Exact {
     /// The executor did something since the callback began. Either the callback runs an executor
     /// itself, or an exception left it.
     pub(super) spins: bool,
+    /// The first act of the executor since the callback began, and the callback's own times up to
+    /// then.
+    pub(super) left: Option<(Mark, Totals)>,
     /// The undecided owner of the publications since the executor did something.
     pub(super) undecided: Option<DecisionId>,
 }
@@ -86,6 +89,8 @@ pub(super) struct Triggered {
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
+    /// The number of triggers after the first one.
+    pub(super) more: u8,
 }
 
 impl CallbackSpan {
@@ -206,6 +211,7 @@ impl CallbackSpan {
                 longest: None,
                 undecided: None,
                 is_pending: false,
+                more: 1,
             });
         }
     }

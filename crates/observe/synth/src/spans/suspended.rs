@@ -229,22 +229,70 @@ impl Spans {
         self.threads[ti].calls.unseen = true;
     }
 
-    fn awaiting(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<usize> {
-        let process = self.threads[ti].process;
-        let suspended = &self.processes[process.index()].suspended;
-        if suspended.open.is_empty() {
-            return None;
-        }
+    /// Returns the callback that sent the request of a response.
+    fn asked_by(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<InstanceId> {
         let (Some(client), Input::Response { sequence, .. }) = (span.entity, span.input) else {
             return None;
         };
-        let asked = &suspended.asked;
-        let asked = asked
-            .iter()
-            .rev()
-            .find(|a| (a.client, a.sequence) == (client, sequence))?;
-        let by = asked.by?;
-        suspended.open.iter().position(|o| o.instance == by)
+        let process = self.threads[ti].process;
+        let asked = &self.processes[process.index()].suspended.asked;
+        let is_it = |a: &&Asked| (a.client, a.sequence) == (client, sequence);
+        asked.iter().rev().find(is_it)?.by
+    }
+
+    fn awaiting(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<usize> {
+        let process = self.threads[ti].process;
+        let open = &self.processes[process.index()].suspended.open;
+        if open.is_empty() {
+            return None;
+        }
+        let by = self.asked_by(ti, span)?;
+        open.iter().position(|o| o.instance == by)
+    }
+
+    /// Returns the callback that sleeps on another thread of the process until the response is
+    /// handled, as in rclpy's `Client.call`.
+    fn blocked_caller(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<InstanceId> {
+        let by = self.asked_by(ti, span)?;
+        let waits = |&other: &ThreadIndex| {
+            let thread = &self.threads[other];
+            let asks = |span: &CallbackSpan| span.instance == Some(by) && span.once().is_some();
+            let asleep = thread.account.is_asleep() || !thread.account.is_scheduled();
+            other != ti && thread.span().is_some_and(asks) && asleep
+        };
+        self.threads.all().find(waits).map(|_| by)
+    }
+
+    /// Handles the end of a response's handling. Returns true if a callback of another thread sleeps
+    /// until then. That callback continues, and the client's part is over.
+    ///
+    /// rclpy triggers its guard once before the handling and once after it, and in between for each
+    /// code that is to run. One such code is rclpy's own. `Client.call` adds one that wakes up the
+    /// caller; a coroutine that waits adds none.
+    pub(super) fn return_to_caller(
+        &mut self,
+        cx: &Context,
+        ti: ThreadIndex,
+        span: &CallbackSpan,
+    ) -> bool {
+        let Some(last) = span.triggered().filter(|t| t.is_pending && t.more == 3) else {
+            return false;
+        };
+        let last = last.last;
+        let Some(caller) = self.blocked_caller(ti, span) else {
+            return false;
+        };
+        let process = self.threads[ti].process.index();
+        let pending = &mut self.processes[process].pending;
+        let same = |p: &super::PendingResponse| {
+            p.thread == ti && Some(p.client) == span.entity && p.input == span.input
+        };
+        let Some(at) = pending.iter().position(same) else {
+            return false;
+        };
+        pending.remove(at);
+        self.end_client_part(cx, ti, span.clone(), caller, last);
+        true
     }
 
     pub(super) fn is_awaited(&self, ti: ThreadIndex, span: &CallbackSpan) -> bool {

@@ -10,7 +10,7 @@ use crate::entities::Creation;
 use crate::helpers::HelperCandidate;
 use crate::ids::{EntityId, ProcessIndex, ThreadIndex};
 use crate::running_median::RunningMedian;
-use crate::values::{Idle, ThreadId, ThreadProfile};
+use crate::values::{Idle, Release, ThreadId, ThreadProfile};
 use rustc_hash::FxHashMap;
 use std::ops::{Index, IndexMut};
 
@@ -118,6 +118,40 @@ pub(super) struct Calls {
     /// its executor goes on.
     pub(super) unseen: bool,
     pub(super) creation: Creation,
+    pub(super) called: CalledTimers,
+}
+
+/// The timers that the thread has called since its last wait, and whose callbacks have not started
+/// yet, oldest first. An executor may call all timers that are due before it runs their callbacks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CalledTimers {
+    len: u8,
+    timers: [Option<(EntityId, Release)>; CALLED_MAX],
+}
+
+const CALLED_MAX: usize = 8;
+
+impl CalledTimers {
+    pub(super) fn push(&mut self, timer: EntityId, release: Release) {
+        if let Some(place) = self.timers.get_mut(usize::from(self.len)) {
+            *place = Some((timer, release));
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = EntityId> + '_ {
+        self.timers.iter().flatten().map(|called| called.0)
+    }
+
+    /// Removes the first call of a timer and returns when the timer was released.
+    pub(super) fn take(&mut self, timer: EntityId) -> Option<Release> {
+        let is_it = |called: &Option<(EntityId, Release)>| called.is_some_and(|c| c.0 == timer);
+        let at = self.timers.iter().position(is_it)?;
+        let called = self.timers[at].take();
+        self.timers[at..].rotate_left(1);
+        self.len -= 1;
+        called.map(|c| c.1)
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -305,7 +305,7 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
     }
     // Otherwise the model says that it is unknown which image was used.
     let open = camera_and_lidar(false).model();
-    let said = "The data do not show which items /fusion joins into /fused: in 48 of 49 outputs";
+    let said = "The data do not show which items /fusion joins into /fused: in 49 of 49 outputs";
     assert!(
         open.assumptions.iter().any(|a| a.starts_with(said)),
         "{:#?}",

@@ -693,3 +693,149 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
         run(0, 20 * 20_000 + within);
     }
 }
+
+/// The processes of [`intra`] and a listener in another process, so that rclcpp also publishes
+/// through the middleware. It drops what the subscription takes from there, since the publisher is
+/// of the same process. The name of a publisher may be found later than the first publication.
+fn intra_and_listener(publishers_at: &str) -> String {
+    let mut trace = COMMAND.to_string();
+    trace += &format!(
+        "
+1ms cpu0 10/10 node_found node=0x1 name=/first
+1ms cpu0 10/10 node_found node=0x2 name=/second
+1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/a
+1ms cpu0 10/10 endpoint_node endpoint=subscription rcl=0x20 node=0x2
+1ms cpu0 10/10 timer_found timer=0x50
+{publishers_at} cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
+{publishers_at} cpu0 10/10 endpoint_node endpoint=publisher rcl=0x10 node=0x1
+{publishers_at} cpu0 10/10 endpoint_found endpoint=publisher rcl=0x11 rmw=0x1011 name=/b
+{publishers_at} cpu0 10/10 endpoint_node endpoint=publisher rcl=0x11 node=0x2
+"
+    );
+    for ms in (10..201).step_by(10) {
+        let index = ms / 10 % 3;
+        trace += &format!(
+            "
+{ms}000us cpu0 10/10 executor_next_ready
+{ms}000us cpu0 10/10 timer_call timer=0x50
+{ms}001us cpu0 10/10 callback_start callback=0x60
+{ms}100us cpu0 10/10 intra_publish publisher=0x10 message=0x99
+{ms}101us cpu0 10/10 ring_buffer_enqueue buffer=0x70 index={index} overwritten=no
+{ms}110us cpu0 10/10 rcl_publish publisher=0x10 message=0x99
+{ms}111us cpu0 10/10 publish rmw=0x1010 message=0x99 source_ns={ms}111us
+{ms}200us cpu0 10/10 callback_end callback=0x60
+{ms}201us cpu0 10/10 executor_next_ready
+{ms}202us cpu0 10/10 executor_execute handle=0x20
+{ms}203us cpu0 10/10 take rmw=0x1020 source_ns={ms}111us
+{ms}209us cpu0 10/10 executor_next_ready
+{ms}210us cpu0 10/10 ring_buffer_dequeue buffer=0x70 index={index}
+{ms}211us cpu0 10/10 callback_start callback=0x61 intra_process=yes
+{ms}600us cpu0 10/10 rcl_publish publisher=0x11 message=0x98
+{ms}601us cpu0 10/10 publish rmw=0x1011 message=0x98 source_ns={ms}601us
+{ms}711us cpu0 10/10 callback_end callback=0x61
+{ms}712us cpu0 10/10 executor_next_ready
+{ms}713us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{ms}923us cpu0 10/10 wait"
+        );
+    }
+    trace
+}
+
+#[test]
+fn a_take_that_rclcpp_drops_is_not_the_callback_of_an_intra_process_subscription() {
+    // The third publication is the last one before the names are found.
+    for (publishers_at, count) in [("1ms", 20), ("35ms", 17)] {
+        let m = model(&rclcpp::sorted(&[intra_and_listener(publishers_at)]));
+        let second = callback(&m, "/second:subscription(/a)");
+        let exec = &second.figures.exec_ns;
+        let found = (exec.count(), exec.min(), exec.max());
+        assert_eq!(found, (count, 500_000, 500_000), "{publishers_at}");
+        let edge = edge(&m, "/first:timer(10ms)", "/second:subscription(/a)");
+        assert_eq!((edge.taken, edge.lost), (count, 0));
+        let unknown = m.callbacks.iter().find(|c| c.id.starts_with("/unknown"));
+        let unknown = unknown.map_or(0, |c| c.figures.exec_ns.count());
+        assert_eq!(unknown, 20 - count);
+    }
+}
+
+/// An executor of the application's own, which calls all timers that are due and then runs their
+/// callbacks: each 10 ms the timer 0x50 (callback 0x60, 1 ms, publishes `/a`), and each 20 ms also
+/// the timer 0x51 (callback 0x61, 2 ms). With `together`, both are due each time.
+fn own_loop(start: &str, together: bool) -> String {
+    let mut trace = start.to_string();
+    for ms in (10..401).step_by(10) {
+        let both = together || ms % 20 == 0;
+        let second = |text: &str| {
+            if both {
+                text.to_string()
+            } else {
+                String::new()
+            }
+        };
+        trace += &format!(
+            "
+{ms}000us cpu0 10/10 timer_call timer=0x50{}
+{ms}050us cpu0 10/10 callback_start callback=0x60
+{ms}600us cpu0 10/10 publish rmw=0x1010 source_ns={ms}600us
+{}us cpu0 10/10 callback_end callback=0x60{}
+{}us cpu0 10/10 wait
+{}us cpu1 20/20 take rmw=0x1020 source_ns={ms}600us
+{}us cpu1 20/20 callback_start callback=0x60
+{}us cpu1 20/20 callback_end callback=0x60",
+            second(&format!("\n{ms}037us cpu0 10/10 timer_call timer=0x51")),
+            ms * 1_000 + 1_050,
+            second(&format!(
+                "\n{}us cpu0 10/10 callback_start callback=0x61\n{}us cpu0 10/10 callback_end callback=0x61",
+                ms * 1_000 + 1_100,
+                ms * 1_000 + 3_100,
+            )),
+            ms * 1_000 + 3_200,
+            ms * 1_000 + 3_300,
+            ms * 1_000 + 3_310,
+            ms * 1_000 + 3_400,
+        );
+    }
+    trace
+}
+
+#[test]
+fn an_executor_that_calls_timers_before_it_runs_them_has_their_callbacks() {
+    let listener = "
+1ms cpu1 20/20 process command=/opt/listener distribution=jazzy rmw=x
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=listener
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/a
+1ms cpu1 20/20 subscription_object subscription=0x20 object=0x25
+1ms cpu1 20/20 subscription_callback object=0x25 callback=0x60";
+    let late = "
+1ms cpu0 10/10 process command=/opt/app distribution=jazzy rmw=x late=yes
+1ms cpu0 10/10 node_found node=0x0 name=/app
+1ms cpu0 10/10 endpoint_found endpoint=publisher rcl=0x10 rmw=0x1010 name=/a
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_init timer=0x51 period_ns=20ms
+1ms cpu0 10/10 timer_found timer=0x50
+1ms cpu0 10/10 timer_found timer=0x51";
+    let started = late.replace(" late=yes", "").replace(
+        "node_found node=0x0 name=/app",
+        "node_init node=0x1 rmw=0x1001 name=app",
+    ) + "
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_callback timer=0x51 callback=0x61";
+    // Late, the first executions show whose callbacks they are.
+    for (start, together, shown) in [
+        (started.as_str(), false, [40, 20]),
+        (late, false, [39, 19]),
+        (late, true, [37, 37]),
+    ] {
+        let m = model(&own_loop(&(start.to_string() + listener), together));
+        let (fast, slow) = ("/app:timer(10ms)", "/app:timer(20ms)");
+        let exec = |id| {
+            let exec = &callback(&m, id).figures.exec_ns;
+            (exec.count(), exec.min(), exec.max())
+        };
+        assert!(exec(fast).0 >= shown[0] && exec(slow).0 >= shown[1]);
+        assert_eq!((exec(fast).1, exec(fast).2), (1_000_000, 1_000_000));
+        assert_eq!((exec(slow).1, exec(slow).2), (2_000_000, 2_000_000));
+        let edge = edge(&m, fast, "/listener:subscription(/a)");
+        assert!(edge.taken >= shown[0], "{}", edge.taken);
+    }
+}

@@ -18,7 +18,9 @@ mod nesting;
 mod rclcpp;
 mod rclpy;
 mod reference;
+mod services;
 mod structure;
+mod synchronisers;
 mod threads;
 mod timers;
 

@@ -490,6 +490,65 @@ fn a_reentrant_callback_runs_on_two_threads_at_once() {
 }
 
 #[test]
+fn items_that_are_handled_out_of_order_keep_their_own_latency() {
+    // A reentrant callback takes an item each 100 ms on one of three threads. Each third item takes
+    // 150 ms, the others 20 ms. Each output is published at the end.
+    let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
+    parts.push(
+        "2ms cpu1 20/20 publisher_init publisher=0x11 node=0x1 rmw=0x1011 topic=/out\n".into(),
+    );
+    parts.push(
+        LISTENER
+            .replace("20/20", "30/30")
+            .replace("/chatter", "/out")
+            .replace("listener", "sink"),
+    );
+    let mut truth = Vec::new();
+    for i in 1..=30u64 {
+        let t = 1_000 + i * 100_000;
+        parts.push(talk(t, 500, 1_000));
+        let cost = if i % 3 == 0 { 150_000 } else { 20_000 };
+        let (at, thread) = (t + 600, format!("cpu1 20/{}", 21 + i % 3));
+        let (out, heard) = (at + cost, at + cost + 300);
+        parts.push(format!(
+            "{at}us {thread} executor_next_ready
+{at}us {thread} executor_execute handle=0x20
+{at}us {thread} take rmw=0x1020 source_ns={}us
+{at}us {thread} callback_start callback=0x60
+{out}us {thread} publish rmw=0x1011 source_ns={out}us
+{out}us {thread} callback_end callback=0x60
+{out}us {thread} executor_next_ready
+{heard}us cpu0 30/30 take rmw=0x1020 source_ns={out}us
+{heard}us cpu0 30/30 callback_start callback=0x60
+{}us cpu0 30/30 callback_end callback=0x60
+",
+            t + 510,
+            heard + 100,
+        ));
+        // From the start of the timer's callback to the end of the sink's.
+        truth.push((heard + 100 - (t + 10)) * 1_000);
+    }
+    let m = model(&sorted(&parts));
+    let sink = "/sink:subscription(/out)";
+    let chain = &chain(&m, &format!("{T} > {S} > {sink}")).figures;
+    let latency = &chain.latency_ns;
+    assert_eq!(latency.count(), 30);
+    assert_eq!(latency.sum(), truth.iter().map(|&t| u128::from(t)).sum());
+    assert_eq!(Some(&latency.min()), truth.iter().min());
+    assert_eq!(Some(&latency.max()), truth.iter().max());
+    // The item after a slow one overtakes it. The last slow one has none after it.
+    let said = format!("{S} handled items out of order: an execution ended after one with a later item had ended, 9 times.");
+    assert!(
+        m.coverage.iter().any(|line| line.starts_with(&said)),
+        "{:#?}",
+        m.coverage
+    );
+    assert!(!m.coverage.iter().any(|line| line.starts_with(sink)));
+    let e = edge(&m, T, S);
+    assert_eq!((e.published, e.taken, e.lost), (30, 30, 0));
+}
+
+#[test]
 fn intra_process_items_are_followed_through_ring_buffers() {
     // One process with the talker's timer and a subscription with an intra-process buffer, and a
     // remote listener. rclcpp drops the copy that the local subscription gets through the
@@ -733,6 +792,39 @@ fn a_step_of_the_wall_clock_changes_nothing() {
     assert_eq!(
         (e.published, e.taken, e.lost, e.latency_ns.max()),
         (20, 20, 0, 60_000)
+    );
+}
+
+#[test]
+fn a_wall_clock_that_runs_slow_or_is_set_changes_nothing_in_humble() {
+    // From 0.5 s to 1.5 s, the wall clock loses 80 ms. After 1.8 s, it is set back by an hour.
+    let wall = |us: u64| match us {
+        ..500_000 => us + 7_200_000_000,
+        500_000..1_500_000 => us + 7_200_000_000 - (us - 500_000) * 80 / 1_000,
+        1_500_000..1_800_000 => us + 7_199_920_000,
+        _ => us + 3_600_000_000,
+    };
+    let mut parts = Vec::new();
+    for t in (100..2_500_000).step_by(250_000) {
+        // The recorder notes the offset of the next quarter of a second before its events.
+        let offset = wall(t + 250_000) - (t + 250_000);
+        parts.push(format!(
+            "{t}us cpu0 0/0 clock_offset realtime_minus_monotonic_ns={offset}us\n"
+        ));
+    }
+    parts.extend([TALKER.to_string(), LISTENER.to_string()]);
+    for i in 1..=20u64 {
+        let t = 1_000 + i * 100_000;
+        let (stamp, source) = (format!("source_ns={}us", t + 510), wall(t + 512));
+        parts.push(talk(t, 500, 1_000).replace(&stamp, "source_ns=-"));
+        // The publishing call has returned by then.
+        parts.push(listen(t + 3_000, source, 2_000));
+    }
+    let m = model(&sorted(&parts));
+    let e = edge(&m, T, S);
+    assert_eq!(
+        (e.published, e.taken, e.lost, e.latency_ns.max()),
+        (20, 20, 0, 2_510_000)
     );
 }
 

@@ -613,3 +613,92 @@ fn a_node_found_by_name_and_one_created_with_that_name_are_the_same() {
         assert_eq!(ids(&m), ["/ears:subscription(/out)", "/py:timer(50ms)"]);
     }
 }
+
+/// A timer's callback on thread 11 calls a service (`Client.call`) and sleeps until thread 12, which
+/// took the response, has handled it. Then it publishes.
+fn blocking_call(t: u64, sequence: u64) -> String {
+    let gid = "gid=01010101010101010101010101010101";
+    let timer = [
+        (0, "cpu0 10/11 timer_call timer=0x50".into()),
+        (20, "cpu0 10/11 guard_trigger guard=0x9".into()),
+        (
+            2_020,
+            format!("cpu0 10/11 request_send rmw=0x1040 sequence={sequence}"),
+        ),
+        (2_050, "cpu0 10/11 switch_out state=1".into()),
+        (
+            2_100,
+            format!("cpu1 20/20 request_take rmw=0x1030 {gid} sequence={sequence}"),
+        ),
+        (2_120, "cpu1 20/20 guard_trigger guard=0x8".into()),
+        (
+            5_120,
+            format!("cpu1 20/20 response_send rmw=0x1030 {gid} sequence={sequence} source_ns=-"),
+        ),
+        (5_130, "cpu1 20/20 guard_trigger guard=0x8".into()),
+        (5_150, "cpu1 20/20 wait_set_init".into()),
+        (5_200, "cpu0 10/12 switch_in".into()),
+        (
+            5_210,
+            format!("cpu0 10/12 response_take rmw=0x1040 sequence={sequence} source_ns=0"),
+        ),
+        (5_220, "cpu0 10/12 guard_trigger guard=0x9".into()),
+        (5_240, "cpu0 10/12 guard_trigger guard=0x9".into()),
+        (5_250, "cpu0 10/12 guard_trigger guard=0x9".into()),
+        (5_260, "cpu0 10/12 guard_trigger guard=0x9".into()),
+        (5_300, "cpu0 10/12 switch_out state=1".into()),
+        (5_400, "cpu0 10/11 switch_in".into()),
+        (
+            6_400,
+            format!("cpu0 10/11 publish rmw=0x1010 source_ns={}us", t + 6_400),
+        ),
+        (6_410, "cpu0 10/11 guard_trigger guard=0x9".into()),
+        (6_420, "cpu0 10/11 switch_out state=1".into()),
+        (
+            6_600,
+            format!("cpu1 20/20 take rmw=0x1020 source_ns={}us", t + 6_400),
+        ),
+        (6_610, "cpu1 20/20 guard_trigger guard=0x8".into()),
+        (6_700, "cpu1 20/20 guard_trigger guard=0x8".into()),
+        (6_710, "cpu1 20/20 wait_set_init".into()),
+    ];
+    let line = |(at, what): &(u64, String)| format!("{}us {what}\n", t + at);
+    let before = format!("{}us cpu0 10/11 switch_in\n", t - 10);
+    before + &timer.iter().map(line).collect::<String>()
+}
+
+#[test]
+fn a_client_that_is_called_within_a_callback_has_its_executions() {
+    let start = "
+1ms cpu0 10/10 process command=/opt/caller distribution=kilted rmw=x
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller namespace=/
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/add
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/done
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu1 20/20 process command=/opt/server distribution=kilted rmw=x
+1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server namespace=/
+1ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/add
+1ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/done
+2ms cpu0 10/11 switch_out state=1
+2ms cpu0 10/12 switch_out state=1
+2ms cpu1 20/20 wait_set_init
+";
+    let rounds = (1..=20).map(|i| blocking_call(100_000 * i, i));
+    let m = model(&(start.to_string() + &rounds.collect::<String>()));
+    let client = "/caller:client(/add)";
+    let exec = &callback(&m, client).figures.exec_ns;
+    assert_eq!((exec.count(), exec.max()), (20, 40_000));
+    // The time for which the caller sleeps does not count.
+    let timer = m
+        .callbacks
+        .iter()
+        .find(|c| c.id.starts_with("/caller:timer"));
+    let exec = &timer.unwrap().figures.exec_ns;
+    assert_eq!((exec.count(), exec.max()), (20, 3_040_000));
+    assert_eq!(edge(&m, "/server:service(/add)@/caller", client).taken, 20);
+    assert_eq!(edge(&m, client, &timer.unwrap().id).taken, 20);
+    let done = edge(&m, &timer.unwrap().id, "/server:subscription(/done)");
+    assert_eq!(done.taken, 20);
+    let unshown = |line: &&String| line.contains("on a thread of a pool");
+    assert_eq!(m.coverage.iter().find(unshown), None);
+}

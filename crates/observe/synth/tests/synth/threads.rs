@@ -370,3 +370,58 @@ fn an_execution_near_a_missing_switch_is_counted_and_has_no_time() {
     assert_eq!(times(&filled), (2, 0, 2, 9, 3));
     assert!(!missing(&filled), "{:?}", filled.coverage);
 }
+
+#[test]
+fn a_main_thread_that_publishes_beside_a_spinning_one_is_a_vertex() {
+    // rclpy's main thread triggers guards when it makes nodes and endpoints, and adds them to the
+    // executor. Thread 11 spins. The node may also be made by another thread than the main one.
+    for maker in [10, 13] {
+        let mut parts = vec![format!(
+            "
+1ms cpu0 10/10 process command=/opt/app.py distribution=kilted rmw=x
+1ms cpu0 10/{maker} node_init node=0x1 rmw=0x1001 name=driver namespace=/
+1ms cpu0 10/{maker} publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan
+1ms cpu0 10/{maker} guard_trigger guard=0x8
+1ms cpu0 10/{maker} subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/scan
+1ms cpu0 10/{maker} guard_trigger guard=0x8
+2ms cpu0 10/{maker} guard_trigger guard=0x9
+3ms cpu1 10/11 wait_set_init
+3ms cpu1 10/11 wait
+3ms cpu1 10/11 switch_out state=1
+4ms cpu0 10/{maker} switch_out state=1
+"
+        )];
+        for i in 1..=20 {
+            let t = 100_000 * i;
+            let p = t + 2_000;
+            parts.push(format!(
+                "{t}us cpu0 10/{maker} switch_in
+{p}us cpu0 10/{maker} publish rmw=0x1010 source_ns={p}us
+{}us cpu0 10/{maker} switch_out state=1
+{}us cpu1 10/11 switch_in
+{}us cpu1 10/11 take rmw=0x1020 source_ns={p}us
+{}us cpu1 10/11 guard_trigger guard=0x9
+{}us cpu1 10/11 guard_trigger guard=0x9
+{}us cpu1 10/11 wait_set_init
+{}us cpu1 10/11 wait
+{}us cpu1 10/11 switch_out state=1
+",
+                p + 100,
+                p + 150,
+                p + 200,
+                p + 210,
+                p + 1_210,
+                p + 1_300,
+                p + 1_310,
+                p + 1_320,
+            ));
+        }
+        let m = model(&sorted(&parts));
+        let (main, scan) = ("/driver:thread(/scan)", "/driver:subscription(/scan)");
+        assert_eq!(ids(&m), [scan, main], "{maker}");
+        let exec = &callback(&m, main).figures.exec_ns;
+        assert_eq!((exec.count(), exec.max()), (20, 2_100_000));
+        assert_eq!(edge(&m, main, scan).taken, 20);
+        assert_eq!(chains(&m), [format!("{main} > {scan}")]);
+    }
+}

@@ -304,6 +304,7 @@ impl Session for Preloaded {
 
     fn described(&mut self) -> Described {
         let mut left_out = self.sentences();
+        left_out.extend(self.libraries.unseen());
         left_out.extend(self.border.sentence());
         Described {
             probes: self.probes(),

@@ -1,0 +1,187 @@
+//! Replays of the synchronisers of a node: which inputs go into which output, and whether the
+//! node's outputs are those of a synchroniser at all.
+//!
+//! A synchroniser whose calls are recorded has one replay, of its policy and of the subscriptions
+//! that feed it. While no calls are recorded, all subscriptions of the node are replayed with either
+//! policy.
+
+use super::policies::{Policy, Set, Stamped, MAX_WAITING};
+use onbeat_document::evidence::few;
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone)]
+pub(super) struct Replay {
+    /// The synchroniser, or `None` if all subscriptions are replayed.
+    filter: Option<u64>,
+    /// The subscriptions, as indices of the group's members.
+    members: Vec<usize>,
+    policy: Policy,
+    /// The inputs of the last time, oldest first: the place in `members` and the input.
+    inputs: VecDeque<(usize, Stamped)>,
+    steps: VecDeque<Step>,
+}
+
+/// The sets that one input completed.
+#[derive(Debug, Clone)]
+struct Step {
+    member: usize,
+    number: u64,
+    sets: Vec<Set>,
+}
+
+/// The agreement of an output's publications with a replay.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Score {
+    /// Counts publications that the replay predicted.
+    pub(crate) predicted: u64,
+    pub(crate) unpredicted: u64,
+    /// Counts executions without a publication although the replay predicted one.
+    pub(crate) missing: u64,
+    /// Counts executions of publishing subscriptions without a publication, as predicted.
+    pub(crate) held: u64,
+    /// The number of subscriptions in the replay.
+    pub(crate) inputs: usize,
+}
+
+/// From so many predicted publications on, a few may contradict a replay.
+const MIN_PREDICTED: u64 = 10;
+
+impl Score {
+    /// Reports whether nearly all publications are those of the replay.
+    pub(crate) fn fits(&self) -> bool {
+        let wrong = self.unpredicted + self.missing;
+        let allowed = match self.predicted {
+            predicted @ ..MIN_PREDICTED => predicted / 3,
+            predicted => few(predicted),
+        };
+        self.predicted > 0 && wrong <= allowed
+    }
+}
+
+/// The most synchronisers of one node.
+const MAX_REPLAYS: usize = 8;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Replays(Vec<Replay>);
+
+impl Replay {
+    fn new(filter: Option<u64>, approximate: bool) -> Self {
+        Replay {
+            filter,
+            members: Vec::new(),
+            policy: Policy::new(approximate, 0),
+            inputs: VecDeque::new(),
+            steps: VecDeque::new(),
+        }
+    }
+
+    fn add(&mut self, member: usize, number: u64, stamp: u64) {
+        let place = self.members.iter().position(|&m| m == member);
+        let place = place.unwrap_or_else(|| {
+            self.members.push(member);
+            self.begin_again();
+            self.members.len() - 1
+        });
+        let kept = MAX_WAITING * self.members.len();
+        self.inputs.push_back((place, (stamp, number)));
+        if self.inputs.len() > kept {
+            self.inputs.pop_front();
+        }
+        let sets = self.policy.add(place, (stamp, number));
+        self.steps.push_back(Step {
+            member,
+            number,
+            sets,
+        });
+        if self.steps.len() > kept {
+            self.steps.pop_front();
+        }
+    }
+
+    /// Replays the last inputs with one more subscription.
+    fn begin_again(&mut self) {
+        self.policy = Policy::new(self.policy.is_approximate(), self.members.len());
+        for &(place, input) in &self.inputs {
+            self.policy.add(place, input);
+        }
+    }
+
+    fn step(&self, member: usize, number: u64) -> Option<&Step> {
+        let mut steps = self.steps.iter().rev();
+        steps.find(|step| step.member == member && step.number == number)
+    }
+}
+
+impl Replays {
+    /// Adds an input that a subscription hands to a synchroniser, or that it takes if `filter` is
+    /// `None`.
+    pub(super) fn add(
+        &mut self,
+        (filter, approximate): (Option<u64>, bool),
+        member: usize,
+        number: u64,
+        stamp: u64,
+    ) {
+        let same = |r: &Replay| r.filter == filter && r.policy.is_approximate() == approximate;
+        let at = self.0.iter().position(same);
+        let at = at.or_else(|| {
+            (self.0.len() < MAX_REPLAYS).then(|| {
+                self.0.push(Replay::new(filter, approximate));
+                self.0.len() - 1
+            })
+        });
+        if let Some(at) = at {
+            self.0[at].add(member, number, stamp);
+        }
+    }
+
+    /// Reports whether the recording has the calls of a synchroniser with several inputs.
+    pub(super) fn has_calls(&self) -> bool {
+        let joins = |r: &Replay| r.filter.is_some() && r.members.len() > 1;
+        self.0.iter().any(joins)
+    }
+
+    /// Returns the replay of a synchroniser, if its calls show several inputs.
+    pub(super) fn of_filter(&self, filter: u64) -> Option<usize> {
+        let joins = |r: &Replay| r.filter == Some(filter) && r.members.len() > 1;
+        self.0.iter().position(joins)
+    }
+
+    /// Returns the replay of all subscriptions with a policy.
+    pub(super) fn of_all(&self, approximate: bool) -> Option<usize> {
+        let same = |r: &Replay| r.filter.is_none() && r.policy.is_approximate() == approximate;
+        let at = self.0.iter().position(same)?;
+        (self.0[at].members.len() > 1).then_some(at)
+    }
+
+    pub(super) fn members(&self, replay: usize) -> &[usize] {
+        &self.0[replay].members
+    }
+
+    /// Returns how many sets of a replay lacked only the input of this member.
+    pub(super) fn lacked(&self, replay: usize, member: usize) -> u64 {
+        let replay = &self.0[replay];
+        let place = replay.members.iter().position(|&m| m == member);
+        place.map_or(0, |place| replay.policy.lacked(place))
+    }
+
+    pub(super) fn is_approximate(&self, replay: usize) -> bool {
+        self.0[replay].policy.is_approximate()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the sets that a replay predicts for an input, if it has the input.
+    pub(super) fn sets(&self, replay: usize, member: usize, number: u64) -> Option<&[Set]> {
+        let step = self.0.get(replay)?.step(member, number)?;
+        Some(&step.sets)
+    }
+
+    /// Returns the inputs of a set, as pairs of member and input number.
+    pub(super) fn inputs(&self, replay: usize, set: &Set) -> Vec<(usize, u64)> {
+        let members = self.0[replay].members.iter().copied();
+        members.zip(set.iter().copied()).collect()
+    }
+}

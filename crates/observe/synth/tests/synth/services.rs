@@ -1,0 +1,163 @@
+//! Services of rclcpp that respond later: the callback stores the request and returns, and another
+//! callback sends the response.
+
+use super::*;
+
+const CALLER: &str = "/caller:timer(100ms)";
+const SERVICE: &str = "/server:service(/add)@/caller";
+const ANSWER: &str = "/server:timer(30ms)";
+const CLIENT: &str = "/caller:client(/add)";
+
+const STARTED: &str = "
+1ms cpu0 10/10 process command=/opt/caller distribution=jazzy rmw=rmw_fastrtps_cpp
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller namespace=/
+1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/add
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+2ms cpu1 20/20 process command=/opt/server distribution=jazzy rmw=rmw_fastrtps_cpp
+2ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=server namespace=/
+2ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/add
+2ms cpu1 20/20 service_callback service=0x30 callback=0x61
+2ms cpu1 20/20 timer_init timer=0x51 period_ns=30ms
+2ms cpu1 20/20 timer_callback timer=0x51 callback=0x62
+2ms cpu1 20/20 timer_node timer=0x51 node=0x1
+";
+
+/// The same processes, which already run when the recording begins.
+const LATE: &str = "
+1ms cpu0 10/10 process command=/opt/caller distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
+1ms cpu0 10/10 node_found node=0x0 name=/caller
+1ms cpu0 10/10 endpoint_found endpoint=client rcl=0x40 rmw=0x1040 name=/add
+1ms cpu0 10/10 timer_found timer=0x50
+2ms cpu1 20/20 process command=/opt/server distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
+2ms cpu1 20/20 node_found node=0x0 name=/server
+2ms cpu1 20/20 endpoint_found endpoint=service rcl=0x30 rmw=0x1030 name=/add
+2ms cpu1 20/20 timer_found timer=0x51
+";
+
+const GID: &str = "gid=01010101010101010101010101010101";
+
+/// A call at `t` us. The service's callback runs for 2 ms, and the timer's callback 30 ms later
+/// responds after 1 ms. Before Kilted, rclcpp does not report the end of the service's callback.
+fn call(t: u64, sequence: u64, end: bool, answerer: u32) -> String {
+    let (r, s) = (t + 1_000, format!("{GID} sequence={sequence}"));
+    let (done, a) = (r + 2_000, r + 30_000);
+    let end = if end {
+        format!("{done}us cpu1 20/20 callback_end callback=0x61\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "{t}us cpu0 10/10 executor_next_ready
+{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 request_send rmw=0x1040 sequence={sequence}
+{}us cpu0 10/10 callback_end callback=0x60
+{}us cpu0 10/10 executor_wait_for_work timeout_ns=-1
+{}us cpu0 10/10 wait
+{r}us cpu1 20/20 executor_next_ready
+{r}us cpu1 20/20 request_take rmw=0x1030 {s}
+{r}us cpu1 20/20 callback_start callback=0x61
+{end}{done}us cpu1 20/20 executor_next_ready
+{done}us cpu1 20/20 executor_wait_for_work timeout_ns=-1
+{done}us cpu1 20/20 wait
+{a}us cpu1 20/{answerer} executor_next_ready
+{a}us cpu1 20/{answerer} timer_call timer=0x51
+{a}us cpu1 20/{answerer} callback_start callback=0x62
+{}us cpu1 20/{answerer} response_send rmw=0x1030 {s} source_ns=-
+{}us cpu1 20/{answerer} callback_end callback=0x62
+{}us cpu1 20/{answerer} executor_next_ready
+{}us cpu0 10/10 execute_start execute=client
+{}us cpu0 10/10 response_take rmw=0x1040 sequence={sequence} source_ns=0
+{}us cpu0 10/10 execute_end execute=client
+",
+        t + 100,
+        t + 200,
+        t + 250,
+        t + 250,
+        a + 1_000,
+        a + 1_500,
+        a + 1_500,
+        a + 2_000,
+        a + 2_000,
+        a + 2_500,
+    )
+}
+
+fn calls(start: &str, end: bool, answerer: u32) -> Model {
+    let call = |i| call(10_000 + i * 100_000, i, end, answerer);
+    model(&(start.to_string() + &(1..=20).map(call).collect::<String>()))
+}
+
+#[test]
+fn a_service_that_responds_later_has_its_executions_and_its_chain() {
+    for (end, answerer) in [(false, 20), (false, 21), (true, 20)] {
+        let m = calls(STARTED, end, answerer);
+        let exec = &callback(&m, SERVICE).figures.exec_ns;
+        let found = (exec.count(), exec.min(), exec.max());
+        assert_eq!(found, (20, 2_000_000, 2_000_000), "{end} {answerer}");
+        let timer = &callback(&m, ANSWER).figures.exec_ns;
+        assert_eq!((timer.count(), timer.max()), (20, 1_500_000));
+        assert_eq!(edge(&m, SERVICE, ANSWER).taken, 20);
+        assert_eq!(edge(&m, ANSWER, CLIENT).taken, 20);
+        let chain = chain(&m, &[CALLER, SERVICE, ANSWER, CLIENT].join(" > "));
+        let latency = &chain.figures.latency_ns;
+        let found = (latency.count(), latency.min(), latency.max());
+        assert_eq!(found, (20, 33_500_000, 33_500_000));
+        let complaint = |line: &&String| line.contains("without an end");
+        assert_eq!(m.coverage.iter().find(complaint), None);
+    }
+}
+
+#[test]
+fn a_late_recording_has_the_executions_of_a_service_that_responds_later() {
+    let m = calls(LATE, false, 20);
+    let service = m
+        .callbacks
+        .iter()
+        .find(|c| c.id.starts_with("/server:service"));
+    let exec = &service.expect("a service").figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (20, 2_000_000, 2_000_000)
+    );
+    assert!(chains(&m)
+        .iter()
+        .any(|c| c.contains("/server:service(/add)@/caller > ")));
+}
+
+#[test]
+fn a_service_that_runs_an_executor_keeps_its_end() {
+    // In each call the service's callback takes something by an executor of its own, for 1 ms.
+    let mut trace = STARTED.to_string();
+    for i in 1..=5u64 {
+        let t = 10_000 + i * 100_000;
+        trace += &format!(
+            "{t}us cpu1 20/20 executor_next_ready
+{t}us cpu1 20/20 request_take rmw=0x1030 {GID} sequence={i}
+{t}us cpu1 20/20 callback_start callback=0x61
+{}us cpu1 20/20 executor_wait_for_work timeout_ns=-1
+{}us cpu1 20/20 wait
+{}us cpu1 20/20 executor_next_ready
+{}us cpu1 20/20 callback_end callback=0x61
+{}us cpu1 20/20 response_send rmw=0x1030 {GID} sequence={i} source_ns=-
+",
+            t + 100,
+            t + 100,
+            t + 1_100,
+            t + 3_000,
+            t + 3_010,
+        );
+    }
+    let m = model(&trace);
+    let service = m
+        .callbacks
+        .iter()
+        .find(|c| c.id.starts_with("/server:service"));
+    let exec = &service.expect("a service").figures.exec_ns;
+    assert_eq!(
+        (exec.count(), exec.min(), exec.max()),
+        (5, 3_000_000, 3_000_000)
+    );
+}

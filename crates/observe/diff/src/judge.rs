@@ -274,8 +274,31 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
+/// The assumed standard deviation of the time in which a run loses items in a row, in seconds: its
+/// subscriber starts late, or the machine stands still.
+const BURST: f64 = 1.5;
+
+/// Returns the standard deviation of the difference between two runs' shares of lost items, if each
+/// run loses items in a row. With several runs, it is taken to be zero.
+fn spread_of_losses(a: &Model, b: &Model) -> f64 {
+    if a.runs.len() > 1 && b.runs.len() > 1 {
+        return 0.0;
+    }
+    let of = |m: &Model| {
+        let seconds: f64 = m.runs.iter().map(|r| r.duration_ns as f64 / 1e9).sum();
+        let bursts = (m.runs.len() as f64).sqrt() * BURST;
+        (bursts / seconds.max(BURST)).min(1.0)
+    };
+    of(a).hypot(of(b))
+}
+
 fn losses(a: &Model, b: &Model) -> Vec<Found> {
     let mut found = Vec::new();
+    let spread = spread_of_losses(a, b);
+    let p_of_bursts = |shift: f64| match spread > 0.0 {
+        true => 2.0 * normal_beyond(shift.abs() / spread),
+        false => 0.0,
+    };
     for edge in &a.edges {
         let id = structure::edge_id(edge);
         let Some(other) = b.edges.iter().find(|e| structure::edge_id(e) == id) else {
@@ -290,7 +313,7 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
         }
         let (a, b) = (lost as f64 / sent as f64, lost_b as f64 / sent_b as f64);
         let share = sent_b as f64 / (sent as f64 + sent_b as f64);
-        let p = split_by_chance(lost_b, lost + lost_b, share);
+        let p = split_by_chance(lost_b, lost + lost_b, share).max(p_of_bursts(b - a));
         let change = Change {
             shift: b - a,
             low: b - a,

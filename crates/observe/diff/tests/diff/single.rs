@@ -83,7 +83,6 @@ fn run(system: &System, times: &[f64], seed: u64) -> Model {
             exec_ns: typical(&exec),
             response_ns: typical(&response),
             interarrival_ns: typical(&period),
-            ..RunTypical::default()
         };
         let extremes = RunExtremes {
             start: of_run.start,
@@ -282,4 +281,24 @@ fn a_slower_machine_is_not_a_slower_callback_in_single_runs() {
     let ids: Vec<&str> = report.figures.iter().map(|f| f.figure.as_str()).collect();
     assert!(!ids.contains(&"execution time"), "{ids:?}");
     assert!(ids.contains(&"speed"), "{ids:?}");
+}
+
+#[test]
+fn items_lost_in_a_row_are_not_a_change_of_single_runs() {
+    let system = system(3, 0.1, Tails::Normal);
+    let lossy = |seconds: u64, lost: u64, runs: usize| {
+        let models = [0, lost].map(|lost| {
+            let mut model = run(&system, &[1.0; 3], 1);
+            model.runs[0].duration_ns = seconds * 1_000_000_000;
+            model.runs = vec![model.runs[0].clone(); runs];
+            model.edges[0].figures.lost = lost;
+            model
+        });
+        let report = compared(&models[0], &models[1]);
+        report.figures.iter().any(|f| f.figure == "loss")
+    };
+    // A quarter of 15 s is a late start.
+    assert!(!lossy(15, 250, 1));
+    assert!(lossy(15, 700, 1) && lossy(120, 250, 1));
+    assert!(lossy(15, 250, 2));
 }

@@ -7,19 +7,22 @@
 //!     models' means of these. A median has no heavy tail, and the dependence between executions of
 //!     one run does not matter.
 //!   - *Executions*, if a model has only one run: the Mann-Whitney test on all values, weighted by
-//!     how many independent values they are worth. The interval is widened by the assumed spread
-//!     between runs.
+//!     how many independent values they are worth. The interval is widened by the spread between
+//!     runs ([`crate::spread`]).
 
 use crate::rank::{delta, ratio, Sample};
 use crate::rows::{Figure, Row, Side};
 use crate::speed::Speed;
-use crate::Options;
-use onbeat_stats::{normal_beyond, student_beyond, student_quantile};
+use onbeat_document::Dist;
+use onbeat_stats::{student_beyond, student_quantile};
 use serde::Serialize;
 
 /// The smallest standard deviation between runs. Even runs of one machine in one state differ by
 /// the width of a bucket.
-const LEAST_SPREAD: f64 = 0.001;
+pub const LEAST_SPREAD: f64 = 0.001;
+
+/// The degrees of freedom of a standard error that is known.
+pub const EXACT: f64 = 1e6;
 
 /// The method by which a change was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -27,7 +30,7 @@ const LEAST_SPREAD: f64 = 0.001;
 pub enum Method {
     /// The medians of runs were compared.
     Runs,
-    /// The executions of one run were compared, with an assumed spread between runs.
+    /// The executions of one run were compared, with an estimated or assumed spread between runs.
     Executions,
 }
 
@@ -53,6 +56,19 @@ pub struct Change {
 }
 
 impl Change {
+    fn of(shift: f64, (error, freedom): (f64, f64), delta: f64, method: Method) -> Change {
+        let wide = student_quantile(0.975, freedom) * error;
+        Change {
+            shift: shift.exp_m1(),
+            low: (shift - wide).exp_m1(),
+            high: (shift + wide).exp_m1(),
+            p: (2.0 * student_beyond(shift.abs() / error, freedom)).min(1.0),
+            delta,
+            error: (error, freedom),
+            method,
+        }
+    }
+
     /// Returns the smallest shift that is significant at the level `alpha`.
     pub fn resolution(&self, alpha: f64) -> f64 {
         let (error, freedom) = self.error;
@@ -60,8 +76,38 @@ impl Change {
     }
 }
 
+/// A comparison of one figure.
+pub enum Measured {
+    /// Both models have several runs.
+    Runs(Change),
+    /// A model has only one run. The spread between runs is not part of the data.
+    Single(Single),
+}
+
+/// A comparison of a figure's executions, without the spread between runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Single {
+    /// The logarithm of the second model's value over the first one's.
+    pub shift: f64,
+    /// The standard error of the shift if runs did not differ.
+    pub within: f64,
+    /// The factor from the spread of one run to that of the shift.
+    pub runs: f64,
+    /// The logarithm of the third over the first quartile: the mean of both models.
+    pub width: f64,
+    /// Cliff's delta.
+    pub delta: f64,
+}
+
+impl Single {
+    /// Returns the change, with the shift's standard error and its degrees of freedom.
+    pub fn change(&self, error: f64, freedom: f64) -> Change {
+        Change::of(self.shift, (error, freedom), self.delta, Method::Executions)
+    }
+}
+
 /// Compares the two sides of a row. Returns `None` if the models have too little data for it.
-pub fn change(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Option<Change> {
+pub fn measure(row: &Row<'_>, speed: Option<&Speed>) -> Option<Measured> {
     let speed = speed.filter(|_| row.figure != Figure::Period);
     let known = |side: &Side<'_>, second: bool| {
         let relative =
@@ -70,27 +116,15 @@ pub fn change(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Option
     };
     let (a, b) = (known(&row.a, false), known(&row.b, true));
     if a.len() > 1 && b.len() > 1 {
-        return Some(of_runs(row, &a, &b));
+        let (shift, error, freedom) = welch(&a, &b);
+        let change = Change::of(shift, (error, freedom), cliff(row), Method::Runs);
+        return Some(Measured::Runs(change));
     }
-    of_executions(row, speed, options)
+    single(row, speed).map(Measured::Single)
 }
 
 fn cliff(row: &Row<'_>) -> f64 {
     delta(&Sample::of(row.a.dist, 1), &Sample::of(row.b.dist, 1))
-}
-
-fn of_runs(row: &Row<'_>, a: &[f64], b: &[f64]) -> Change {
-    let (shift, error, freedom) = welch(a, b);
-    let wide = student_quantile(0.975, freedom) * error;
-    Change {
-        shift: shift.exp_m1(),
-        low: (shift - wide).exp_m1(),
-        high: (shift + wide).exp_m1(),
-        p: (2.0 * student_beyond(shift.abs() / error, freedom)).min(1.0),
-        delta: cliff(row),
-        error: (error, freedom),
-        method: Method::Runs,
-    }
 }
 
 /// Returns the difference of the means, its standard error and its degrees of freedom, by Welch's
@@ -107,7 +141,7 @@ pub fn welch(a: &[f64], b: &[f64]) -> (f64, f64, f64) {
     (mean_b - mean_a, (a + b).sqrt(), freedom)
 }
 
-fn of_executions(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Option<Change> {
+fn single(row: &Row<'_>, speed: Option<&Speed>) -> Option<Single> {
     if row.a.worth == 0 || row.b.worth == 0 {
         return None;
     }
@@ -117,26 +151,18 @@ fn of_executions(row: &Row<'_>, speed: Option<&Speed>, options: &Options) -> Opt
     );
     let mean = |of: &[(String, f64)]| of.iter().map(|(_, log)| log).sum::<f64>() / of.len() as f64;
     let common = speed.map_or(0.0, |s| mean(&s.b) - mean(&s.a));
-    let within = (ratio.high.ln() - ratio.low.ln()) / (2.0 * 1.96);
-    let times = match row.figure {
-        f if f.waits() => crate::WAITING,
-        // The median of a period changes only if the clock or the source changes, so periods vary
-        // less between runs.
-        Figure::Period => 0.1,
-        _ => 1.0,
-    };
     let runs = |side: &Side<'_>| 1.0 / side.runs.len().max(1) as f64;
-    let spread = times * options.run_spread * (runs(&row.a) + runs(&row.b)).sqrt();
-    let error = within.hypot(spread).max(LEAST_SPREAD);
-    let shift = ratio.value.ln() - common;
-    let wide = 1.96 * error;
-    Some(Change {
-        shift: shift.exp_m1(),
-        low: (shift - wide).exp_m1(),
-        high: (shift + wide).exp_m1(),
-        p: (2.0 * normal_beyond(shift.abs() / error)).min(1.0),
+    Some(Single {
+        shift: ratio.value.ln() - common,
+        within: (ratio.high.ln() - ratio.low.ln()) / (2.0 * 1.96),
+        runs: (runs(&row.a) + runs(&row.b)).sqrt(),
+        width: (width(row.a.dist) + width(row.b.dist)) / 2.0,
         delta: cliff(row),
-        error: (error, 1e6),
-        method: Method::Executions,
     })
+}
+
+/// Returns the logarithm of the third over the first quartile.
+fn width(dist: &Dist) -> f64 {
+    let log = |q: f64| (dist.quantile(q).max(1) as f64).ln();
+    log(0.75) - log(0.25)
 }

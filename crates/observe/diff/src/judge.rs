@@ -1,14 +1,16 @@
 //! Collects all changes between two models. It corrects them for the number of comparisons, drops
 //! those that are too small, and sorts them by their weight in a chain.
 
-use crate::compare::{change, welch, Change, Method};
+use crate::compare::{measure, welch, Change, Measured, Method, Single};
 use crate::rows::{rows, Figure, Row};
 use crate::speed::{median, Speed};
+use crate::spread::{RunSpread, Spread};
 use crate::structure::{self, Difference};
 use crate::Options;
 use onbeat_document::schema::{Chain, Model, Share};
 use onbeat_stats::{normal_beyond, split_by_chance, student_beyond, student_quantile};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// A figure that changed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -56,6 +58,8 @@ pub struct Report {
     /// The smallest change of an execution time that could be found, as a share; the median over
     /// all execution times.
     pub resolution: Option<f64>,
+    /// The spread between runs, for figures of a single run.
+    pub spreads: Vec<RunSpread>,
     /// The number of runs of each model.
     pub runs: (usize, usize),
     /// Sentences on the assumptions and the limits of the comparison.
@@ -80,17 +84,26 @@ impl Report {
 pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
     let rows = rows(a, b);
     let speed = (!options.absolute).then(|| Speed::of(&rows)).flatten();
-    let mut tested: Vec<Found> = Vec::new();
-    let mut open = 0;
-    for row in &rows {
-        match change(row, speed.as_ref(), options) {
-            Some(change) => tested.push(found(row, change, a)),
-            None => open += 1,
-        }
+    let measured = rows
+        .iter()
+        .filter_map(|row| Some((row, measure(row, speed.as_ref())?)));
+    let measured: Vec<(&Row<'_>, Measured)> = measured.collect();
+    let open = rows.len() - measured.len();
+    let mut others: Vec<Found> = speed
+        .as_ref()
+        .map(|s| of_speed(s, options))
+        .into_iter()
+        .collect();
+    others.extend(losses(a, b));
+    let (changes, corrected, spreads) = test(&measured, &others, options);
+    let figures = measured.iter().zip(changes);
+    let mut tested: Vec<Found> = figures
+        .map(|((row, _), change)| found(row, change, a))
+        .collect();
+    tested.extend(others);
+    for (found, p) in tested.iter_mut().zip(corrected) {
+        found.p_corrected = p;
     }
-    tested.extend(speed.as_ref().map(|s| of_speed(s, options)));
-    tested.extend(losses(a, b));
-    correct(&mut tested);
     let compared = tested.len();
     let resolution = resolution(&tested, options.alpha);
     let methods: Vec<Method> = tested.iter().map(|f| f.change.method).collect();
@@ -106,7 +119,7 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
             .then(x.id.cmp(&y.id))
     });
     let (structure, mut notes) = structure::compare(a, b);
-    assumptions(&mut notes, &methods, open, speed.is_some(), options);
+    assumptions(&mut notes, &methods, open, speed.is_some(), &spreads);
     Report {
         structure,
         figures: tested,
@@ -115,8 +128,38 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
         open,
         speed,
         resolution,
+        spreads,
         runs: (a.runs.len(), b.runs.len()),
         notes,
+    }
+}
+
+/// Tests all figures with the correction for their number, and returns the spreads between runs.
+/// Figures that changed say nothing about the spread, so all are tested again without these.
+fn test(
+    measured: &[(&Row<'_>, Measured)],
+    others: &[Found],
+    options: &Options,
+) -> (Vec<Change>, Vec<f64>, Vec<RunSpread>) {
+    let single = |(row, measured): &(&Row<'_>, Measured)| match measured {
+        Measured::Single(single) => Some((row.figure, *single)),
+        Measured::Runs(_) => None,
+    };
+    let all: Vec<(Figure, Single)> = measured.iter().filter_map(single).collect();
+    let mut changed = BTreeSet::new();
+    loop {
+        let rest = (0..measured.len()).filter(|i| !changed.contains(i));
+        let rest: Vec<(Figure, Single)> = rest.filter_map(|i| single(&measured[i])).collect();
+        let spread = Spread::of(&rest, options);
+        let change = |(row, measured): &(&Row<'_>, Measured)| spread.change(row.figure, measured);
+        let changes: Vec<Change> = measured.iter().map(change).collect();
+        let chances = changes.iter().chain(others.iter().map(|f| &f.change));
+        let corrected = correct(&chances.map(|c| c.p).collect::<Vec<f64>>());
+        let before = changed.len();
+        changed.extend((0..measured.len()).filter(|i| corrected[*i] < options.alpha));
+        if changed.len() == before {
+            return (changes, corrected, spread.typical(&all));
+        }
     }
 }
 
@@ -125,14 +168,14 @@ fn assumptions(
     methods: &[Method],
     open: usize,
     relative: bool,
-    options: &Options,
+    spreads: &[RunSpread],
 ) {
     let single = methods.iter().filter(|m| **m == Method::Executions).count();
     if single > 0 {
-        let spread = options.run_spread * 100.0;
+        let spreads: Vec<String> = spreads.iter().map(RunSpread::text).collect();
         notes.push(format!(
-            "{single} figures come from a single run in one of the models. The spread between runs is then unknown, and assumed to be {spread:.0} % (--run-spread), or {} times that for times that include waiting. Record several runs of each, in turn, and merge them.",
-            crate::WAITING
+            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. A callback that is slower in one run by chance, alone, looks like a change. Record several runs of each, in turn, and merge them.",
+            spreads.join(", ")
         ));
     }
     if open > 0 {
@@ -231,8 +274,31 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
+/// The assumed standard deviation of the time in which a run loses items in a row, in seconds: its
+/// subscriber starts late, or the machine stands still.
+const BURST: f64 = 1.5;
+
+/// Returns the standard deviation of the difference between two runs' shares of lost items, if each
+/// run loses items in a row. With several runs, it is taken to be zero.
+fn spread_of_losses(a: &Model, b: &Model) -> f64 {
+    if a.runs.len() > 1 && b.runs.len() > 1 {
+        return 0.0;
+    }
+    let of = |m: &Model| {
+        let seconds: f64 = m.runs.iter().map(|r| r.duration_ns as f64 / 1e9).sum();
+        let bursts = (m.runs.len() as f64).sqrt() * BURST;
+        (bursts / seconds.max(BURST)).min(1.0)
+    };
+    of(a).hypot(of(b))
+}
+
 fn losses(a: &Model, b: &Model) -> Vec<Found> {
     let mut found = Vec::new();
+    let spread = spread_of_losses(a, b);
+    let p_of_bursts = |shift: f64| match spread > 0.0 {
+        true => 2.0 * normal_beyond(shift.abs() / spread),
+        false => 0.0,
+    };
     for edge in &a.edges {
         let id = structure::edge_id(edge);
         let Some(other) = b.edges.iter().find(|e| structure::edge_id(e) == id) else {
@@ -247,7 +313,7 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
         }
         let (a, b) = (lost as f64 / sent as f64, lost_b as f64 / sent_b as f64);
         let share = sent_b as f64 / (sent as f64 + sent_b as f64);
-        let p = split_by_chance(lost_b, lost + lost_b, share);
+        let p = split_by_chance(lost_b, lost + lost_b, share).max(p_of_bursts(b - a));
         let change = Change {
             shift: b - a,
             low: b - a,
@@ -273,18 +339,18 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
     found
 }
 
-/// Applies Holm's correction, which keeps the probability of any false change below the requested
-/// level.
-fn correct(tested: &mut [Found]) {
-    let mut order: Vec<usize> = (0..tested.len()).collect();
-    order.sort_by(|&x, &y| tested[x].change.p.total_cmp(&tested[y].change.p));
+/// Returns the chances with Holm's correction, which keeps the probability of any false change below
+/// the requested level.
+fn correct(chances: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..chances.len()).collect();
+    order.sort_by(|&x, &y| chances[x].total_cmp(&chances[y]));
+    let mut corrected = vec![1.0; chances.len()];
     let mut most = 0.0f64;
     for (rank, &i) in order.iter().enumerate() {
-        most = most
-            .max(tested[i].change.p * (order.len() - rank) as f64)
-            .min(1.0);
-        tested[i].p_corrected = most;
+        most = most.max(chances[i] * (order.len() - rank) as f64).min(1.0);
+        corrected[i] = most;
     }
+    corrected
 }
 
 /// Returns the smallest significant change of an execution time: the median over all of them.

@@ -5,7 +5,7 @@
 //! A figure has changed if the change is significant, with Holm's correction over all compared
 //! figures, and at least as large as [`Options::min_effect`]. If both models have several runs, the
 //! medians of runs are compared. Executions of one run resemble one another, so they are weaker
-//! evidence.
+//! evidence: the other figures of the same runs show how much runs differ.
 
 mod compare;
 mod influence;
@@ -16,6 +16,7 @@ mod qos;
 mod rank;
 mod rows;
 mod speed;
+mod spread;
 mod structure;
 
 pub use compare::{Change, Method};
@@ -25,6 +26,7 @@ pub use output::{influence_json, json};
 pub use page::html;
 pub use rows::{Figure, Row};
 pub use speed::Speed;
+pub use spread::{Kind, RunSpread};
 pub use structure::{Difference, Part, What};
 
 /// The conditions under which a difference counts as a change.
@@ -39,6 +41,9 @@ pub struct Options {
     /// The assumed standard deviation of execution times from run to run, as a share. It is used if
     /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].
     pub run_spread: f64,
+    /// If a model has only one run, the spread between runs is estimated from all figures, as far
+    /// as these suffice. Otherwise `run_spread` holds.
+    pub estimate_spread: bool,
     /// Times are compared as measured. Otherwise they are first corrected for the speed of the
     /// machine in each run.
     pub absolute: bool,
@@ -55,6 +60,7 @@ impl Default for Options {
             min_time_ns: 20_000.0,
             alpha: 0.05,
             run_spread: 0.08,
+            estimate_spread: true,
             absolute: false,
         }
     }

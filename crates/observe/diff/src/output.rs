@@ -21,6 +21,7 @@ pub fn json(report: &Report) -> Value {
         "runs": { "a": report.runs.0, "b": report.runs.1 },
         "run_time_factor": speed,
         "resolution": report.resolution,
+        "run_spread": report.spreads,
         "notes": report.notes,
     })
 }

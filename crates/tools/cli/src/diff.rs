@@ -23,8 +23,8 @@ Examples:
   onbeat diff alone.json integrated.json --influence
 
 A change is shown if it is significant, with Holm's correction over all figures, and at least as
-large as --min-effect. Runs differ, so record at least five of each, in turn, and merge their
-models. docs/how-to/diff.md explains how changes are found.
+large as --min-effect. Runs differ. Models of a single run show changes of execution times from
+some 15 % on. Smaller ones need at least five runs of each, recorded in turn and merged. docs/how-to/diff.md explains how changes are found.
 
 Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
 7 something changed.")]
@@ -41,9 +41,10 @@ pub struct Args {
     /// Ignore changes of a time smaller than this, in microseconds
     #[arg(long, value_name = "US", default_value_t = 20)]
     min_us: u32,
-    /// Assume that runs of one program differ by this share. It is used for models of a single run
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "8%")]
-    run_spread: f64,
+    /// Assume that runs of one program differ by this share. It is used for models of a single run.
+    /// Without this option, the spread is estimated; 8% is assumed if there are too few figures
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    run_spread: Option<f64>,
     /// Compare times as measured, without a correction for the speed of the machine in each run
     #[arg(long)]
     absolute: bool,
@@ -75,12 +76,14 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let (path_a, path_b) = (&args.a, args.b.as_ref().unwrap_or(&args.a));
     let a = load(path_a, mode_a)?;
     let b = load(path_b, mode_b)?;
+    let usual = Options::default();
     let options = Options {
         min_effect: args.min_effect,
         min_time_ns: f64::from(args.min_us) * 1e3,
-        run_spread: args.run_spread,
+        run_spread: args.run_spread.unwrap_or(usual.run_spread),
+        estimate_spread: args.run_spread.is_none(),
         absolute: args.absolute,
-        ..Options::default()
+        ..usual
     };
     if args.influence {
         return influence(&a, &b, &options, args.json);

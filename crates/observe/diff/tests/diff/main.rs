@@ -1,5 +1,7 @@
 //! Tests on pairs of models with known differences: exactly these must be found.
 
+mod single;
+
 use onbeat_diff::{diff, html, influence, json, How, Options, Report};
 use onbeat_document::schema::{
     Bracket, Callback, CallbackFigures, CallbackType, Cause, Chain, ChainFigures, Component,

@@ -201,10 +201,12 @@ def wheels_of_ros():
     """A folder with the wheels of ROS 2 for the root's Python."""
     folder = os.path.join(programs.CACHE, "wheels-kilted")
     if not os.path.isdir(folder):
+        if sys.version_info[:2] != (3, 11):
+            raise Skip("the clean root has Python 3.11: fetch ROS 2 with the same")
         programs.say("fetching ROS 2 as wheels")
         wanted = ["ros-rclpy==9.1.2", "ros-rmw-fastrtps-cpp==9.3.3", "ros-std-msgs"]
-        done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--python-version",
-                               "3.11", "--only-binary=:all:", "-d", folder + ".new", *wanted], check=False)
+        done = subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "-w", folder + ".new",
+                               *wanted], check=False)
         if done.returncode:
             raise Skip("the wheels of ROS 2 cannot be fetched")
         os.rename(folder + ".new", folder)

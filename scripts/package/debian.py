@@ -16,7 +16,8 @@ import programs
 DEBIAN = os.path.join(files.PACKAGING, "debian")
 MULTIARCH = "x86_64-linux-gnu"
 SCRIPTS = ("postinst", "prerm", "postrm")
-MAINTAINER = os.environ.get("ONBEAT_MAINTAINER", "onbeat maintainers <maintainers@onbeat.robotics>")
+# Who publishes the package sets an address.
+MAINTAINER = os.environ.get("ONBEAT_MAINTAINER", "onbeat maintainers <maintainers@onbeat.invalid>")
 
 
 def compressed(path, text):

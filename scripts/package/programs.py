@@ -96,13 +96,14 @@ def environment(libraries):
 def build(libraries):
     """Builds everything that is packaged; the folder with it."""
     linked_libraries(libraries)
-    cargo = ["cargo-zigbuild"]
     common = ["--release", "--locked", "--target", f"{TARGET}.{GLIBC}"]
     env = environment(libraries)
-    packages = [word for package in (*PROGRAMS.values(), "onbeat-c") for word in ("-p", package)]
-    subprocess.run([*cargo, "zigbuild", *common, *packages, "--features", "onbeat/static"], cwd=ROOT, env=env, check=True)
-    subprocess.run([*cargo, "rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib", "--",
-                    f"-Clink-arg=-Wl,-soname,{SO_NAME}"], cwd=ROOT, env=env, check=True)
+    packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
+    for words in (["zigbuild", *common, *packages, "--features", "onbeat/static"],
+                  ["rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib,staticlib", "--",
+                   f"-Clink-arg=-Wl,-soname,{SO_NAME}"]):
+        if subprocess.run(["cargo-zigbuild", *words], cwd=ROOT, env=env, check=False).returncode:
+            raise SystemExit("package: the programs could not be built")
     return os.path.join(TARGET_FOLDER, TARGET, "release")
 
 

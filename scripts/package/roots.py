@@ -61,7 +61,7 @@ def bootstrapped(suite, packages):
     programs.say(f"making a clean root of Debian {suite} (a minute)")
     os.makedirs(programs.CACHE, exist_ok=True)
     more = [f"--include={','.join(packages)}"] if packages else []
-    subprocess.run(["mmdebstrap", "-q", "--variant=minbase", *more, suite, path + ".new"], check=True)
+    subprocess.run(["mmdebstrap", "-q", "--variant=minbase", "--format=tar", *more, suite, path + ".new"], check=True)
     os.replace(path + ".new", path)
     with open(stamp, "w", encoding="utf-8") as file:
         file.write(wanted)

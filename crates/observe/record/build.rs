@@ -78,6 +78,12 @@ fn compile_programs(out: &Path) {
         // them.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
+        // The lines of source that the object names are without this machine's folders.
+        .arg(format!(
+            "-fdebug-prefix-map={}=.",
+            env!("CARGO_MANIFEST_DIR")
+        ))
+        .arg(format!("-fdebug-prefix-map={}=out", out.display()))
         .args(["-c", PROGRAMS, "-o"])
         .arg(&object)
         .status();

@@ -10,7 +10,7 @@ import programs
 
 
 class Root:
-    """A system in a folder. Its processes have mounts and process ids of their own."""
+    """A system in a folder. Its processes have mounts of their own, and the machine's process ids: BPF sees those."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -26,9 +26,9 @@ class Root:
                  f"HOME={home}", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec", f"cd {home}\n{script}"]
         if user != "root":
             words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *words]
-        mount = 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && ' \
+        mount = 'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && ' \
                 'exec chroot "$0" "$@"'
-        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", mount, self.folder,
+        done = subprocess.run(["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", mount, self.folder,
                                *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         said = done.stdout + done.stderr
         if done.returncode not in accept:

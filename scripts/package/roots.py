@@ -26,7 +26,8 @@ class Root:
                  f"HOME={home}", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive", "sh", "-ec", f"cd {home}\n{script}"]
         if user != "root":
             words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", *words]
-        mount = 'mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && ' \
+        # The recorder finds only files in file systems that are mounted: the folder becomes one.
+        mount = 'mount --bind "$0" "$0" && mount --rbind /proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && ' \
                 'exec chroot "$0" "$@"'
         done = subprocess.run(["unshare", "--mount", "--fork", "--kill-child", "sh", "-c", mount, self.folder,
                                *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)

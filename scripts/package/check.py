@@ -163,7 +163,7 @@ def record_channels(root):
 def record_ros(root):
     """Records a ROS 2 program as an ordinary user with the preloaded library, and as root by BPF."""
     for user, options in (("robot", "--preload"), ("root", "")):
-        root.run(f"onbeat record -o trace {options} -- /home/robot/venv/bin/python3 /home/robot/app.py; onbeat model trace; "
+        root.run(f"rm -rf trace; onbeat record -o trace {options} -- /home/robot/venv/bin/python3 /home/robot/app.py; onbeat model trace; "
                  "onbeat report", user)
         expect(root.run("onbeat show", user), "/app:timer(50ms)")
 

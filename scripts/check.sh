@@ -7,6 +7,7 @@
 #   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 #   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
+#   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
@@ -69,6 +70,7 @@ case ${1:-all} in
   wires) wires ;;
   messages) messages ;;
   miri-lib) miri "${lib[@]}" ;;
+  package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | package [WORD ...]]" >&2; exit 2 ;;
 esac

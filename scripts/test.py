@@ -6,6 +6,7 @@ usage: ./dev test                          everything
                                            WORDs choose tests by parts of their names
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
        ./dev test check                    flow's channels under loom and Miri
+       ./dev test pages                    man pages and completions, made from every command's --help
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
        ./dev test link-verbs               links over RDMA in a guest with two Soft-RoCE devices (a minute or two)
@@ -297,6 +298,11 @@ def replay_can():
     return Part("replay into CAN, in a guest", [os.path.join(ROOT, "scripts/replay-can.sh")])
 
 
+def pages():
+    """Man pages and completions of the built programs."""
+    return Part("man pages and completions", [sys.executable, os.path.join(ROOT, "scripts/package/test_pages.py")])
+
+
 def low_priority(part):
     """The same part with the lowest priority."""
     part.command = ["nice", "-n", "19", *part.command]
@@ -312,7 +318,7 @@ def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
-    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64())]
+    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages())]
     parts += [unit(*computing), *computing]
     parts.append(end_to_end([]).run())
     return parts
@@ -321,7 +327,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, aarch64, sched-ext, link-verbs, replay-can")
+    print("parts:  unit, e2e, check, pages, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -352,6 +358,8 @@ def chosen(words):
         return [*prepare(), unit()]
     if first == "check":
         return beside(check("miri-lib"), check("loom"))
+    if first == "pages":
+        return [*beside(build()), pages().run()]
     if first == "aarch64":
         return [aarch64().run()]
     if first == "sched-ext":

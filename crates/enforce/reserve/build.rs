@@ -27,6 +27,11 @@ fn main() {
         // The target's own headers come first, then those of a cross compiler's package.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
+        // The lines of source that the object names are without this machine's folders.
+        .arg(format!(
+            "-fdebug-prefix-map={}=.",
+            env!("CARGO_MANIFEST_DIR")
+        ))
         .args(["-c", PROGRAMS, "-o"])
         .arg(&object)
         .status();

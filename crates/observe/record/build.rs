@@ -31,10 +31,14 @@ fn main() {
 }
 
 /// Compiles the preloaded library for the recorder's processor. The library depends only on libc.
+/// `CC_<target>` names the compiler, as for the libraries in C: it decides which glibc suffices.
 fn compile_library(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let is_foreign = env::var("HOST").is_ok_and(|host| host != target);
+    let named = format!("CC_{}", target.replace('-', "_"));
+    println!("cargo:rerun-if-env-changed={named}");
     let compiler = match env::var("RUSTC_LINKER") {
+        _ if env::var_os(&named).is_some() => env::var(&named).expect("a path in UTF-8"),
         _ if !is_foreign => env::var("CLANG").unwrap_or_else(|_| "clang".into()),
         Ok(linker) => linker,
         Err(_) => target.replace("-unknown", "") + "-gcc",
@@ -74,6 +78,12 @@ fn compile_programs(out: &Path) {
         // them.
         .arg(format!("-I/usr/include/{triplet}"))
         .arg(format!("-I/usr/{triplet}/include"))
+        // The lines of source that the object names are without this machine's folders.
+        .arg(format!(
+            "-fdebug-prefix-map={}=.",
+            env!("CARGO_MANIFEST_DIR")
+        ))
+        .arg(format!("-fdebug-prefix-map={}=out", out.display()))
         .args(["-c", PROGRAMS, "-o"])
         .arg(&object)
         .status();

@@ -39,7 +39,7 @@ fn check_long(result: libc::c_long) -> io::Result<libc::c_long> {
 
 pub(crate) fn gettid() -> u32 {
     // SAFETY: the call cannot fail and takes no pointers.
-    unsafe { libc::gettid() as u32 }
+    unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
 /// Sleeps until an instant of CLOCK_MONOTONIC, or until `word` is not 0 and [`wake`] was called. It

@@ -27,9 +27,14 @@ pub fn is_loader(path: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Returns whether a program or library never contains template instances of message_filters.
+/// Returns whether a program or library never contains template instances of message_filters or
+/// executors of onbeat-flow.
 fn is_system_file(path: &str) -> bool {
     let name = file_name(path);
+    // The Debian package installs onbeat's own library among the system's.
+    if name.starts_with("libonbeat_c.so") {
+        return false;
+    }
     path.starts_with("/usr/lib/")
         || path.starts_with("/lib")
         || name.starts_with("python")
@@ -117,6 +122,10 @@ mod tests {
         let this = std::process::id();
         let ours = own_files(this, &maps(this)).files;
         assert!(ours.iter().all(|f| f.id != program.id), "{ours:?}");
+        assert!(is_system_file("/usr/lib/x86_64-linux-gnu/libc.so.6"));
+        assert!(!is_system_file(
+            "/usr/lib/x86_64-linux-gnu/libonbeat_c.so.0.1.0"
+        ));
         assert!(is_loader("/lib64/ld-linux-x86-64.so.2") && !is_loader("/lib/libc.so.6"));
     }
 }

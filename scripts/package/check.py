@@ -1,0 +1,303 @@
+"""Tries the packages as users do: in clean roots, as root and as an ordinary user.
+
+usage: ./dev check package [WORD ...]
+
+WORDs choose tests by parts of their names. `./dev package` must have made the packages in `dist`. The last line is
+`N passed, N failed, N skipped`.
+"""
+
+import filecmp
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import archive
+import debian
+import programs
+import roots
+
+SUITE = "bookworm"
+WITHIN = ("python3", "python3-venv", "man-db")
+MOST_WHEEL_BYTES = 12e6
+LONGEST_INSTALL_S = 10
+TESTS = []
+
+
+class Skip(Exception):
+    """Why a test cannot run here."""
+
+
+def test(function):
+    """Marks a test."""
+    TESTS.append(function)
+    return function
+
+
+def made(pattern):
+    """The only package in `dist` with such a name."""
+    found = glob.glob(os.path.join(programs.ROOT, "dist", pattern))
+    if len(found) != 1:
+        raise Skip(f"dist has {len(found)} files {pattern}: run ./dev package")
+    return found[0]
+
+
+def built():
+    """The folder with the built programs."""
+    return os.path.join(programs.TARGET_FOLDER, programs.TARGET, "release")
+
+
+def put(root, path):
+    """Copies a file into a root's /tmp; its path there."""
+    shutil.copy(path, root.path("/tmp"))
+    return "/tmp/" + os.path.basename(path)
+
+
+def expect(found, text):
+    """Fails if a text does not have another in it."""
+    assert text in found, f"'{text}' is not in: {found}"
+
+
+def wheels_of_ros():
+    """A folder with the wheels of ROS 2 for the root's Python."""
+    folder = os.path.join(programs.CACHE, "wheels-kilted")
+    if not os.path.isdir(folder):
+        if sys.version_info[:2] != (3, 11):
+            raise Skip("the clean root has Python 3.11: fetch ROS 2 with the same")
+        programs.say("fetching ROS 2 as wheels")
+        wanted = ["ros-rclpy==9.1.2", "ros-rmw-fastrtps-cpp==9.3.3", "ros-std-msgs"]
+        done = subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "-w", folder + ".new",
+                               *wanted], check=False)
+        if done.returncode:
+            raise Skip("the wheels of ROS 2 cannot be fetched")
+        os.rename(folder + ".new", folder)
+    return folder
+
+
+APPLICATION = """
+import rclpy, rclpy.node, std_msgs.msg
+rclpy.init()
+node = rclpy.node.Node("app")
+publisher = node.create_publisher(std_msgs.msg.String, "topic", 10)
+node.create_subscription(std_msgs.msg.String, "topic", lambda _: None, 10)
+node.create_timer(0.05, lambda: publisher.publish(std_msgs.msg.String(data="x")))
+for _ in range(60):
+    rclpy.spin_once(node, timeout_sec=0.1)
+"""
+
+
+def install_ros(root):
+    """Makes an environment of the root's Python with ROS 2, and a program that uses it, for its ordinary user."""
+    shutil.copytree(wheels_of_ros(), root.path("/tmp/ros"))
+    with open(root.path("/home/robot/app.py"), "w", encoding="utf-8") as file:
+        file.write(APPLICATION)
+    root.run("python3 -m venv venv; venv/bin/pip install -q --no-index --find-links /tmp/ros ros-rclpy "
+             "ros-rmw-fastrtps-cpp ros-std-msgs", "robot")
+
+
+@test
+def lintian_finds_no_error():
+    """The package keeps Debian's rules; overrides have their reasons beside them."""
+    if not shutil.which("lintian"):
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "lintian"], check=True,
+                       stdout=subprocess.DEVNULL, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    said = subprocess.run(["lintian", "--allow-root", "--fail-on=error", made("onbeat_*.deb")], capture_output=True, text=True,
+                          check=False)
+    print(said.stdout, end="")
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+@test
+def packages_have_the_same_bytes_again():
+    """The time and the folder of a build change nothing."""
+    before = time.localtime().tm_sec
+    while time.localtime().tm_sec == before:
+        time.sleep(0.1)
+    with tempfile.TemporaryDirectory() as again:
+        for make, pattern in ((debian.make, "onbeat_*.deb"), (archive.make, "onbeat-*-x86_64-linux.tar.gz")):
+            assert filecmp.cmp(make(built(), again), made(pattern), shallow=False), f"{pattern} differs"
+
+
+@test
+def debian_package_installs_records_and_leaves_nothing():
+    """Install, use, remove, purge."""
+    package = made("onbeat_*.deb")
+    with roots.root(SUITE, *WITHIN) as root:
+        install_ros(root)
+        before = root.files()
+        root.run(f"apt-get install -y -qq --no-install-recommends {put(root, package)}")
+        for user in ("root", "robot"):
+            expect(root.run("onbeat --version", user), f"onbeat {programs.version()}")
+            for command in ("link", "replay", "store"):
+                expect(root.run(f"onbeat {command} --help", user), "Exit codes")
+        expect(root.run("zcat /usr/share/man/man1/onbeat-record.1.gz"), "flight recorder")
+        root.run("ldconfig -p | grep libonbeat_c.so.0")
+        record_channels(root)
+        record_ros(root)
+        root.run("apt-get remove -y -qq onbeat")
+        left = {path for path in root.files() - before if "onbeat" in path}
+        assert not left, f"left by remove: {left}"
+        root.run("apt-get purge -y -qq onbeat")
+        # The loader's own cache, and what adding the user and installing changes.
+        left = root.files() - before - {"etc/ld.so.cache", "var/lib/systemd"}
+        assert not left, f"left by purge: {left}"
+        expect(root.run("onbeat --version", accept=(127,)), "not found")
+
+
+def record_channels(root):
+    """Records the C library's example with its tasks, built against the installed package."""
+    source = root.path("/usr/share/doc/onbeat/examples/tasks.c")
+    for how in (compile_by_pkg_config, compile_by_cmake):
+        shutil.copy(how(root, source), root.path("/usr/local/bin/tasks"))
+        root.run("rm -rf trace model.json; tasks sensor scans 5000 & tasks fusion scans 5000 & sleep 1; "
+                 "onbeat record -o trace --duration 2s; wait; onbeat model trace")
+        shown = root.run("onbeat show")
+        assert re.search("callback +count", shown) and "fus" in shown, shown
+        os.remove(root.path("/usr/local/bin/tasks"))
+
+
+def record_ros(root):
+    """Records a ROS 2 program as an ordinary user with the preloaded library, and as root by BPF."""
+    for user, options in (("robot", "--preload"), ("root", "")):
+        root.run(f"rm -rf trace; onbeat record -o trace {options} -- /home/robot/venv/bin/python3 /home/robot/app.py; onbeat model trace; "
+                 "onbeat report", user)
+        expect(root.run("onbeat show", user), "/app:timer(50ms)")
+
+
+def compile_by_pkg_config(root, source):
+    """The example, compiled with what pkg-config says of the installed package."""
+    program = root.path("/tmp/tasks-pkg-config")
+    words = subprocess.run(["pkg-config", "--cflags", "--libs", "onbeat"], capture_output=True, text=True, check=True,
+                           env={**os.environ, "PKG_CONFIG_LIBDIR": root.path(f"/usr/lib/{debian.MULTIARCH}/pkgconfig")})
+    subprocess.run(["cc", "-std=c11", source, "-o", program, *words.stdout.split()], check=True)
+    return program
+
+
+def compile_by_cmake(root, source):
+    """The example, compiled by a CMake project that finds the installed package."""
+    if not shutil.which("cmake"):
+        raise Skip("cmake is missing")
+    folder = root.path("/tmp/project")
+    os.makedirs(os.path.join(folder, "build"))
+    with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+        file.write("cmake_minimum_required(VERSION 3.16)\nproject(example C)\nfind_package(onbeat 0.1 REQUIRED CONFIG)\n"
+                   f"add_executable(tasks {source})\ntarget_link_libraries(tasks onbeat::onbeat)\n"
+                   f"add_executable(tasks-static {source})\ntarget_link_libraries(tasks-static onbeat::static)\n")
+    build = os.path.join(folder, "build")
+    for words in (["-S", folder, "-B", build, f"-Donbeat_DIR={root.path(f'/usr/lib/{debian.MULTIARCH}/cmake/onbeat')}",
+                   "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"], ["--build", build]):
+        done = subprocess.run(["cmake", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return os.path.join(build, "tasks")
+
+
+@test
+def debian_package_upgrades_an_older_one():
+    """The older package's files go, the newer one's stay."""
+    package = made("onbeat_*.deb")
+    with roots.root(SUITE, *WITHIN) as root:
+        with tempfile.TemporaryDirectory() as scratch:
+            tree = os.path.join(scratch, "tree")
+            subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+            control = os.path.join(tree, "DEBIAN/control")
+            with open(control, encoding="utf-8") as file:
+                text = re.sub(r"(?m)^Version: .*$", "Version: 0.0.9", file.read())
+            with open(control, "w", encoding="utf-8") as file:
+                file.write(text)
+            with open(os.path.join(tree, "usr/share/doc/onbeat/only-of-the-older-one"), "w", encoding="utf-8") as file:
+                file.write("x\n")
+            older = os.path.join(scratch, "older.deb")
+            subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, older], check=True, stdout=subprocess.DEVNULL)
+            root.run(f"dpkg -i {put(root, older)}")
+        expect(root.run("dpkg-query -W onbeat"), "0.0.9")
+        root.run(f"dpkg -i {put(root, package)}")
+        expect(root.run("dpkg-query -W onbeat"), programs.version())
+        assert not os.path.exists(root.path("/usr/share/doc/onbeat/only-of-the-older-one"))
+        expect(root.run("onbeat store --help"), "Exit codes")
+
+
+@test
+def debian_package_says_that_a_copy_in_usr_local_wins():
+    """The copy in /usr/local/bin comes first on PATH, and takes only programs of its own version."""
+    package = made("onbeat_*.deb")
+    with roots.root(SUITE, *WITHIN) as root:
+        shutil.copy(os.path.join(built(), "onbeat"), root.path("/usr/local/bin/onbeat"))
+        expect(root.run(f"dpkg -i {put(root, package)}"), "/usr/local/bin/onbeat comes before /usr/bin/onbeat")
+        expect(root.run("command -v onbeat", "robot"), "/usr/local/bin/onbeat")
+        # An ordinary user gets the program of the same version from PATH; root only one beside onbeat.
+        expect(root.run("onbeat store --help", "robot"), "Exit codes")
+        expect(root.run("onbeat store --help", accept=(1,)), "onbeat-store is missing in /usr/local/bin")
+        other = root.path("/usr/local/bin/onbeat-store")
+        with open(os.path.join(built(), "onbeat-store"), "rb") as file:
+            older = file.read().replace(programs.version().encode(), b"0.0.9")
+        with open(other, "wb") as file:
+            file.write(older)
+        os.chmod(other, 0o755)
+        for user in ("root", "robot"):
+            said = root.run("onbeat store --help", user, accept=(1,))
+            expect(said, f"it has version 0.0.9, and onbeat has {programs.version()}")
+            expect(root.run("/usr/bin/onbeat store --help", user), "Exit codes")
+        root.run("rm /usr/local/bin/onbeat*; apt-get purge -y -qq onbeat")
+
+
+@test
+def wheel_records_a_ros_2_program_without_root():
+    """pip installs the wheel where there is no compiler; an ordinary user records a program and gets a report."""
+    wheel = made("onbeat-*.whl")
+    assert os.path.getsize(wheel) <= MOST_WHEEL_BYTES, f"the wheel has {os.path.getsize(wheel)} bytes"
+    with roots.root(SUITE, *WITHIN) as root:
+        expect(root.run("command -v cc gcc clang || echo none"), "none")
+        at = put(root, wheel)
+        install_ros(root)
+        begin = time.monotonic()
+        root.run(f"venv/bin/pip install -q --no-index {at}", "robot")
+        installed = time.monotonic()
+        print(root.run(". venv/bin/activate; onbeat record -o trace --preload -- python3 app.py; onbeat model trace", "robot"))
+        print(root.run(". venv/bin/activate; onbeat report; onbeat show", "robot"))
+        print(f"installed in {installed - begin:.1f} s, recorded, modelled and reported in {time.monotonic() - installed:.1f} s")
+        assert installed - begin <= LONGEST_INSTALL_S
+        expect(root.run(". venv/bin/activate; onbeat show", "robot"), "/app:timer(50ms)")
+        expect(root.run("venv/bin/python -c 'import onbeat; print(onbeat.run(\"--version\"))'", "robot"), programs.version())
+        root.run("venv/bin/pip uninstall -q -y onbeat; ! ls venv/bin | grep onbeat", "robot")
+
+
+@test
+def archive_runs_with_an_older_glibc():
+    """The programs run on Debian 11, whose glibc is older than that of the machine that built them."""
+    with roots.root("bullseye") as root:
+        root.run(f"tar xzf {put(root, made('onbeat-*-x86_64-linux.tar.gz'))} -C /opt; ln -s /opt/onbeat-* /opt/onbeat")
+        for command in ("--version", "link --help", "store --help", "replay --help"):
+            root.run(f"/opt/onbeat/bin/onbeat {command}", "robot")
+        # Nothing of ROS 2 runs: the recording says so, and the preloaded library has been loaded.
+        expect(root.run("/opt/onbeat/bin/onbeat record -o trace --preload -- sh -c 'grep -c preload /proc/$$/maps; exit 0'", "robot", accept=(3,)), "no ROS 2")
+
+
+def main():
+    """Runs the tests that the words choose."""
+    words = sys.argv[1:]
+    passed, failed, skipped = 0, 0, 0
+    for function in TESTS:
+        if words and not any(word in function.__name__ for word in words):
+            continue
+        begin = time.monotonic()
+        try:
+            function()
+        except Skip as why:
+            skipped += 1
+            print(f"SKIPPED {function.__name__}: {why}")
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            failed += 1
+            print(f"FAILED {function.__name__} ({time.monotonic() - begin:.0f} s)\n{error}")
+        else:
+            passed += 1
+            print(f"ok     {function.__name__} ({time.monotonic() - begin:.0f} s)", flush=True)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Builds the programs and the library for C so that they run on older systems than this one.
+
+zig's compiler links against an older glibc, and libelf and zlib become part of `onbeat`. All packages
+have the same files.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CACHE = os.environ.get("ONBEAT_CACHE", os.path.expanduser("~/.cache/onbeat"))
+TARGET_FOLDER = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+# The oldest glibc: Debian 10, Ubuntu 20.04, RHEL 8.
+GLIBC = "2.28"
+TARGET = "x86_64-unknown-linux-gnu"
+# Python packages: the compiler, its use by cargo, the check of wheels, and what builds wheels.
+TOOLS = ("ziglang==0.17.1", "cargo-zigbuild==0.24.1", "auditwheel==6.8.2", "hatchling==1.28.0")
+PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
+            "onbeat-store": "onbeat-store-cli"}
+# The interface of the library for C changes with the second number of versions 0.x.
+SO_NAME = "libonbeat_c.so.0"
+
+
+def say(text):
+    """A line about the progress."""
+    print(f"-- {text}", file=sys.stderr, flush=True)
+
+
+def version():
+    """The version of the workspace."""
+    with open(os.path.join(ROOT, "Cargo.toml"), encoding="utf-8") as file:
+        return re.search(r'(?m)^version = "([^"]+)"', file.read())[1]
+
+
+def source_date():
+    """When the sources were changed last, as seconds: the date of every packaged file."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    said = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return int(said.stdout)
+
+
+def tools():
+    """The folder with the tools' programs; installs them if need be."""
+    folder, wanted = os.path.join(CACHE, "package"), " ".join(TOOLS)
+    stamp = os.path.join(folder, ".onbeat-packages")
+    try:
+        with open(stamp, encoding="utf-8") as file:
+            is_there = file.read() == wanted
+    except FileNotFoundError:
+        is_there = False
+    if not is_there:
+        say(f"installing {wanted} into {folder}")
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, with_pip=True)
+        subprocess.run([os.path.join(folder, "bin/pip"), "install", "-q", "--disable-pip-version-check", *TOOLS],
+                       check=True, stdout=sys.stderr)
+        with open(stamp, "w", encoding="utf-8") as file:
+            file.write(wanted)
+    return os.path.join(folder, "bin")
+
+
+def linked_libraries(folder):
+    """Gathers the static libraries that `onbeat` contains, and their headers. Zig sees only these of the system's."""
+    include = os.path.join(folder, "include")
+    os.makedirs(include, exist_ok=True)
+    for name in ("libelf.a", "libz.a"):
+        found = glob.glob(f"/usr/lib/x86_64-linux-gnu/{name}") + glob.glob(f"/usr/lib*/{name}")
+        if not found:
+            raise SystemExit(f"package: {name} is missing. Install libelf-dev and zlib1g-dev")
+        shutil.copy(found[0], folder)
+    for name in ("libelf.h", "gelf.h", "zlib.h", "zconf.h"):
+        found = glob.glob(f"/usr/include/{name}") + glob.glob(f"/usr/include/x86_64-linux-gnu/{name}")
+        if not found:
+            raise SystemExit(f"package: {name} is missing. Install libelf-dev and zlib1g-dev")
+        shutil.copy(found[0], include)
+
+
+def environment(libraries):
+    """The environment of the build. Files are named without the folders of this machine."""
+    registry = os.path.join(os.environ.get("CARGO_HOME", os.path.expanduser("~/.cargo")), "registry/src")
+    folders = {ROOT: "/onbeat", registry: "/registry"}
+    return {**os.environ, "CARGO_TARGET_DIR": TARGET_FOLDER,
+            "PATH": tools() + os.pathsep + os.environ["PATH"],
+            "LIBBPF_SYS_LIBRARY_PATH": libraries,
+            "LIBBPF_SYS_EXTRA_CFLAGS": "-I" + os.path.join(libraries, "include"),
+            "RUSTFLAGS": " ".join(f"--remap-path-prefix={a}={b}" for a, b in folders.items()),
+            f"CFLAGS_{TARGET.replace('-', '_')}": " ".join(f"-ffile-prefix-map={a}={b}" for a, b in folders.items())}
+
+
+def build(libraries):
+    """Builds everything that is packaged; the folder with it."""
+    linked_libraries(libraries)
+    common = ["--release", "--locked", "--target", f"{TARGET}.{GLIBC}"]
+    env = environment(libraries)
+    packages = [word for package in PROGRAMS.values() for word in ("-p", package)]
+    for words in (["zigbuild", *common, *packages, "--features", "onbeat/static"],
+                  ["rustc", *common, "-p", "onbeat-c", "--crate-type", "cdylib,staticlib", "--",
+                   f"-Clink-arg=-Wl,-soname,{SO_NAME}"]):
+        if subprocess.run(["cargo-zigbuild", *words], cwd=ROOT, env=env, check=False).returncode:
+            raise SystemExit("package: the programs could not be built")
+    return os.path.join(TARGET_FOLDER, TARGET, "release")
+
+
+def strip(source, to, *options):
+    """Copies a program or library without what debuggers need."""
+    os.makedirs(os.path.dirname(to), exist_ok=True)
+    subprocess.run(["strip", "--remove-section=.comment", *options, "-o", to, source], check=True)

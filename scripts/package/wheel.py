@@ -1,0 +1,61 @@
+"""Makes the Python wheel for every Linux with a glibc that is new enough, and the source distribution."""
+
+import glob
+import os
+import re
+import subprocess
+import tempfile
+
+import programs
+
+TAG = f"manylinux_{programs.GLIBC.replace('.', '_')}_x86_64"
+
+
+def glibc_of(path):
+    """The newest version of glibc that a file asks for."""
+    said = subprocess.run(["objdump", "-T", path], capture_output=True, text=True, check=True).stdout
+    found = [tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", said)]
+    return max(found, default=(0, 0))
+
+
+def check_glibc(built):
+    """Fails if a program needs a newer glibc than the tag says, or the library that `onbeat` preloads does:
+    it is inside of `onbeat`, where auditwheel does not see it."""
+    preloaded = max(glob.glob(os.path.join(built, "build/onbeat-record-*/out/libonbeat_preload.so")), key=os.path.getmtime)
+    allowed = tuple(map(int, programs.GLIBC.split(".")))
+    for path in (*(os.path.join(built, name) for name in programs.PROGRAMS), preloaded):
+        if (needed := glibc_of(path)) > allowed:
+            raise SystemExit(f"package: {path} needs glibc {'.'.join(map(str, needed))}, newer than {programs.GLIBC}")
+
+
+def hatchling(to, kind, env):
+    """Runs the build backend; the path of what it made."""
+    said = subprocess.run([os.path.join(programs.tools(), "hatchling"), "build", "-t", kind, "-d", to],
+                          cwd=os.path.join(programs.ROOT, "python"), env=env, capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise SystemExit(f"package: the {kind} could not be built: {(said.stdout + said.stderr).strip()}")
+    return os.path.join(to, (said.stdout.strip() or said.stderr.strip()).splitlines()[-1])
+
+
+def make(built, to):
+    """Makes the wheel and the source distribution in a folder; their paths."""
+    check_glibc(built)
+    env = {**os.environ, "SOURCE_DATE_EPOCH": str(programs.source_date())}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in programs.PROGRAMS:
+            programs.strip(os.path.join(built, name), os.path.join(scratch, name))
+        wheel = hatchling(to, "wheel", {**env, "ONBEAT_WHEEL_PROGRAMS": scratch, "ONBEAT_WHEEL_TAG": TAG})
+    audit(wheel)
+    return wheel, hatchling(to, "sdist", env)
+
+
+def audit(wheel):
+    """Fails if auditwheel finds that the wheel needs a newer system than its tag says."""
+    tools = programs.tools()
+    said = subprocess.run([os.path.join(tools, "auditwheel"), "show", wheel], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": tools + os.pathsep + os.environ["PATH"]})
+    found = re.search(r'platform tag:\s+"manylinux_(\d+)_(\d+)_x86_64"', said.stdout)
+    allowed = tuple(map(int, programs.GLIBC.split(".")))
+    if not found or (int(found[1]), int(found[2])) > allowed:
+        raise SystemExit(f"package: auditwheel does not confirm {TAG}: {said.stdout}{said.stderr}")
+    programs.say(f"auditwheel: {found[0]}")

@@ -737,6 +737,33 @@ impl Flow {
         })
     }
 
+    /// Returns for each member whether the user states that it is an input of the output, or `None`
+    /// if no statement names inputs.
+    fn stated_members(
+        &self,
+        cx: &Context,
+        node: NodeId,
+        group: &Group,
+        topic: NameId,
+    ) -> Option<Vec<bool>> {
+        if self.stated_junctions.is_empty() {
+            return None;
+        }
+        let (node, topic) = (cx.entities.node_id(node), cx.entities.names.get(topic));
+        let mut all = self.stated_junctions.iter();
+        let stated = all.find(|s| s.node == node && s.topic == topic && !s.inputs.is_empty())?;
+        let names = |m: &Member| {
+            let input = self.graph.vertex(m.vertex).looks.name;
+            input.is_some_and(|input| {
+                stated
+                    .inputs
+                    .iter()
+                    .any(|s| *s == *cx.entities.names.get(input))
+            })
+        };
+        Some(group.members.iter().map(names).collect())
+    }
+
     fn publication(&self, group: &Group, owner: Owner, time: u64) -> Option<Published> {
         let Owner::Instance(instance) = owner else {
             return None;
@@ -763,6 +790,9 @@ impl Flow {
         by: &Published,
         beyond: &mut Vec<StepId>,
     ) -> Option<Lineages> {
+        let node = by.it.entry.map(|(node, _)| cx.entities.nodes.settled(node));
+        let topic = group.outputs[o].topic;
+        let stated = node.and_then(|node| self.stated_members(cx, node, group, topic));
         let (members, replays) = (&group.members, &group.replays);
         let output = &mut group.outputs[o];
         output.count(members, by);
@@ -774,6 +804,8 @@ impl Flow {
         let filter = by.it.synchronised.map(|s| s.1);
         let replay = output.replay(replays, filter);
         let replay = replay.filter(|_| !guessed || filter.is_some());
+        let is_stated = |i: usize| stated.as_ref().is_none_or(|s| s[i]);
+        let replay = replay.filter(|&r| replays.members(r).iter().all(|&i| is_stated(i)));
         let set = |r: usize| -> Option<Vec<(usize, u64)>> {
             let set: &Set = replays.sets(r, by.me, by.number)?.get(place)?;
             Some(replays.inputs(r, set))
@@ -785,6 +817,7 @@ impl Flow {
             }
             None => output.followed(members, by.me, guessed),
         };
+        let followed: Vec<usize> = followed.into_iter().filter(|&i| is_stated(i)).collect();
         let early = replay.is_none() && output.is_early(guessed);
         let mut added = Lineages::default();
         let nearest = replay.and_then(set);

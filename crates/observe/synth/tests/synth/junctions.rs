@@ -313,3 +313,36 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
     );
     assert_eq!(latency(&open, image), (49, 3_000, 0));
 }
+
+#[test]
+fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
+    // The node has more subscriptions than paths are followed into one output.
+    let topics: Vec<String> = (0..20).map(|i| format!("/x{i}")).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    let mut s = System::new();
+    let sources: Vec<usize> = (0..20)
+        .map(|i| s.node(&format!("s{i}"), &[100], &[], &[topics[i]]))
+        .collect();
+    let f = s.node("f", &[], &topics, &["/out"]);
+    let g = s.node("g", &[], &["/out"], &[]);
+    for round in 1..=20 {
+        let t = 100_000 * round;
+        for &source in &sources {
+            s.timer(t, source, 0, &[0], 500);
+        }
+        for i in 0..20 {
+            let outputs: &[usize] = if i == 19 { &[0] } else { &[] };
+            let at = t + 1_000 * (i as u64 + 1);
+            s.take(at, f, i, System::stamp(t, 0), outputs, 500);
+        }
+        s.take(t + 25_000, g, 0, System::stamp(t + 20_000, 0), &[], 500);
+    }
+    let capped = |m: &Model| m.coverage.iter().any(|c| c.starts_with("More paths lead"));
+    assert!(capped(&stated(&s, "r1", &["/f -> /out = and"])));
+    let two = stated(&s, "r1", &["/f(/x18, /x19) -> /out = and"]);
+    assert!(!capped(&two), "{:?}", two.coverage);
+    for i in [18, 19] {
+        let path = format!("/s{i}:timer(100ms) > /f:subscription(/x{i}) > {SYNC} > {NEXT}");
+        assert_eq!(chain(&two, &path).figures.executions, 20, "{path}");
+    }
+}

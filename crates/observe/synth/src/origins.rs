@@ -161,7 +161,7 @@ impl Origins {
                         let mut both = **x;
                         both.unite(y);
                         united.push(both);
-                        (a.next(), b.next());
+                        let _ = (a.next(), b.next());
                     }
                 }
             }

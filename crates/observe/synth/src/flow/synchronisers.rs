@@ -313,6 +313,32 @@ impl Output {
         }
     }
 
+    /// Returns the replay that tells which inputs an output joins, if there is one, and the other
+    /// subscriptions whose lineages are followed into it. `is_stated` tells of which inputs the user
+    /// allows that.
+    fn waits_for(
+        &self,
+        (members, replays): (&[Member], &Replays),
+        by: &Published,
+        guessed: bool,
+        is_stated: impl Fn(usize) -> bool,
+    ) -> (Option<usize>, Vec<usize>) {
+        let filter = by.it.synchronised.map(|s| s.1);
+        let replay = self
+            .replay(replays, filter)
+            .filter(|&r| replays.members(r).iter().all(|&i| is_stated(i)))
+            .filter(|_| !guessed || filter.is_some());
+        let followed = match replay {
+            Some(r) => {
+                let members = replays.members(r).iter().copied();
+                members.filter(|&i| i != by.me).collect()
+            }
+            None => self.followed(members, by.me, guessed),
+        };
+        let followed = followed.into_iter().filter(|&i| is_stated(i));
+        (replay, followed.collect())
+    }
+
     /// Returns the inputs that an approximate-time synchroniser joins, as pairs of member and input
     /// number: the unused inputs whose chains began closest together. Returns `None` for other
     /// synchronisers or if a member has no unused input.
@@ -801,23 +827,12 @@ impl Flow {
             .it
             .entry
             .is_some_and(|(n, _)| cx.entities.nodes.is_guessed(n));
-        let filter = by.it.synchronised.map(|s| s.1);
-        let replay = output.replay(replays, filter);
-        let replay = replay.filter(|_| !guessed || filter.is_some());
         let is_stated = |i: usize| stated.as_ref().is_none_or(|s| s[i]);
-        let replay = replay.filter(|&r| replays.members(r).iter().all(|&i| is_stated(i)));
+        let (replay, followed) = output.waits_for((members, replays), by, guessed, is_stated);
         let set = |r: usize| -> Option<Vec<(usize, u64)>> {
             let set: &Set = replays.sets(r, by.me, by.number)?.get(place)?;
             Some(replays.inputs(r, set))
         };
-        let followed = match replay {
-            Some(r) => {
-                let members = replays.members(r).iter().copied();
-                members.filter(|&i| i != by.me).collect()
-            }
-            None => output.followed(members, by.me, guessed),
-        };
-        let followed: Vec<usize> = followed.into_iter().filter(|&i| is_stated(i)).collect();
         let early = replay.is_none() && output.is_early(guessed);
         let mut added = Lineages::default();
         let nearest = replay.and_then(set);

@@ -147,6 +147,9 @@ PATTERNS = [
     Pattern("action_pool", latencies=False, around=0.45, without="/_action/status",
             not_late="three nodes in one process: those of an action have no names"),
     Pattern("coroutine"),
+    Pattern("blocking_call"),
+    # The work of the thread before its first publication is not known.
+    Pattern("main_thread", counts=False),
 ]
 
 

@@ -38,7 +38,7 @@ pub(super) struct Clock {
     pub(super) time: TimeBase,
 }
 
-/// What is known of a process's intra-process communication.
+/// The intra-process communication of a process, as far as it was seen.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
     /// Something was put into a ring buffer, or taken from one.

@@ -85,7 +85,7 @@ pub(super) struct Topics {
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
-    /// With the time at which the offset changed.
+    /// The earlier offset, and the time at which it changed.
     before: Option<(i64, u64)>,
 }
 

@@ -2,6 +2,7 @@
 
 mod attachment;
 mod features;
+mod filesystem;
 mod flags;
 mod lineage;
 mod ring;
@@ -202,7 +203,12 @@ impl Kernel {
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
         let killed = || Err("the process that attached the probe was killed".to_owned());
+        let explained = |error| match std::fs::File::open(probe.file) {
+            Ok(file) => filesystem::explained(error, &file),
+            Err(_) => error,
+        };
         link.unwrap_or_else(killed)
+            .map_err(explained)
             .map(|link| UprobeLink(Some(link)))
     }
 

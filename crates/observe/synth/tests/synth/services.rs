@@ -111,6 +111,25 @@ fn a_service_that_responds_later_has_its_executions_and_its_chain() {
 }
 
 #[test]
+fn a_response_of_another_thread_continues_the_services_chain() {
+    // Thread 22 runs no callbacks and publishes nothing. It sends the responses.
+    let call = |i: u64| {
+        let events = call(10_000 + i * 100_000, i, false, 22);
+        let outside = |line: &&str| {
+            let executor = ["timer_call", "callback=0x62", "executor_next_ready"];
+            !(line.contains("20/22") && executor.iter().any(|e| line.contains(e)))
+        };
+        let lines: Vec<&str> = events.lines().filter(outside).collect();
+        lines.join("\n") + "\n"
+    };
+    let m = model(&(STARTED.to_string() + &(1..=20).map(call).collect::<String>()));
+    assert_eq!(edge(&m, SERVICE, CLIENT).taken, 20);
+    let chain = chain(&m, &[CALLER, SERVICE, CLIENT].join(" > "));
+    let latency = &chain.figures.latency_ns;
+    assert_eq!((latency.count(), latency.max()), (20, 33_500_000));
+}
+
+#[test]
 fn a_late_recording_has_the_executions_of_a_service_that_responds_later() {
     let m = calls(LATE, false, 20);
     let service = m

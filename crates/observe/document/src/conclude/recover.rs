@@ -156,7 +156,7 @@ fn add_runs(evidence: &mut Evidence, runs: Vec<Run>) -> Result<(), RecoverError>
 }
 
 fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumptions: Vec<String>) {
-    let own = conclude(evidence.clone());
+    let own = conclude_sentences(evidence);
     let foreign = |said: Vec<String>, own: Vec<String>| {
         let not_own = move |s: &String| !own.contains(s);
         said.into_iter().filter(not_own)
@@ -166,6 +166,23 @@ fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumpt
     evidence
         .notes
         .extend(said.chain(assumed).map(|note| (note, 1)));
+}
+
+/// Returns a model with the sentences of the evidence. Chains are left out if no sentence depends on
+/// them, because they take most of the time and memory.
+fn conclude_sentences(evidence: &mut Evidence) -> Model {
+    let mut figures = evidence.paths.values().flat_map(|p| p.modes.values());
+    if figures.any(|f| f.crossed > 0) {
+        return conclude(evidence.clone());
+    }
+    let paths = std::mem::take(&mut evidence.paths);
+    let ends = std::mem::take(&mut evidence.ends);
+    let lost = std::mem::take(&mut evidence.lost);
+    let dropped = std::mem::take(&mut evidence.dropped);
+    let model = conclude(evidence.clone());
+    (evidence.paths, evidence.ends) = (paths, ends);
+    (evidence.lost, evidence.dropped) = (lost, dropped);
+    model
 }
 
 /// The mode of a model that has only one. Its figures then equal the totals.

@@ -1,0 +1,137 @@
+//! Executions and their stretches, with names.
+
+use crate::cut::{By, Meanwhile, Piece};
+use crate::kind::{Kind, Reason};
+use onbeat_document::schema::Component;
+use serde::Serialize;
+
+/// Who or what caused a stretch. Names come from the recorded system: escape them before showing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// The callback that ran meanwhile, by its id.
+    Callback(String),
+    /// The component that had the CPU.
+    Thread(Component),
+    /// The component that held the mutex.
+    MutexOf(Component),
+    /// The component that woke up the sleeping thread.
+    WokenBy(Component),
+}
+
+impl Culprit {
+    /// Returns the culprit in words, such as `mutex of /map (map)`.
+    pub fn text(&self) -> String {
+        match self {
+            Culprit::Callback(id) => id.clone(),
+            Culprit::Thread(component) => component.title(),
+            Culprit::MutexOf(component) => format!("mutex of {}", component.title()),
+            Culprit::WokenBy(component) => format!("woken by {}", component.title()),
+        }
+    }
+}
+
+/// What the culprit did during a stretch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct During {
+    /// The state of the culprit's thread.
+    pub kind: Kind,
+    /// The culprit of that state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+}
+
+impl During {
+    /// Returns the state in words, such as `preempted: /camera (camera)`.
+    pub fn text(&self) -> String {
+        match &self.by {
+            Some(by) => format!("{}: {}", self.kind.text(), by.text()),
+            None => self.kind.text().to_owned(),
+        }
+    }
+}
+
+/// A part of an execution's latency with one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stretch {
+    /// The start, ns from the start of the execution.
+    pub begin_ns: u64,
+    /// The length.
+    pub ns: u64,
+    /// The id of the callback or synchroniser in whose share the stretch lies. The time before a
+    /// callback's start belongs to its share.
+    pub place: String,
+    /// What happened.
+    pub kind: Kind,
+    /// Who or what caused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+    /// What the culprit did during the stretch, if it did not simply run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub during: Option<During>,
+    /// Why the kind is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+/// An execution of a chain, or of a callback with the wait before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Execution {
+    /// The start, CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// The start, ns since the first event of the recording.
+    pub since_start_ns: u64,
+    /// The latency: the sum of all stretches.
+    pub latency_ns: u64,
+    /// The latency is above the limit.
+    pub late: bool,
+    /// The stretches in order.
+    pub stretches: Vec<Stretch>,
+}
+
+/// The names behind the numbers of pieces.
+pub(crate) struct Names {
+    pub(crate) ids: Vec<Option<String>>,
+    pub(crate) components: Vec<Component>,
+}
+
+impl Names {
+    pub(crate) fn id(&self, callback: u32) -> String {
+        let id = self.ids.get(callback as usize).cloned().flatten();
+        id.unwrap_or_else(|| "a callback without a name".into())
+    }
+
+    /// Returns the culprit by its name. Threads are given as numbers of components.
+    pub(crate) fn culprit(&self, by: By) -> Option<Culprit> {
+        let component = |n: u32| self.components.get(n as usize).cloned();
+        match by {
+            By::Nobody | By::Reason(_) => None,
+            By::Callback(callback) => Some(Culprit::Callback(self.id(callback))),
+            By::Thread(n) => component(n).map(Culprit::Thread),
+            By::Owner(n) => component(n).map(Culprit::MutexOf),
+            By::Waker(n) => component(n).map(Culprit::WokenBy),
+        }
+    }
+
+    pub(crate) fn during(&self, meanwhile: Meanwhile) -> During {
+        During {
+            kind: meanwhile.kind,
+            by: self.culprit(meanwhile.by),
+        }
+    }
+
+    pub(crate) fn stretch(&self, piece: &Piece, start: u64) -> Stretch {
+        Stretch {
+            begin_ns: piece.begin - start,
+            ns: piece.end - piece.begin,
+            place: self.id(piece.place),
+            kind: piece.kind,
+            by: self.culprit(piece.by),
+            during: piece.meanwhile.map(|m| self.during(m)),
+            reason: match piece.by {
+                By::Reason(reason) => Some(reason),
+                _ => None,
+            },
+        }
+    }
+}

@@ -349,16 +349,106 @@ impl Finding {
             },
         };
         match self.during.first() {
-            Some((during, ns)) if *ns >= self.present_ns / 2.0 && !is_plain(during) => {
-                let (what, ns) = (during.text(), duration(*ns));
-                format!("{text}, which was {ns} of it in the state '{what}'")
-            }
+            Some((during, ns)) if *ns >= self.present_ns / 2.0 => match during.said() {
+                Some(said) => format!("{text}, which for {} {said}", duration(*ns)),
+                None => text,
+            },
             _ => text,
         }
     }
 }
 
-/// Reports whether the culprit simply ran its own code.
-fn is_plain(during: &During) -> bool {
-    during.kind == Kind::Runs
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dist(values: impl IntoIterator<Item = u64>) -> Dist {
+        let mut dist = Dist::new();
+        values.into_iter().for_each(|v| dist.record(v));
+        dist
+    }
+
+    #[test]
+    fn the_late_ones_are_the_worst_hundredth_or_ten_or_a_twentieth() {
+        let late = |n: u64| {
+            let values = || (1..=n).map(|i| i * 1_000_000);
+            let limit = late_limit(&dist(values()));
+            values().filter(|&v| v > limit).count()
+        };
+        // A bucket of the distribution can hold several values.
+        assert!((100..=140).contains(&late(10_000)), "{}", late(10_000));
+        assert!((10..=14).contains(&late(600)), "{}", late(600));
+        assert_eq!(late(100), 5);
+        assert_eq!(late(20), 1);
+        assert_eq!(late(1), 1);
+        assert_eq!(late_limit(&Dist::new()), 0);
+        // Executions of equal length are late together.
+        assert_eq!(late_limit(&dist([5; 100])), 4);
+    }
+
+    #[test]
+    fn the_chance_is_that_of_fishers_exact_test() {
+        // 3 of 3 late ones and 1 of 7 others: (C(4,3) C(6,0)) / C(10,3) = 4 / 120.
+        let p = chance((3, 3), (1, 7));
+        assert!((p - 4.0 / 120.0).abs() < 1e-12, "{p}");
+        assert!((chance((0, 3), (4, 7)) - 1.0).abs() < 1e-12);
+        assert!((chance((3, 3), (7, 7)) - 1.0).abs() < 1e-12);
+        // 12 of 12 late ones and 3 of 588 others: C(585, 0) C(15, 12) / C(600, 12).
+        let choose = |n: u64, k: u64| (0..k).fold(1.0, |c, i| c * (n - i) as f64 / (k - i) as f64);
+        let exact = choose(15, 12) / choose(600, 12);
+        let p = chance((12, 12), (3, 588));
+        assert!((p / exact - 1.0).abs() < 1e-9, "{p} {exact}");
+    }
+
+    #[test]
+    fn the_logarithm_of_a_factorial_continues_above_the_sum() {
+        let sum = |n: u64| (2..=n).map(|i| (i as f64).ln()).sum::<f64>();
+        for n in [0, 1, 2, 32, 33, 34, 100, 5000] {
+            let (is, exact) = (ln_factorial(n), sum(n));
+            assert!(
+                (is - exact).abs() < 1e-9 * exact.max(1.0),
+                "{n}: {is} {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_differences_of_all_causes_add_up_to_that_of_the_latencies() {
+        let mut sums = Sums::new(1_000);
+        let piece = |begin, end, kind, by| Piece {
+            begin,
+            end,
+            place: 0,
+            kind,
+            by,
+            meanwhile: None,
+        };
+        for i in 0..10 {
+            let wait = if i < 2 { 5_000 + i } else { 100 };
+            let end = 500 + wait;
+            let pieces = [
+                piece(0, 200, Kind::Runs, By::Nobody),
+                piece(200, 200 + wait, Kind::Executor, By::Callback(1)),
+                piece(200 + wait, end, Kind::Runs, By::Nobody),
+            ];
+            sums.add(end, &pieces);
+        }
+        let names = Names {
+            ids: vec![Some("/a:timer(1ms)".into()), Some("/a:timer(2ms)".into())],
+            components: Vec::new(),
+        };
+        let comparison = sums.compare(&names).unwrap();
+        assert_eq!((comparison.late, comparison.others), (2, 8));
+        let explained: f64 = comparison.findings.iter().map(|f| f.explained_ns).sum();
+        assert!((explained - comparison.excess_ns()).abs() < 1e-6);
+        assert_eq!(
+            comparison.sentence(),
+            "Of the 4.9 us by which the 2 late executions exceed the mean of the other 8, 4.9 us \
+             are waits in the executor of /a behind /a:timer(2ms) (2 of 2 late ones, 0 of 8 others)."
+        );
+        // If all are late, there is nothing to compare with.
+        let mut sums = Sums::new(0);
+        sums.add(1, &[piece(0, 1, Kind::Runs, By::Nobody)]);
+        assert_eq!(sums.compare(&names), None);
+    }
 }

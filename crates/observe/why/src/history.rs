@@ -521,3 +521,138 @@ impl Slices {
         self.at = until;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(trace: &str, window_ns: u64, entries: usize) -> History {
+        let mut history = History::new(window_ns).with_entries(entries);
+        let mut last = 0;
+        for event in onbeat_trace::text::parse(trace).unwrap() {
+            history.drop_until(last);
+            history.push(&event, event.time_ns);
+            last = event.time_ns;
+        }
+        history.drop_until(last);
+        history
+    }
+
+    /// Returns the states of thread 7 in us.
+    fn states(history: &History, begin: u64, end: u64) -> Vec<(u64, State)> {
+        let slices = history.states(7, begin * 1000, end * 1000);
+        let mut at = begin * 1000;
+        for slice in &slices {
+            assert_eq!(slice.begin, at, "{slices:?}");
+            at = slice.end;
+        }
+        let shown = slices.iter().map(|s| ((s.end - s.begin) / 1000, s.state));
+        shown.collect()
+    }
+
+    const SLEEP: State = State::Asleep {
+        lock: None,
+        waker: Some(9),
+    };
+
+    #[test]
+    fn the_states_of_a_thread_follow_one_another() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 switch_out state=1
+300us cpu0 5/7 wake waker_tid=9
+350us cpu0 5/7 switch_in
+400us cpu0 5/7 stolen stolen_ns=20us
+500us cpu0 5/7 switch_out state=0
+600us cpu0 5/7 switch_in
+700us cpu0 5/7 switch_out state=1
+900us cpu0 5/7 woken ready_ns=50us
+900us cpu0 5/7 switch_in
+";
+        let mut history = history(trace, u64::MAX / 2, 1000);
+        let held = |begin_ns, end_ns, by_tid| Held {
+            tid: 7,
+            begin_ns,
+            end_ns,
+            by_tid,
+        };
+        // The parts of a wait come latest first. The first 10 us have no holder.
+        history.held(held(550_000, 600_000, 12));
+        history.held(held(510_000, 550_000, 11));
+        let none = None;
+        let expected = [
+            (50, State::Unknown(Reason::NoScheduler)),
+            (100, State::Running),
+            (100, SLEEP),
+            (50, State::Queued { by: UNTOLD }),
+            (30, State::Running),
+            (20, State::Stolen),
+            (100, State::Running),
+            (10, State::Preempted { by: UNTOLD }),
+            (40, State::Preempted { by: 11 }),
+            (50, State::Preempted { by: 12 }),
+            (100, State::Running),
+            (
+                150,
+                State::Asleep {
+                    lock: none,
+                    waker: none,
+                },
+            ),
+            (50, State::Queued { by: UNTOLD }),
+            (100, State::Running),
+        ];
+        assert_eq!(states(&history, 50, 1000), expected);
+        assert_eq!(
+            states(&history, 250, 310),
+            [(50, SLEEP), (10, State::Queued { by: UNTOLD })]
+        );
+        assert_eq!(states(&history, 300, 300), []);
+    }
+
+    #[test]
+    fn a_missing_switch_makes_the_time_since_the_last_own_event_unknown() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 guard_trigger guard=0x1
+400us cpu0 5/7 switch_in
+500us cpu0 5/7 switch_out state=1
+600us cpu0 5/7 guard_trigger guard=0x1
+700us cpu0 5/7 switch_out state=1
+800us cpu0 5/7 switch_out state=1
+";
+        let missing = State::Unknown(Reason::MissingEvent);
+        let history = history(trace, u64::MAX / 2, 1000);
+        let expected = [
+            (100, State::Running),
+            (200, missing),
+            (100, State::Running),
+            (100, missing),
+            (100, State::Running),
+            (100, missing),
+        ];
+        assert_eq!(states(&history, 100, 800), expected);
+    }
+
+    #[test]
+    fn old_entries_are_dropped_and_the_time_before_is_unknown() {
+        let mut trace = "1us cpu0 5/7 thread comm=x\n".to_owned();
+        for i in 1..1000 {
+            let (out, back) = (10 * i, 10 * i + 5);
+            trace += &format!("{out}us cpu0 5/7 switch_out state=0\n{back}us cpu0 5/7 switch_in\n");
+        }
+        let short = State::Unknown(Reason::ShortHistory);
+        let kept = history(&trace, 1_000_000, 1000);
+        assert!(kept.threads[&7].off.len() < 120);
+        let seen = states(&kept, 0, 9_995);
+        assert_eq!(seen[0].1, short);
+        // The window and the eighth of it between two drops.
+        assert!((8_850..=8_995).contains(&seen[0].0), "{seen:?}");
+        // At most 50 entries are kept, although the window is larger.
+        let kept = history(&trace, 1_000_000, 50);
+        assert!(kept.threads[&7].off.len() <= 50 + 13);
+        let seen = states(&kept, 0, 9_995);
+        assert_eq!(seen[0].1, short);
+        assert!(seen.len() > 50);
+    }
+}

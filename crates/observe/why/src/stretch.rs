@@ -51,6 +51,33 @@ impl During {
     }
 }
 
+impl During {
+    /// Returns the state as the rest of a sentence about the culprit, such as `was preempted by
+    /// /camera (camera)`. Returns `None` if the culprit simply ran.
+    pub(crate) fn said(&self) -> Option<String> {
+        let by = self.by.as_ref().map(Culprit::text);
+        let with = |word: &str| {
+            by.as_ref()
+                .map_or(String::new(), |by| format!(" {word} {by}"))
+        };
+        Some(match self.kind {
+            Kind::Runs | Kind::Library => return None,
+            Kind::Preempted => format!("was preempted{}", with("by")),
+            Kind::Queued => format!("waited for a CPU{}", with("behind")),
+            Kind::Sleeps => match &self.by {
+                Some(Culprit::MutexOf(owner)) => format!("slept for a mutex of {}", owner.title()),
+                _ => "slept".into(),
+            },
+            Kind::Executor => format!("waited for its executor{}", with("behind")),
+            Kind::Transport => "waited for an item on its way".into(),
+            Kind::Inputs => format!("waited{}", with("for")),
+            Kind::Timer => "waited for a timer".into(),
+            Kind::Stolen => "lost its CPU to the host".into(),
+            Kind::Unknown => "is not shown by the recording".into(),
+        })
+    }
+}
+
 /// A part of an execution's latency with one cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stretch {

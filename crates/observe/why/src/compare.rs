@@ -166,6 +166,14 @@ impl Sums {
         }
     }
 
+    /// Returns the share of all latencies that is unknown.
+    pub(crate) fn unknown_share(&self) -> f64 {
+        let all = self.late.1 + self.others.1;
+        let unknown = self.causes.iter().filter(|c| c.0.kind == Kind::Unknown);
+        let unknown: u128 = unknown.map(|c| c.1.late.sum() + c.1.others.sum()).sum();
+        unknown as f64 / all.max(1) as f64
+    }
+
     pub(crate) fn compare(&self, names: &Names) -> Option<Comparison> {
         let mean = |sum: u128, n: u64| sum as f64 / n as f64;
         let ((late, late_sum), (others, others_sum)) = (self.late, self.others);

@@ -74,8 +74,9 @@ pub struct Explanation {
     pub executions: Vec<Execution>,
     /// The number of chosen executions that are not in the list because they are too many.
     pub left_out: u64,
-    /// For an instant at which no execution ran: the start of the nearest one, ns since the
-    /// recording's start.
+    /// The share of all executions' latency that is unknown, 0 to 1.
+    pub unknown_share: f64,
+    /// For an instant at which no execution ran: the start of the nearest one, CLOCK_MONOTONIC.
     pub nearest_ns: Option<u64>,
     /// What late executions have in common, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
@@ -115,8 +116,8 @@ pub struct Why {
     /// The paths of synthesis that are the target's, and those that are not.
     paths: FxHashMap<u32, bool>,
     kept: Keeper,
-    /// The times of the first and of the latest event.
-    times: Option<(u64, u64)>,
+    /// The time of the latest event.
+    now: Option<u64>,
     next_forget: u64,
 }
 
@@ -148,16 +149,16 @@ impl Why {
             waiting: VecDeque::new(),
             paths: FxHashMap::default(),
             kept: Keeper::default(),
-            times: None,
+            now: None,
             next_forget: 0,
         }
     }
 
     /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) {
-        let (first, last) = self.times.unwrap_or((event.time_ns, event.time_ns));
+        let last = self.now.unwrap_or(event.time_ns);
         let now = last.max(event.time_ns);
-        self.times = Some((first, now));
+        self.now = Some(now);
         self.history.drop_until(last);
         self.history.push(event, now);
         self.synth.push(event);
@@ -185,11 +186,9 @@ impl Why {
             ids: self.synth.callback_ids(),
             components: self.synth.components(),
         };
-        let first = self.times.map_or(0, |t| t.0);
         let limit = self.sums.limit_ns;
         let execution = |kept: &Kept| Execution {
             start_ns: kept.start,
-            since_start_ns: kept.start.saturating_sub(first),
             latency_ns: kept.latency,
             late: kept.latency > limit,
             stretches: kept
@@ -198,13 +197,14 @@ impl Why {
                 .map(|p| names.stretch(p, kept.start))
                 .collect(),
         };
-        let nearest = self.kept.nearest.map(|n| n.1.saturating_sub(first));
+        let nearest = self.kept.nearest.map(|n| n.1);
         let left_out = self.kept.left_out;
         let kept = self.kept.into_list(self.choice);
         Explanation {
             limit_ns: limit,
             count: self.sums.count(),
             longest_ns: self.sums.longest_ns,
+            unknown_share: self.sums.unknown_share(),
             nearest_ns: nearest.filter(|_| kept.is_empty()),
             executions: kept.iter().map(execution).collect(),
             left_out,

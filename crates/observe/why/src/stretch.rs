@@ -106,8 +106,6 @@ pub struct Stretch {
 pub struct Execution {
     /// The start, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The start, ns since the first event of the recording.
-    pub since_start_ns: u64,
     /// The latency: the sum of all stretches.
     pub latency_ns: u64,
     /// The latency is above the limit.

@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 }
 
 /// Returns the index of the only chain whose id begins with `asked`.
-fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
+pub(crate) fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
     let fits = |id: &str| {
         let short = id.strip_prefix("chain-").unwrap_or(id);
         id.starts_with(asked) || short.starts_with(asked)
@@ -188,7 +188,7 @@ fn block(
 
 /// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets its
 /// own line.
-fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
+pub(crate) fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);
     let mut line = String::new();

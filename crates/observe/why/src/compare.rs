@@ -3,7 +3,7 @@
 
 use crate::cut::{By, Meanwhile, Piece};
 use crate::kind::{Kind, Reason};
-use crate::stretch::{Culprit, During, Names};
+use crate::stretch::{title, Culprit, During, Names};
 use onbeat_document::dist::Dist;
 use onbeat_document::text::duration;
 use rustc_hash::FxHashMap;
@@ -55,8 +55,8 @@ pub struct Finding {
     /// The mean time per late execution minus the mean time per other execution, ns. Over all
     /// causes, these differences add up to that of the latencies.
     pub explained_ns: f64,
-    /// The time in a late execution from which on the cause counts as present: half of its mean,
-    /// ns.
+    /// The time in an execution from which on the cause counts as present: the middle between its
+    /// means in late and in other executions, ns.
     pub present_ns: f64,
     /// The number of late executions in which the cause is present.
     pub late_with: u64,
@@ -65,8 +65,8 @@ pub struct Finding {
     /// The probability that so many late executions have the cause if lateness had nothing to do
     /// with it (Fisher's exact test, one-sided, times the number of causes).
     pub chance: f64,
-    /// What the culprit did meanwhile, with the mean time per late execution, ns. The largest
-    /// first.
+    /// What the culprit did longer in late executions, each with the difference of the mean times,
+    /// ns. The largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<(During, f64)>,
 }
@@ -101,7 +101,8 @@ struct Cause {
 struct Times {
     late: Dist,
     others: Dist,
-    during: FxHashMap<Meanwhile, u64>,
+    /// The sums in late executions and in others.
+    during: FxHashMap<Meanwhile, (u128, u128)>,
 }
 
 /// The sums over all executions, by lateness and cause.
@@ -154,9 +155,11 @@ impl Sums {
                 Some(time) => time.1 += ns,
                 None => times.push((cause, ns)),
             }
-            if let (true, Some(meanwhile)) = (late, piece.meanwhile) {
+            if let Some(meanwhile) = piece.meanwhile {
                 let of = self.causes.entry(cause).or_default();
-                *of.during.entry(meanwhile).or_insert(0) += ns;
+                let sums = of.during.entry(meanwhile).or_insert((0, 0));
+                let sum = if late { &mut sums.0 } else { &mut sums.1 };
+                *sum += u128::from(ns);
             }
         }
         for (cause, ns) in times {
@@ -184,17 +187,19 @@ impl Sums {
         let whole = late_mean - others_mean;
         let finding = |(cause, times): (&Cause, &Times)| {
             let late_ns = mean(times.late.sum(), late);
-            let explained_ns = late_ns - mean(times.others.sum(), others);
+            let others_ns = mean(times.others.sum(), others);
+            let explained_ns = late_ns - others_ns;
             if explained_ns < SHARE_MIN * whole {
                 return None;
             }
-            let present_ns = late_ns / 2.0;
+            let present_ns = (late_ns + others_ns) / 2.0;
             let late_with = count_from(&times.late, present_ns);
             let others_with = count_from(&times.others, present_ns);
             let mut during: Vec<(During, f64)> = times
                 .during
                 .iter()
-                .map(|(&m, &ns)| (names.during(m), ns as f64 / late as f64))
+                .map(|(&m, sums)| (names.during(m), mean(sums.0, late) - mean(sums.1, others)))
+                .filter(|d| d.1 > 0.0)
                 .collect();
             during.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             Some(Finding {
@@ -336,7 +341,7 @@ impl Finding {
             Kind::Queued => format!("waits of {place} for a CPU{}", by_whom(" behind ")),
             Kind::Sleeps => match &self.by {
                 Some(Culprit::MutexOf(owner)) => {
-                    format!("sleeps of {place} for a mutex of {}", owner.title())
+                    format!("sleeps of {place} for a mutex of {}", title(owner))
                 }
                 _ => format!("sleeps of {place}{}", by_whom(", ")),
             },
@@ -357,10 +362,9 @@ impl Finding {
             },
         };
         match self.during.first() {
-            Some((during, ns)) if *ns >= self.present_ns / 2.0 => match during.said() {
-                Some(said) => format!("{text}, which for {} {said}", duration(*ns)),
-                None => text,
-            },
+            Some((during, ns)) if *ns >= self.explained_ns / 4.0 && during.is_telling() => {
+                format!("{text}, which for {} {}", duration(*ns), during.text())
+            }
             _ => text,
         }
     }

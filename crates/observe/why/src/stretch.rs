@@ -2,7 +2,7 @@
 
 use crate::cut::{By, Meanwhile, Piece};
 use crate::kind::{Kind, Reason};
-use onbeat_document::schema::Component;
+use onbeat_document::schema::{Component, ComponentKind};
 use serde::Serialize;
 
 /// Who or what caused a stretch. Names come from the recorded system: escape them before showing.
@@ -24,10 +24,18 @@ impl Culprit {
     pub fn text(&self) -> String {
         match self {
             Culprit::Callback(id) => id.clone(),
-            Culprit::Thread(component) => component.title(),
-            Culprit::MutexOf(component) => format!("mutex of {}", component.title()),
-            Culprit::WokenBy(component) => format!("woken by {}", component.title()),
+            Culprit::Thread(component) => title(component),
+            Culprit::MutexOf(component) => format!("mutex of {}", title(component)),
+            Culprit::WokenBy(component) => format!("woken by {}", title(component)),
         }
+    }
+}
+
+/// Returns a component in words.
+pub(crate) fn title(component: &Component) -> String {
+    match component.kind {
+        ComponentKind::Untold => "an unknown thread".into(),
+        _ => component.title(),
     }
 }
 
@@ -42,31 +50,26 @@ pub struct During {
 }
 
 impl During {
-    /// Returns the state in words, such as `preempted: /camera (camera)`.
-    pub fn text(&self) -> String {
-        match &self.by {
-            Some(by) => format!("{}: {}", self.kind.text(), by.text()),
-            None => self.kind.text().to_owned(),
-        }
-    }
-}
-
-impl During {
     /// Returns the state as the rest of a sentence about the culprit, such as `was preempted by
-    /// /camera (camera)`. Returns `None` if the culprit simply ran.
-    pub(crate) fn said(&self) -> Option<String> {
+    /// /camera (camera)`.
+    pub fn text(&self) -> String {
         let by = self.by.as_ref().map(Culprit::text);
         let with = |word: &str| {
             by.as_ref()
                 .map_or(String::new(), |by| format!(" {word} {by}"))
         };
-        Some(match self.kind {
-            Kind::Runs | Kind::Library => return None,
+        match self.kind {
+            Kind::Runs => match by {
+                Some(by) => format!("ran {by}"),
+                None => "ran".into(),
+            },
+            Kind::Library => "ran the client library".into(),
             Kind::Preempted => format!("was preempted{}", with("by")),
             Kind::Queued => format!("waited for a CPU{}", with("behind")),
             Kind::Sleeps => match &self.by {
-                Some(Culprit::MutexOf(owner)) => format!("slept for a mutex of {}", owner.title()),
-                _ => "slept".into(),
+                Some(Culprit::MutexOf(owner)) => format!("slept for a mutex of {}", title(owner)),
+                Some(culprit) => format!("slept, {}", culprit.text()),
+                None => "slept".into(),
             },
             Kind::Executor => format!("waited for its executor{}", with("behind")),
             Kind::Transport => "waited for an item on its way".into(),
@@ -74,7 +77,12 @@ impl During {
             Kind::Timer => "waited for a timer".into(),
             Kind::Stolen => "lost its CPU to the host".into(),
             Kind::Unknown => "is not shown by the recording".into(),
-        })
+        }
+    }
+
+    /// Reports whether the state says more than that the culprit ran.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }
 }
 
@@ -99,6 +107,44 @@ pub struct Stretch {
     /// Why the kind is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+}
+
+impl Stretch {
+    /// Returns what happened in words, such as `preempted by /camera (camera)`, without what the
+    /// culprit did meanwhile.
+    pub fn text(&self) -> String {
+        let by = self.by.as_ref().map(Culprit::text);
+        let with = |word: &str| {
+            by.as_ref()
+                .map_or(String::new(), |by| format!(" {word} {by}"))
+        };
+        match self.kind {
+            Kind::Runs => match &by {
+                Some(inner) => format!("runs {inner} within"),
+                None => "runs".into(),
+            },
+            Kind::Library => "client library runs".into(),
+            Kind::Preempted => format!("preempted{}", with("by")),
+            Kind::Queued => format!("queued for a CPU{}", with("behind")),
+            Kind::Sleeps => match &self.by {
+                Some(Culprit::MutexOf(owner)) => format!("sleeps for a mutex of {}", title(owner)),
+                Some(culprit) => format!("sleeps, {}", culprit.text()),
+                None => "sleeps".into(),
+            },
+            Kind::Executor => match &by {
+                Some(by) => format!("waits for its executor behind {by}"),
+                None => "executor sleeps although it is due".into(),
+            },
+            Kind::Transport => "transport".into(),
+            Kind::Inputs => format!("waits{}", with("for")),
+            Kind::Timer => "stored data wait for the timer".into(),
+            Kind::Stolen => "stolen by the host".into(),
+            Kind::Unknown => match self.reason {
+                Some(reason) => format!("unknown: {}", reason.text()),
+                None => "unknown".into(),
+            },
+        }
+    }
 }
 
 /// An execution of a chain, or of a callback with the wait before it.

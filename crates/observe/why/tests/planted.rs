@@ -286,8 +286,8 @@ fn a_mutex_whose_owner_is_preempted_names_both() {
     assert_eq!(
         during,
         [
-            ("preempted: neighbour (worker)".to_owned(), 13e6),
-            ("runs".to_owned(), 2e6)
+            ("was preempted by neighbour (worker)".to_owned(), 13e6),
+            ("ran".to_owned(), 2e6)
         ]
     );
     let said = sentence(&explanation);
@@ -491,6 +491,6 @@ fn a_synchroniser_names_its_last_input_and_what_delayed_it() {
     assert_eq!(by.as_deref(), Some("/fuse:subscription(/y)"));
     assert!((first.explained_ns - 15e6).abs() < 1.0, "{first:#?}");
     let (during, ns) = &first.during[0];
-    assert_eq!(during.text(), "preempted: neighbour (worker)");
+    assert_eq!(during.text(), "was preempted by neighbour (worker)");
     assert!((ns - 15e6).abs() < 1.0);
 }

@@ -42,8 +42,8 @@ latency that `onbeat model` computes. What the recording does not show is 'unkno
 
 Late executions are those above --over, or else above the 99th percentile (at least ten, but at most
 5 %). The first sentence says by which causes they differ from the others. Of two numbers such as
-'12 of 12 late ones, 3 of 588 others', each counts executions in which the cause took at least half
-of its mean time in late ones.
+'12 of 12 late ones, 3 of 588 others', each counts executions in which the cause took longer than the
+middle between its means in late and in other executions.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no execution was found.")]
 pub struct Args {
@@ -79,6 +79,9 @@ pub struct Args {
     /// Show all executions
     #[arg(long)]
     all: bool,
+    /// Show each stretch, in place of the sums within each callback's share
+    #[arg(long)]
+    stretches: bool,
     #[command(flatten)]
     stated: Statements,
     /// Print JSON, for programs
@@ -122,6 +125,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         subject: &subject,
         clock: &clock,
         over: args.over.is_some(),
+        each: args.stretches,
         explanation: &explanation,
     };
     if args.json {

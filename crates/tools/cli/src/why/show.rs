@@ -10,7 +10,7 @@ use onbeat_why::{Choice, Execution, Explanation, Stretch};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 
-/// Stretches below this share of the latency are shown together.
+/// Causes below this share of the latency are shown together.
 const SHARE_SHOWN: f64 = 0.005;
 
 /// An unknown share above this one is said.
@@ -22,6 +22,8 @@ pub struct Shown<'a> {
     pub clock: &'a Clock,
     /// The user gave the limit.
     pub over: bool,
+    /// Each stretch is a line.
+    pub each: bool,
     pub explanation: &'a Explanation,
 }
 
@@ -91,9 +93,10 @@ impl Shown<'_> {
             }
         }
         let late = e.comparison.as_ref().map_or(0, |c| c.late);
+        let share = percent(late as f64 / e.count.max(1) as f64);
         let limit = match self.over {
             true => above(e.limit_ns),
-            false => format!("{}, the worst", above(e.limit_ns)),
+            false => format!("{}, the longest {share}", above(e.limit_ns)),
         };
         writeln!(
             out,
@@ -130,42 +133,35 @@ impl Shown<'_> {
             .column("from", Align::Right)
             .column("takes", Align::Right)
             .column("share", Align::Right)
-            .column("what", Align::Left)
-            .names("where", 2)
-            .names("by", 3);
-        let (mut short, mut short_ns) = (0, 0);
+            .names("", 1);
         let all = execution.latency_ns.max(1) as f64;
-        let row = |table: &mut Table, begin: u64, ns: u64, rest: [String; 3]| {
-            let mut cells = vec![
+        let mut row = |begin: u64, ns: u64, what: String| {
+            let share = percent(ns as f64 / all);
+            table.row(vec![
                 duration(begin as f64),
                 duration(ns as f64),
-                percent(ns as f64 / all),
-            ];
-            cells.extend(rest);
-            table.row(cells);
+                share,
+                what,
+            ]);
         };
-        let fold = |table: &mut Table, begin: u64, short: &mut u64, short_ns: &mut u64| {
-            if *short > 0 {
-                let what = match *short {
-                    1 => "1 short stretch".to_owned(),
-                    n => format!("{n} short stretches"),
-                };
-                let cells = [what, String::new(), String::new()];
-                row(table, begin - *short_ns, *short_ns, cells);
-            }
-            (*short, *short_ns) = (0, 0);
-        };
-        for stretch in &execution.stretches {
-            if (stretch.ns as f64) < SHARE_SHOWN * all {
-                (short, short_ns) = (short + 1, short_ns + stretch.ns);
+        for share in execution.stretches.chunk_by(|a, b| a.place == b.place) {
+            let (Some(first), Some(last)) = (share.first(), share.last()) else {
                 continue;
+            };
+            let ns = last.begin_ns + last.ns - first.begin_ns;
+            row(first.begin_ns, ns, first.place.clone());
+            let lines = match self.each {
+                true => each(share),
+                false => summed(share, SHARE_SHOWN * all),
+            };
+            for line in lines {
+                row(line.begin_ns, line.ns, format!("  {}", line.text()));
+                for during in &line.during {
+                    let what = format!("    which {}", during.text());
+                    row(during.begin_ns, during.ns, what);
+                }
             }
-            fold(&mut table, stretch.begin_ns, &mut short, &mut short_ns);
-            let what = stretch.kind.text().to_owned();
-            let cells = [what, stretch.place.clone(), by(stretch)];
-            row(&mut table, stretch.begin_ns, stretch.ns, cells);
         }
-        fold(&mut table, execution.latency_ns, &mut short, &mut short_ns);
         table.write(out, screen)
     }
 
@@ -198,15 +194,87 @@ impl Shown<'_> {
     }
 }
 
-/// Returns the culprit of a stretch with what it did meanwhile, or why the stretch is unknown.
-fn by(stretch: &Stretch) -> String {
-    if let Some(reason) = stretch.reason {
-        return reason.text().into();
+/// One or more stretches of a callback's share that say the same.
+struct Line {
+    begin_ns: u64,
+    ns: u64,
+    parts: usize,
+    what: String,
+    /// What the culprit did meanwhile.
+    during: Vec<Line>,
+}
+
+impl Line {
+    fn new(stretch: &Stretch, what: String) -> Line {
+        Line {
+            begin_ns: stretch.begin_ns,
+            ns: stretch.ns,
+            parts: 1,
+            what,
+            during: Vec::new(),
+        }
     }
-    let by = stretch.by.as_ref().map(|by| by.text()).unwrap_or_default();
-    match &stretch.during {
-        Some(during) if !by.is_empty() => format!("{by} ({})", during.text()),
-        Some(during) => during.text(),
-        None => by,
+
+    /// Adds a stretch to the line that says the same, or as a new line.
+    fn add(lines: &mut Vec<Line>, stretch: &Stretch, what: String) -> usize {
+        match lines.iter().position(|l| l.what == what) {
+            Some(at) => {
+                lines[at].ns += stretch.ns;
+                lines[at].parts += 1;
+                at
+            }
+            None => {
+                lines.push(Line::new(stretch, what));
+                lines.len() - 1
+            }
+        }
     }
+
+    fn text(&self) -> String {
+        match self.parts {
+            1 => self.what.clone(),
+            n => format!("{} (in {n} parts)", self.what),
+        }
+    }
+}
+
+/// Returns a line for each stretch.
+fn each(share: &[Stretch]) -> Vec<Line> {
+    let line = |stretch: &Stretch| {
+        let mut line = Line::new(stretch, stretch.text());
+        let during = stretch.during.as_ref();
+        line.during
+            .extend(during.map(|d| Line::new(stretch, d.text())));
+        line
+    };
+    share.iter().map(line).collect()
+}
+
+/// Sums up the stretches that say the same, in order of their first one. Sums below `shown` are
+/// one line.
+fn summed(share: &[Stretch], shown: f64) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for stretch in share {
+        let at = Line::add(&mut lines, stretch, stretch.text());
+        if let Some(during) = &stretch.during {
+            Line::add(&mut lines[at].during, stretch, during.text());
+        }
+    }
+    let is_large = |line: &Line| line.ns as f64 >= shown;
+    for line in &mut lines {
+        line.during.retain(is_large);
+    }
+    let (mut large, small): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(is_large);
+    match small.len() {
+        0 => {}
+        1 => large.extend(small),
+        n => large.push(Line {
+            begin_ns: small[0].begin_ns,
+            ns: small.iter().map(|l| l.ns).sum(),
+            parts: 1,
+            what: format!("{n} short causes"),
+            during: Vec::new(),
+        }),
+    }
+    large
 }

@@ -6,8 +6,8 @@
 //! and a name for each thread that took part.
 
 use super::ids::InstanceId;
+use crate::followed::Held;
 use crate::index::NameId;
-use crate::observe::Held;
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;

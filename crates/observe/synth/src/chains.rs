@@ -9,9 +9,9 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
+use crate::followed::{Arrival, ChainEnd, ChainStep, Joined};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::mode_rules::{ModeId, PerMode, Switches};
-use crate::observe::{Arrival, ChainEnd, ChainStep, Joined};
 use crate::origins::Origins;
 use crate::values::ThreadId;
 use onbeat_document::evidence::PathFigures;

@@ -24,7 +24,7 @@ const SAID_MAX: usize = 3;
 /// A cause whose regularity is at least this likely without any connection may be chance.
 const CHANCE: f64 = 0.05;
 
-/// What late executions have in common.
+/// The difference between late executions and the others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The number of late executions.
@@ -65,8 +65,8 @@ pub struct Finding {
     /// The probability that so many late executions have the cause if lateness had nothing to do
     /// with it (Fisher's exact test, one-sided, times the number of causes).
     pub chance: f64,
-    /// What the culprit did longer in late executions, each with the difference of the mean times,
-    /// ns. The largest first.
+    /// The states of the culprit that take longer in late executions, each with the difference of
+    /// the mean times, ns. The largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<(During, f64)>,
 }

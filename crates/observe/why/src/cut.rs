@@ -8,11 +8,11 @@ use crate::history::{History, Ran, Slice, State};
 use crate::kind::{Kind, Reason};
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::CallbackType;
-use onbeat_synth::observe::ChainStep;
+use onbeat_synth::followed::ChainStep;
 use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
-/// Who or what caused a stretch.
+/// The culprit of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Nobody,
@@ -27,7 +27,7 @@ pub(crate) enum By {
     Reason(Reason),
 }
 
-/// What the culprit of a stretch did meanwhile.
+/// The state of a culprit during a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Meanwhile {
     pub(crate) kind: Kind,
@@ -56,7 +56,7 @@ impl Piece {
 /// The joins of synchronisers, by the synchroniser's number and the time of the join.
 pub(crate) type Joins = FxHashMap<(u32, u64), Vec<ChainStep>>;
 
-/// What is known of the time around an execution.
+/// The knowledge of the time around an execution.
 pub(crate) struct Known<'a> {
     pub(crate) history: &'a History,
     pub(crate) synth: &'a Synth,

@@ -6,7 +6,8 @@ use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::history::{History, DEFERRAL_NS};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
-use onbeat_synth::observe::{ChainEnd, ChainStep, Observation};
+use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use rustc_hash::FxHashMap;
@@ -17,7 +18,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// The most executions that are kept in detail.
 pub const KEPT_MAX: usize = 10_000;
 
-/// What is explained.
+/// The chain or callback that is explained.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// The executions of a chain of the model.
@@ -78,7 +79,7 @@ pub struct Explanation {
     pub unknown_share: f64,
     /// For an instant at which no execution ran: the start of the nearest one, CLOCK_MONOTONIC.
     pub nearest_ns: Option<u64>,
-    /// What late executions have in common, or `None` if none or all are late.
+    /// The difference between late executions and the others, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
 }
 

@@ -5,7 +5,7 @@
 //! kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
 
 use crate::kind::Reason;
-use onbeat_synth::observe::Held;
+use onbeat_synth::followed::Held;
 use onbeat_trace::{Event, EventKind, UNTOLD};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

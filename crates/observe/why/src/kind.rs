@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What an execution of a chain did in a stretch.
+/// The kind of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {

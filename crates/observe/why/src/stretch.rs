@@ -5,7 +5,7 @@ use crate::kind::{Kind, Reason};
 use onbeat_document::schema::{Component, ComponentKind};
 use serde::Serialize;
 
-/// Who or what caused a stretch. Names come from the recorded system: escape them before showing.
+/// The culprit of a stretch. Names come from the recorded system: escape them before showing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
@@ -39,7 +39,7 @@ pub(crate) fn title(component: &Component) -> String {
     }
 }
 
-/// What the culprit did during a stretch.
+/// The state of a culprit during a stretch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct During {
     /// The state of the culprit's thread.
@@ -96,12 +96,12 @@ pub struct Stretch {
     /// The id of the callback or synchroniser in whose share the stretch lies. The time before a
     /// callback's start belongs to its share.
     pub place: String,
-    /// What happened.
+    /// The kind of stretch.
     pub kind: Kind,
-    /// Who or what caused it.
+    /// The culprit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// What the culprit did during the stretch, if it did not simply run.
+    /// The culprit's state during the stretch, if it did not simply run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// Why the kind is unknown.

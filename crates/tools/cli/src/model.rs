@@ -73,7 +73,7 @@ pub struct Args {
     pub policy: Option<PathBuf>,
 }
 
-/// What the user states about the application, for every command that makes a model of a trace.
+/// The user's statements about the application, for every command that makes a model of a trace.
 #[derive(clap::Args)]
 pub struct Statements {
     /// State that data passes from callback A to callback B through memory: "A -> B"

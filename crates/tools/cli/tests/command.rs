@@ -51,8 +51,8 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 fn every_command_explains_itself_with_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
-        "record", "model", "merge", "redact", "show", "chains", "why", "modes", "export",
-        "report", "plan", "shape",
+        "record", "model", "merge", "redact", "show", "chains", "why", "modes", "export", "report",
+        "plan", "shape",
     ] {
         let text = good(dir.path(), &[command, "--help"], 0);
         assert!(
@@ -496,14 +496,22 @@ fn late_executions_are_explained_to_the_nanosecond() {
         assert_eq!(all["longest_ns"], latency["max"], "{id}");
         let executions = all["executions"].as_array().unwrap();
         let sum = |list: &serde_json::Value| {
-            let ns = list.as_array().unwrap().iter().map(|s| s["ns"].as_u64().unwrap());
+            let ns = list
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|s| s["ns"].as_u64().unwrap());
             ns.sum::<u64>()
         };
         for execution in executions {
             assert_eq!(execution["latency_ns"], sum(&execution["stretches"]));
         }
         let longest = executions.iter().map(|e| e["latency_ns"].as_u64()).max();
-        let worst = json(here, &["why", "t", "--chain", id, "--worst", "2", "--json"], 0);
+        let worst = json(
+            here,
+            &["why", "t", "--chain", id, "--worst", "2", "--json"],
+            0,
+        );
         let worst = worst["executions"].as_array().unwrap();
         assert_eq!(Some(worst[0]["latency_ns"].as_u64()), longest);
         assert_eq!(worst.len(), executions.len().min(2));
@@ -512,7 +520,9 @@ fn late_executions_are_explained_to_the_nanosecond() {
         let at = format!("{at:.6}s");
         let at = json(here, &["why", "t", "--chain", id, "--at", &at, "--json"], 0);
         let starts = at["executions"].as_array().unwrap().iter();
-        assert!(starts.clone().any(|e| e["start_ns"] == worst[0]["start_ns"]));
+        assert!(starts
+            .clone()
+            .any(|e| e["start_ns"] == worst[0]["start_ns"]));
     }
     let text = good(here, &["why", "t"], 0);
     for line in text.lines() {
@@ -539,7 +549,10 @@ fn an_unknown_subject_of_why_is_named_with_the_way_out() {
     let line = fails(here, &["why", "t", "--chain", "zzz"], 4);
     assert!(line.contains("`onbeat chains`"), "{line}");
     let line = fails(here, &["why", "t", "--callback", "locat\x1b[1m"], 1);
-    assert!(line.contains("\\u{1b}") && line.contains("/locate:"), "{line}");
+    assert!(
+        line.contains("\\u{1b}") && line.contains("/locate:"),
+        "{line}"
+    );
     let line = fails(here, &["why", "t", "--callback", "/camera"], 1);
     assert!(line.contains("/camera:timer(33ms)"), "{line}");
     let line = fails(here, &["why", "t", "--from", "/nowhere"], 1);
@@ -547,7 +560,10 @@ fn an_unknown_subject_of_why_is_named_with_the_way_out() {
     let line = fails(here, &["why", "t", "--at", "noon"], 2);
     assert!(line.contains("14:03:07"), "{line}");
     let text = good(here, &["why", "t", "--over", "1h"], 3);
-    assert!(text.contains("No execution took longer than 60 min. The longest took"), "{text}");
+    assert!(
+        text.contains("No execution took longer than 60 min. The longest took"),
+        "{text}"
+    );
     let text = good(here, &["why", "t", "--at", "1h"], 3);
     assert!(text.contains("The nearest one began at"), "{text}");
     good(here, &["model", "t"], 0);

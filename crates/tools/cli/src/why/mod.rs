@@ -89,6 +89,9 @@ pub struct Args {
     json: bool,
 }
 
+/// Names are compared up to this length, in bytes.
+const LIKENESS_MAX: usize = 200;
+
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let path = args.trace.as_path();
     let hint = "; record one with `onbeat record`";
@@ -177,7 +180,7 @@ fn ends(args: &Args) -> Ends {
     }
 }
 
-/// What is explained.
+/// The chain or callback that is explained.
 enum Subject<'m> {
     Chain {
         chain: &'m Chain,
@@ -255,12 +258,8 @@ fn callback<'m>(
     let what = match fit.as_slice() {
         [one] => return Ok(one),
         [] => {
-            let word = asked.trim_matches('/').to_lowercase();
-            let like = |id: &&str| !word.is_empty() && id.to_lowercase().contains(&word);
-            let mut near: Vec<&str> = all().map(|c| c.id.as_str()).filter(like).collect();
-            if near.is_empty() {
-                near = all().map(|c| c.id.as_str()).collect();
-            }
+            let mut near: Vec<&str> = all().map(|c| c.id.as_str()).collect();
+            near.sort_by_cached_key(|id| std::cmp::Reverse(likeness(asked, id)));
             let near = list(&near);
             format!("no callback has the id '{asked_shown}'. Name one of these: {near}")
         }
@@ -274,6 +273,23 @@ fn callback<'m>(
         path: path.into(),
         what,
     })
+}
+
+/// Returns the length of the longest part that two names share, without regard to case.
+fn likeness(a: &str, b: &str) -> usize {
+    let (a, b) = (a.to_lowercase(), b.to_lowercase());
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut longest = 0;
+    let mut before = vec![0; b.len() + 1];
+    for x in a.iter().take(LIKENESS_MAX) {
+        let mut row = vec![0; b.len() + 1];
+        for (i, _) in b.iter().enumerate().filter(|(_, y)| *y == x) {
+            row[i + 1] = before[i] + 1;
+            longest = longest.max(row[i + 1]);
+        }
+        before = row;
+    }
+    longest
 }
 
 fn explain(reader: &mut Reader, mut why: Why) -> Explanation {

@@ -200,7 +200,7 @@ struct Line {
     ns: u64,
     parts: usize,
     what: String,
-    /// What the culprit did meanwhile.
+    /// The states of the culprit meanwhile.
     during: Vec<Line>,
 }
 

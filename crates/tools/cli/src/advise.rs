@@ -90,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 }
 
 /// Returns the index of the only chain whose id begins with `asked`.
-pub(crate) fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
+fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
     let fits = |id: &str| {
         let short = id.strip_prefix("chain-").unwrap_or(id);
         id.starts_with(asked) || short.starts_with(asked)

@@ -546,8 +546,13 @@ fn an_unknown_subject_of_why_is_named_with_the_way_out() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("t"), 3);
-    let line = fails(here, &["why", "t", "--chain", "zzz"], 4);
-    assert!(line.contains("`onbeat chains`"), "{line}");
+    let line = fails(here, &["why", "t", "--chain", "lidar -> planer"], 1);
+    assert!(
+        line.contains("Name one of these: chain-") && line.contains("(lidar ->"),
+        "{line}"
+    );
+    let line = fails(here, &["why", "t", "--chain", "chain"], 1);
+    assert!(line.contains("Write one id"), "{line}");
     let line = fails(here, &["why", "t", "--callback", "locat\x1b[1m"], 1);
     assert!(
         line.contains("\\u{1b}") && line.contains("/locate:"),

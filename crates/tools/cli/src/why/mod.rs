@@ -3,27 +3,25 @@
 
 mod instant;
 mod show;
+mod subject;
 
-use crate::advise::place;
 use crate::model::{cuts_of, pass, Statements};
 use instant::Clock;
-use onbeat_document::cuts::{self, Ends};
-use onbeat_document::schema::Chain;
+use onbeat_document::cuts::Ends;
 use onbeat_document::text::duration;
-use onbeat_document::titles::titles;
 use onbeat_document::Model;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::progress::Progress;
-use onbeat_terminal::term;
 use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use onbeat_trace::Reader;
-use onbeat_why::{compare, Choice, Explanation, Target, Why};
+use onbeat_why::{Choice, Explanation, Target, Why};
 use show::Shown;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
+use subject::{Asked, Subject};
 
 /// Show what made executions of a chain late, each one to the nanosecond
 #[derive(clap::Args)]
@@ -50,9 +48,9 @@ pub struct Args {
     /// Trace directory
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Explain this chain: its id, or the beginning of the id. Without it, the chain with the longest
-    /// latency is explained
-    #[arg(long, value_name = "ID", conflicts_with = "callback")]
+    /// Explain this chain: its id, the beginning of the id, or FROM..TO with parts of its first and
+    /// last callback. Without it, the chain with the longest latency is explained
+    #[arg(long, value_name = "CHAIN", conflicts_with = "callback")]
     chain: Option<String>,
     /// Explain the part of chains that begins at this callback, at the first one of this node, or
     /// where this topic is taken
@@ -89,9 +87,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Names are compared up to this length, in bytes.
-const LIKENESS_MAX: usize = 200;
-
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let path = args.trace.as_path();
     let hint = "; record one with `onbeat record`";
@@ -102,7 +97,13 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let clock = Clock::of(&mut reader);
     let choice = choice(&args, &clock)?;
     let model = model(&mut reader, &args, &mut options)?;
-    let Some(subject) = subject(&model, &args)? else {
+    let asked = Asked {
+        chain: args.chain.as_deref(),
+        callback: args.callback.as_deref(),
+        ends: ends(&args),
+        path,
+    };
+    let Some(subject) = asked.find(&model)? else {
         return Err(CliError::InFile {
             path: path.into(),
             what: "no chain was followed. Explain a callback with --callback (`onbeat model` and `onbeat show` list them)".into(),
@@ -178,118 +179,6 @@ fn ends(args: &Args) -> Ends {
         to: args.to.clone(),
         through: Vec::new(),
     }
-}
-
-/// The chain or callback that is explained.
-enum Subject<'m> {
-    Chain {
-        chain: &'m Chain,
-        title: String,
-        /// The number of chains from which this one was chosen.
-        of: usize,
-    },
-    Callback(&'m onbeat_document::schema::Callback),
-}
-
-impl Subject<'_> {
-    fn limit_ns(&self) -> u64 {
-        compare::late_limit(match self {
-            Subject::Chain { chain, .. } => &chain.figures.latency_ns,
-            Subject::Callback(callback) => &callback.figures.response_ns,
-        })
-    }
-
-    fn longest_ns(&self) -> u64 {
-        match self {
-            Subject::Chain { chain, .. } => chain.figures.latency_ns.max(),
-            Subject::Callback(callback) => {
-                let figures = &callback.figures;
-                figures.response_ns.max() + figures.interarrival_ns.max()
-            }
-        }
-    }
-}
-
-/// Finds the chain or callback that the user asks for. Returns `None` if the model has no chain.
-fn subject<'m>(model: &'m Model, args: &Args) -> Result<Option<Subject<'m>>, CliError> {
-    if let Some(asked) = &args.callback {
-        return callback(model, asked, &args.trace).map(|c| Some(Subject::Callback(c)));
-    }
-    let mut titles = titles(model);
-    let ends = ends(args);
-    let wanted: Vec<usize> = match (&args.chain, ends.is_empty()) {
-        (Some(asked), _) => vec![place(model, asked, &args.trace)?],
-        (None, true) => (0..model.chains.len()).collect(),
-        (None, false) => {
-            let ways = cuts::ways(model, &ends).map_err(CliError::in_file(&args.trace))?;
-            let is_one = |i: &usize| ways.iter().any(|w| w.is(&model.chains[*i]));
-            (0..model.chains.len()).filter(is_one).collect()
-        }
-    };
-    let longest = |&&i: &&usize| model.chains[i].figures.latency_ns.max();
-    let chosen = wanted.iter().rev().max_by_key(longest);
-    Ok(chosen.map(|&i| Subject::Chain {
-        chain: &model.chains[i],
-        title: std::mem::take(&mut titles[i]),
-        of: wanted.len(),
-    }))
-}
-
-/// Returns the callback whose id is, or else the only one whose id ends with, `asked`.
-fn callback<'m>(
-    model: &'m Model,
-    asked: &str,
-    path: &Path,
-) -> Result<&'m onbeat_document::schema::Callback, CliError> {
-    let all = || model.callbacks.iter();
-    if let Some(exact) = all().find(|c| c.id == asked) {
-        return Ok(exact);
-    }
-    let fit: Vec<_> = all().filter(|c| c.id.ends_with(asked)).collect();
-    let list = |names: &[&str]| {
-        let some: Vec<String> = names.iter().take(5).map(|n| term::one_line(n)).collect();
-        let more = names.len().saturating_sub(some.len());
-        match more {
-            0 => some.join(", "),
-            more => format!("{} and {more} more", some.join(", ")),
-        }
-    };
-    let asked_shown = term::fit(asked, 80);
-    let what = match fit.as_slice() {
-        [one] => return Ok(one),
-        [] => {
-            let mut near: Vec<&str> = all().map(|c| c.id.as_str()).collect();
-            near.sort_by_cached_key(|id| std::cmp::Reverse(likeness(asked, id)));
-            let near = list(&near);
-            format!("no callback has the id '{asked_shown}'. Name one of these: {near}")
-        }
-        several => {
-            let ids: Vec<&str> = several.iter().map(|c| c.id.as_str()).collect();
-            let (n, ids) = (ids.len(), list(&ids));
-            format!("'{asked_shown}' fits {n} callbacks: {ids}. Write more of the id")
-        }
-    };
-    Err(CliError::InFile {
-        path: path.into(),
-        what,
-    })
-}
-
-/// Returns the length of the longest part that two names share, without regard to case.
-fn likeness(a: &str, b: &str) -> usize {
-    let (a, b) = (a.to_lowercase(), b.to_lowercase());
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut longest = 0;
-    let mut before = vec![0; b.len() + 1];
-    for x in a.iter().take(LIKENESS_MAX) {
-        let mut row = vec![0; b.len() + 1];
-        for (i, _) in b.iter().enumerate().filter(|(_, y)| *y == x) {
-            row[i + 1] = before[i] + 1;
-            longest = longest.max(row[i + 1]);
-        }
-        before = row;
-    }
-    longest
 }
 
 fn explain(reader: &mut Reader, mut why: Why) -> Explanation {

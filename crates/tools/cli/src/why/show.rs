@@ -1,7 +1,8 @@
 //! Prints an explanation: the sentence, and a table for each execution.
 
+use super::above;
 use super::instant::Clock;
-use super::{above, Subject};
+use super::subject::Subject;
 use crate::advise::wrap;
 use onbeat_document::text::{duration, percent};
 use onbeat_terminal::term::{self, fit, Align, Screen, Table};

@@ -25,6 +25,8 @@ pub struct Shown<'a> {
     pub over: bool,
     /// Each stretch is a line.
     pub each: bool,
+    /// The recording estimates when threads had no CPU.
+    pub estimated: bool,
     pub explanation: &'a Explanation,
 }
 
@@ -54,6 +56,7 @@ impl Shown<'_> {
             "count": e.count,
             "longest_ns": e.longest_ns,
             "unknown_share": e.unknown_share,
+            "scheduling_is_estimated": self.estimated,
             "sentence": e.comparison.as_ref().map(|c| c.sentence()),
             "comparison": e.comparison,
             "left_out": e.left_out,
@@ -108,6 +111,11 @@ impl Shown<'_> {
         if let Some(comparison) = &e.comparison {
             writeln!(out)?;
             wrap(out, screen, &term::one_line(&comparison.sentence()))?;
+        }
+        if self.estimated {
+            let text = "The recorder saw only the CPU clocks of threads, so it estimated when threads \
+                        had no CPU.";
+            wrap(out, screen, text)?;
         }
         if e.unknown_share > UNKNOWN_SAID {
             let share = percent(e.unknown_share);

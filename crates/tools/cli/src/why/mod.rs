@@ -131,7 +131,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         clock: &clock,
         over: args.over.is_some(),
         each: args.stretches,
-        estimated: reader.manifest().means.scheduling == Scheduling::Clocks,
+        estimated: reader.manifest().observed.means.scheduling == Scheduling::Clocks,
         explanation: &explanation,
     };
     if args.json {

@@ -113,7 +113,8 @@ impl Shown<'_> {
             wrap(out, screen, &term::one_line(&comparison.sentence()))?;
         }
         if self.estimated {
-            let text = "The recorder saw only the CPU clocks of threads, so it estimated when threads \
+            let text =
+                "The recorder saw only the CPU clocks of threads, so it estimated when threads \
                         had no CPU.";
             wrap(out, screen, text)?;
         }

@@ -3,7 +3,7 @@
 usage: delayed.py SECONDS --cpu N [--slow MS] TRUTH
 /scanner, a process of its own, publishes /delayed/scan every 50 ms. /fusion works 4 ms for each scan and
 publishes /delayed/out. Every 970 ms a timer in the same executor is busy for --slow ms. The executor's
-thread runs on CPU N at SCHED_FIFO 5. TRUTH gets when the timer was busy, as JSON: begin and end in ns
+thread runs on CPU N. All threads have SCHED_FIFO 5, and the others keep off that CPU. TRUTH gets when the timer was busy, as JSON: begin and end in ns
 (CLOCK_MONOTONIC).
 """
 
@@ -38,6 +38,8 @@ def scan():
 
 def fuse(seconds, cpu, slow_ms):
     """Takes scans for some seconds. Returns when the timer was busy."""
+    # The middleware's threads inherit this.
+    os.sched_setaffinity(0, os.sched_getaffinity(0) - {cpu})
     rclpy.init()
     node, bursts = rclpy.create_node("fusion"), []
     publisher = node.create_publisher(Int64, "/delayed/out", 10)
@@ -52,9 +54,7 @@ def fuse(seconds, cpu, slow_ms):
         bursts.append((begin, time.monotonic_ns()))
     node.create_subscription(Int64, "/delayed/scan", take, 10)
     node.create_timer(0.97, slow)
-    # Only this thread: those of the middleware exist already.
     os.sched_setaffinity(0, {cpu})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         rclpy.spin_once(node, timeout_sec=0.1)
@@ -63,6 +63,7 @@ def fuse(seconds, cpu, slow_ms):
 
 def main():
     """Runs both nodes, each in its process."""
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
     if sys.argv[1:] == ["scan"]:
         scan()
         return

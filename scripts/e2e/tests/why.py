@@ -86,7 +86,7 @@ def why_late(harness):
         wrong.append(f"not said: {why['sentence']}")
     log = harness.new_file("why-bursts.csv")
     cpu = max(os.sched_getaffinity(0))
-    with subprocess.Popen([sys.executable, BURNER, "--cpu", str(cpu), "--period", "700", "--busy", "40",
+    with subprocess.Popen([sys.executable, BURNER, "--cpu", str(cpu), "--period", "713", "--busy", "40",
                            "--log", log]) as burner:
         try:
             why, _ = explained(harness, "why-neighbour")

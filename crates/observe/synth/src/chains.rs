@@ -322,6 +322,12 @@ pub(crate) struct Followed {
     pub(crate) arrivals: Vec<Arrival>,
 }
 
+impl Followed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty() && self.joined.is_empty() && self.arrivals.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
     pub(crate) followed: Option<Followed>,

@@ -215,6 +215,14 @@ impl Synth {
         self.cx.causes.held.get_or_insert_default();
     }
 
+    /// Reports whether any observation or followed event is to be drained.
+    pub fn has_followed(&self) -> bool {
+        let followed = &self.flow.lineage.paths.followed;
+        followed.as_ref().is_some_and(|f| !f.is_empty())
+            || self.cx.causes.held.as_ref().is_some_and(|h| !h.is_empty())
+            || !self.flow.observer.is_empty()
+    }
+
     /// Returns the executions of chains that ended since the last call, and removes them.
     pub fn drain_chain_ends(&mut self) -> std::vec::Drain<'_, ChainEnd> {
         let followed = &mut self.flow.lineage.paths.followed;

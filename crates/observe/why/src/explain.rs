@@ -214,6 +214,9 @@ impl Why {
     }
 
     fn observe(&mut self) {
+        if !self.synth.has_followed() {
+            return;
+        }
         for held in self.synth.drain_held() {
             self.history.held(held);
         }

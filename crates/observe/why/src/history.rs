@@ -95,7 +95,9 @@ struct Thread {
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
     stolen: VecDeque<Part<()>>,
+    /// The executions of callbacks, by their begin.
     ran: VecDeque<Part<u32>>,
+    longest_ran: u64,
 }
 
 impl Thread {
@@ -111,6 +113,7 @@ impl Thread {
             held: VecDeque::new(),
             stolen: VecDeque::new(),
             ran: VecDeque::new(),
+            longest_ran: 0,
         }
     }
 
@@ -218,6 +221,13 @@ impl Thread {
             Now::Ended => Some(Off::Unknown(Reason::NotRecorded)),
         }
     }
+}
+
+/// Inserts a part into a list that is sorted by begin. It belongs near the end.
+fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
+    let later = |p: &&Part<u32>| p.begin > part.begin;
+    let after = parts.iter().rev().take_while(later).count();
+    parts.insert(parts.len() - after, part);
 }
 
 /// The history of all observed threads.
@@ -339,7 +349,8 @@ impl History {
                 end,
                 what: callback,
             };
-            thread.ran.push_back(part);
+            thread.longest_ran = thread.longest_ran.max(end - begin.min(end));
+            insert(&mut thread.ran, part);
         }
     }
 
@@ -352,9 +363,7 @@ impl History {
                 what: held.by_tid,
             };
             // The parts of one wait are reported latest first.
-            let later = |h: &&Part<u32>| h.begin > part.begin;
-            let after = thread.held.iter().rev().take_while(later).count();
-            thread.held.insert(thread.held.len() - after, part);
+            insert(&mut thread.held, part);
         }
     }
 
@@ -453,8 +462,10 @@ impl History {
             return Vec::new();
         };
         let overlaps = |p: &&Part<u32>| p.begin < end && begin < p.end;
-        let recent = |p: &&Part<u32>| p.end.saturating_add(DEFERRAL_NS) >= begin;
-        let found = thread.ran.iter().rev().take_while(recent).filter(overlaps);
+        let near = |p: &&Part<u32>| p.begin.saturating_add(thread.longest_ran) > begin;
+        let until = thread.ran.partition_point(|p| p.begin < end);
+        let found = thread.ran.range(..until).rev().take_while(near);
+        let found = found.filter(overlaps);
         found.map(|p| (p.begin, p.end, p.what)).collect()
     }
 }

@@ -90,6 +90,9 @@ struct Thread {
     since: u64,
     /// The thread's last own event while it had a CPU.
     seen: u64,
+    /// The time of the last switch from a CPU or reading of the CPU time, and of the last reading.
+    counted: Option<u64>,
+    read: Option<u64>,
     /// The owner of the mutex for which the thread goes to sleep next.
     lock: Option<u32>,
     off: VecDeque<Part<Off>>,
@@ -108,6 +111,8 @@ impl Thread {
             now: Now::Running,
             since: time,
             seen: time,
+            counted: None,
+            read: None,
             lock: None,
             off: VecDeque::new(),
             held: VecDeque::new(),
@@ -160,6 +165,7 @@ impl Thread {
             true => Now::Preempted,
             false => Now::Asleep { lock },
         };
+        self.counted = Some(time);
         self.turn(time, now);
     }
 
@@ -181,6 +187,56 @@ impl Thread {
             self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
         }
         self.turn(time, Now::Running);
+    }
+
+    /// Corrects the history by the CPU time that the kernel accounts since the last switch from a CPU
+    /// or reading, or since the last reading. The thread has a CPU at this time.
+    fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
+        let base = if since_switch {
+            self.counted
+        } else {
+            self.read
+        };
+        match self.now {
+            Now::Running => {
+                if let Some(base) = base {
+                    // The kernel does not say which part of the time it was.
+                    let missing = self.ran_ns(base, time).saturating_sub(used_ns);
+                    let begin = time.saturating_sub(missing).max(self.since);
+                    let stolen = self.stolen.back().map_or(0, |last| last.end);
+                    let unknown = Off::Unknown(Reason::NoCpuTime);
+                    self.push(begin.max(stolen), time, unknown);
+                }
+            }
+            // Only the switch to the thread is missing, and the kernel shows when it was.
+            Now::Preempted | Now::Asleep { .. } if since_switch && base == Some(self.since) => {
+                let begins = time.saturating_sub(used_ns).max(self.since);
+                let off = match self.now {
+                    Now::Preempted => Off::Preempted,
+                    // When the thread was woken up is not recorded.
+                    _ => Off::Unknown(Reason::MissingEvent),
+                };
+                self.push(self.since, begins, off);
+            }
+            _ if self.scheduled.is_some() => {
+                self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
+            }
+            _ => {}
+        }
+        self.scheduled.get_or_insert(time);
+        self.turn(time, Now::Running);
+        (self.counted, self.read) = (Some(time), Some(time));
+    }
+
+    /// Returns for how long the thread ran from `begin` to `end`, as the parts show.
+    fn ran_ns(&self, begin: u64, end: u64) -> u64 {
+        fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
+            let from = parts.partition_point(|p| p.end <= begin);
+            let parts = parts.range(from..).take_while(|p| p.begin < end);
+            parts.map(|p| p.end.min(end) - p.begin.max(begin)).sum()
+        }
+        let without = within(&self.off, begin, end) + within(&self.stolen, begin, end);
+        (end - begin.min(end)).saturating_sub(without)
     }
 
     fn stolen(&mut self, time: u64, ns: u64) {
@@ -301,6 +357,12 @@ impl History {
                 self.thread(event, time).wake(ready, 0);
             }
             EventKind::Stolen { stolen_ns } => self.thread(event, time).stolen(time, stolen_ns),
+            EventKind::CpuTime {
+                used_ns,
+                since_switch,
+            } => self
+                .thread(event, time)
+                .cpu_time(time, used_ns, since_switch),
             EventKind::LockWait { owner_tid, .. } => {
                 self.thread(event, time).lock = Some(owner_tid);
             }
@@ -643,6 +705,29 @@ mod tests {
             (100, missing),
         ];
         assert_eq!(states(&history, 100, 800), expected);
+    }
+
+    #[test]
+    fn the_kernels_account_shows_when_a_thread_got_its_cpu_and_how_long_it_had_none() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 switch_out state=0
+500us cpu0 5/7 cpu_time used_ns=100us since_switch=yes
+600us cpu0 5/7 cpu_time used_ns=70us since_switch=no
+700us cpu0 5/7 switch_out state=1
+900us cpu0 5/7 cpu_time used_ns=50us since_switch=yes
+";
+        let history = history(trace, u64::MAX / 2, 1000);
+        let expected = [
+            (100, State::Running),
+            (200, State::Preempted { by: UNTOLD }),
+            (170, State::Running),
+            (30, State::Unknown(Reason::NoCpuTime)),
+            (100, State::Running),
+            (150, State::Unknown(Reason::MissingEvent)),
+            (50, State::Running),
+        ];
+        assert_eq!(states(&history, 100, 900), expected);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub enum Reason {
     LostEvents,
     /// A scheduler event of the thread is missing.
     MissingEvent,
+    /// The kernel accounted less CPU time than the scheduler events show.
+    NoCpuTime,
     /// The scheduler events of the thread are not recorded here.
     NoScheduler,
     /// The thread is not in the recording.
@@ -71,6 +73,7 @@ impl Reason {
         match self {
             Reason::LostEvents => "events were lost here",
             Reason::MissingEvent => "a scheduler event is missing",
+            Reason::NoCpuTime => "no CPU, as the kernel counts",
             Reason::NoScheduler => "no scheduler events of the thread",
             Reason::NotRecorded => "the thread is not recorded",
             Reason::ShortHistory => "history too short",

@@ -504,7 +504,7 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
         60 => EventKind::Woken { ready_ns: d.h },
         59 if d.yes => EventKind::CpuTime {
             used_ns: d.h,
-            since_switch: d.b[1] % 2 == 0,
+            since_switch: d.b[1].is_multiple_of(2),
         },
         59 => EventKind::Stolen { stolen_ns: d.h },
         61 => EventKind::Fork {

@@ -542,6 +542,54 @@ fn late_executions_are_explained_to_the_nanosecond() {
 }
 
 #[test]
+fn names_from_a_trace_cannot_control_the_terminal_in_why() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let name = r#""evil\u{1b}[31m<b>\u{202e}""#;
+    let mut text = format!(
+        "1ms cpu0 10/10 thread comm={name}
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name={name}
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic={name}
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 30/31 bystander comm={name} process={name} kernel=no
+"
+    );
+    for round in 1..20u64 {
+        let t = 10_000 * round;
+        let end = t + if round == 9 { 5_000 } else { 1_000 };
+        text += &format!(
+            "{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 switch_out next_tid=31 state=0
+{}us cpu0 10/10 switch_in prev_tid=31
+{end}us cpu0 10/10 publish rmw=0x1010 source_ns={end}us
+{end}us cpu0 10/10 callback_end callback=0x60
+",
+            t + 100,
+            end - 100
+        );
+    }
+    let options = onbeat_trace::WriterOptions::default();
+    let mut writer = onbeat_trace::Writer::create(&here.join("t"), options).unwrap();
+    for event in onbeat_trace::text::parse(&text).unwrap() {
+        writer.push(&event).unwrap();
+    }
+    writer.finish(onbeat_trace::Manifest::default()).unwrap();
+    for more in [&[][..], &["--stretches"], &["--all"]] {
+        let shown = good(here, &[&["why", "t"], more].concat(), 0);
+        assert!(shown.contains("preempted by"), "{shown}");
+        assert!(!shown.contains(['\x1b', '\u{202e}']), "{shown:?}");
+    }
+    let callback = ["why", "t", "--callback", ")"];
+    assert!(good(here, &callback, 0).contains("u{1b}"));
+    let json = json(here, &["why", "t", "--json"], 0);
+    let by = &json["comparison"]["findings"][0]["by"]["thread"]["process"];
+    assert_eq!(by, "evil\u{1b}[31m<b>\u{202e}");
+}
+
+#[test]
 fn an_unknown_subject_of_why_is_named_with_the_way_out() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();

@@ -16,7 +16,6 @@ use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
-use onbeat_trace::manifest::Scheduling;
 use onbeat_trace::Reader;
 use onbeat_why::{Choice, Explanation, Target, Why};
 use show::Shown;
@@ -131,7 +130,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         clock: &clock,
         over: args.over.is_some(),
         each: args.stretches,
-        estimated: reader.manifest().observed.means.scheduling == Scheduling::Clocks,
+        scheduling: reader.manifest().observed.means.scheduling,
         explanation: &explanation,
     };
     if args.json {

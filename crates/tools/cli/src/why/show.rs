@@ -7,6 +7,7 @@ use crate::advise::wrap;
 use onbeat_document::text::{duration, percent};
 use onbeat_terminal::term::{self, fit, Align, Screen, Table};
 use onbeat_terminal::CliError;
+use onbeat_trace::manifest::Scheduling;
 use onbeat_why::{Choice, Execution, Explanation, Stretch};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
@@ -25,8 +26,7 @@ pub struct Shown<'a> {
     pub over: bool,
     /// Each stretch is a line.
     pub each: bool,
-    /// The recording estimates when threads had no CPU.
-    pub estimated: bool,
+    pub scheduling: Scheduling,
     pub explanation: &'a Explanation,
 }
 
@@ -56,7 +56,7 @@ impl Shown<'_> {
             "count": e.count,
             "longest_ns": e.longest_ns,
             "unknown_share": e.unknown_share,
-            "scheduling_is_estimated": self.estimated,
+            "scheduling": self.scheduling,
             "sentence": e.comparison.as_ref().map(|c| c.sentence()),
             "comparison": e.comparison,
             "left_out": e.left_out,
@@ -112,11 +112,8 @@ impl Shown<'_> {
             writeln!(out)?;
             wrap(out, screen, &term::one_line(&comparison.sentence()))?;
         }
-        if self.estimated {
-            let text =
-                "The recorder saw only the CPU clocks of threads, so it estimated when threads \
-                        had no CPU.";
-            wrap(out, screen, text)?;
+        if let Some(limits) = limits(self.scheduling) {
+            wrap(out, screen, limits)?;
         }
         if e.unknown_share > UNKNOWN_SAID {
             let share = percent(e.unknown_share);
@@ -201,6 +198,20 @@ impl Shown<'_> {
             )?;
         }
         Ok(())
+    }
+}
+
+/// Returns what a recording with this mechanism cannot tell.
+fn limits(scheduling: Scheduling) -> Option<&'static str> {
+    match scheduling {
+        Scheduling::Bpf => None,
+        Scheduling::Perf => Some(
+            "Recorded without BPF: the time after a wake-up in which a thread waited for a CPU counts \
+             as sleep or transport, and nobody is named who had the CPU.",
+        ),
+        Scheduling::Clocks => Some(
+            "The recorder saw only the CPU clocks of threads, so it estimated when threads had no CPU.",
+        ),
     }
 }
 

@@ -71,6 +71,7 @@ impl Flow {
         began: Began,
         lineages: &mut Lineages,
     ) {
+        let start = began.time;
         let Lineage { paths, steps, .. } = &mut self.lineage;
         let has_origin = |id| steps.origins.get(id).iter().any(|o| o.root == vertex);
         if !lineages.origins().is_some_and(has_origin) {
@@ -83,7 +84,6 @@ impl Flow {
         if lineages.as_slice().iter().any(|&s| steps.path(s) == root) {
             return;
         }
-        let start = began.time;
         let step = steps.root(root, start, began);
         if !lineages.push(step) {
             paths.drop_at(root, start);

@@ -116,7 +116,7 @@ impl Lineage {
         notes: &mut Notes,
         to: &mut Lineages,
         data: (&Lineages, NameId, u64),
-        next: (VertexId, u64),
+        next: (VertexId, u64, Began),
         route: Route,
     ) {
         self.follow(notes, to, data, next, route);

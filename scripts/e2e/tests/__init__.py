@@ -2,8 +2,8 @@
 
 from tests import (observe, preload, zoo, patterns, actions, late, flow, dds, link, shaper, shape, gate, container,
                    faults, interrupted, replay, replay_sized, replay_can, replay_parking, replay_remote,
-                   replay_rosbags, diff, qos, influence, modes, hosts, engines, advise)
+                   replay_rosbags, diff, qos, influence, modes, hosts, engines, advise, why)
 
 __all__ = ["observe", "preload", "zoo", "patterns", "actions", "late", "flow", "dds", "link", "shaper", "shape", "gate",
            "container", "faults", "interrupted", "replay", "replay_sized", "replay_can", "replay_parking", "replay_remote",
-           "replay_rosbags", "diff", "qos", "influence", "modes", "hosts", "engines", "advise"]
+           "replay_rosbags", "diff", "qos", "influence", "modes", "hosts", "engines", "advise", "why"]

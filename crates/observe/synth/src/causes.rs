@@ -6,6 +6,7 @@
 //! and a name for each thread that took part.
 
 use super::ids::InstanceId;
+use crate::followed::Held;
 use crate::index::NameId;
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
@@ -122,6 +123,26 @@ impl CauseThread {
     }
 }
 
+impl CauseThread {
+    fn component(
+        &self,
+        nodes: &impl Fn(u32) -> Vec<String>,
+        name: &impl Fn(NameId) -> String,
+    ) -> Component {
+        Component {
+            kind: self.kind,
+            nodes: match self.pid {
+                0 => Vec::new(),
+                pid => nodes(pid),
+            },
+            process: self.process.map_or_else(String::new, name),
+            thread: self
+                .thread
+                .map_or_else(String::new, |n| without_cpu(&name(n))),
+        }
+    }
+}
+
 /// The waiting times of a callback that have one cause, each as total in ns and count.
 #[derive(Debug, Clone, Copy, Default)]
 struct WaitTimes {
@@ -142,6 +163,8 @@ pub(super) struct Causes {
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
+    /// The waits of all threads, for a caller of the synthesis that asked for them.
+    pub(super) held: Option<Vec<Held>>,
 }
 
 impl Causes {
@@ -176,11 +199,23 @@ impl Causes {
         (begin, on): (u64, Option<u16>),
         (end, cpu, tid): (u64, u16, u32),
         prev: u32,
-        report: impl FnMut(Wait),
+        mut report: impl FnMut(Wait),
     ) {
         if !self.has_bystanders {
             return;
         }
+        let mut held = self.held.take();
+        let report = |wait: Wait| {
+            if let Some(held) = &mut held {
+                held.push(Held {
+                    tid,
+                    begin_ns: wait.begin,
+                    end_ns: wait.end,
+                    by_tid: wait.by,
+                });
+            }
+            report(wait);
+        };
         let here = self.cpu(cpu);
         let unrecorded = std::mem::take(&mut here.unrecorded_wait_of) == tid;
         match on {
@@ -193,6 +228,23 @@ impl Causes {
             None if unrecorded => here.holders(begin, end, UNTOLD, report),
             _ => here.holders(begin, end, prev, report),
         }
+        self.held = held;
+    }
+
+    /// Returns the number of the component that a thread belongs to. `by` is a thread id, 0 for an
+    /// idle CPU, or [`UNTOLD`].
+    pub(super) fn component_number(&mut self, by: u32) -> u32 {
+        self.number(by) as u32
+    }
+
+    /// Returns the components by their numbers.
+    pub(super) fn components(
+        &self,
+        nodes: impl Fn(u32) -> Vec<String>,
+        name: impl Fn(NameId) -> String,
+    ) -> Vec<Component> {
+        let all = self.list.iter();
+        all.map(|who| who.component(&nodes, &name)).collect()
     }
 
     pub(super) fn name_observed(&mut self, (pid, tid): (u32, u32), thread: NameId) {
@@ -288,23 +340,8 @@ impl Causes {
         nodes: impl Fn(u32) -> Vec<String>,
         name: impl Fn(NameId) -> String,
     ) -> Vec<Cause> {
-        let component = |who: &CauseThread| {
-            let nodes = if who.pid == 0 {
-                Vec::new()
-            } else {
-                nodes(who.pid)
-            };
-            Component {
-                kind: who.kind,
-                nodes,
-                process: who.process.map_or_else(String::new, &name),
-                thread: who
-                    .thread
-                    .map_or_else(String::new, |n| without_cpu(&name(n))),
-            }
-        };
         let cause = |(&number, times): (&usize, &WaitTimes)| Cause {
-            by: component(&self.list[number]),
+            by: self.list[number].component(&nodes, &name),
             preempted_ns: times.preempted.0,
             preempted: times.preempted.1,
             delayed_ns: times.delayed.0,

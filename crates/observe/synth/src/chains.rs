@@ -9,9 +9,11 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
+use crate::followed::{Arrival, ChainEnd, ChainStep, Joined};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::mode_rules::{ModeId, PerMode, Switches};
 use crate::origins::Origins;
+use crate::values::ThreadId;
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
@@ -68,6 +70,18 @@ impl Lineages {
     }
 }
 
+/// How the execution of a step began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Began {
+    pub(crate) thread: ThreadId,
+    /// The start of the callback. A chain that begins at an input starts before it.
+    pub(crate) time: u64,
+    /// The time at which a timer was due.
+    pub(crate) released: Option<u64>,
+    /// At a synchroniser: the callback whose input came last.
+    pub(crate) last_input: Option<VertexId>,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Step {
     parent: Option<StepId>,
@@ -78,6 +92,7 @@ struct Step {
     /// The start of the lineage's first callback.
     origin: u64,
     refs: u32,
+    began: Began,
     /// The data came this way before: it was stored and is now read again.
     reread: bool,
 }
@@ -105,7 +120,7 @@ impl Steps {
     }
 
     /// Creates the first step of a lineage. The caller owns one reference.
-    pub(crate) fn root(&mut self, path: PathId, start: u64) -> StepId {
+    pub(crate) fn root(&mut self, path: PathId, start: u64, began: Began) -> StepId {
         self.insert(Step {
             parent: None,
             path,
@@ -113,6 +128,7 @@ impl Steps {
             start,
             origin: start,
             refs: 1,
+            began,
             reread: false,
         })
     }
@@ -126,7 +142,7 @@ impl Steps {
         parent: StepId,
         path: PathId,
         via_pub: u64,
-        start: u64,
+        (start, began): (u64, Began),
     ) -> StepId {
         let p = &mut self.steps[parent.index()];
         p.refs += 1;
@@ -138,6 +154,7 @@ impl Steps {
             start,
             origin: p.origin,
             refs: 1,
+            began,
             reread: p.reread,
         };
         self.insert(step)
@@ -297,8 +314,23 @@ pub(crate) struct PathNode {
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
+/// The executions of chains, for a caller that asked for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Followed {
+    pub(crate) ends: Vec<ChainEnd>,
+    pub(crate) joined: Vec<Joined>,
+    pub(crate) arrivals: Vec<Arrival>,
+}
+
+impl Followed {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty() && self.joined.is_empty() && self.arrivals.is_empty()
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Paths {
+    pub(crate) followed: Option<Followed>,
     nodes: Vec<PathNode>,
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
@@ -498,7 +530,70 @@ impl Paths {
         let node = &mut self.nodes[last.path.index()];
         if !node.extended && node.cut.is_none() {
             node.end(steps, last, (time, modes), output);
+            self.follow_end(steps, step, time, false);
         }
+    }
+
+    /// Reports the end of a chain's execution if the caller of the synthesis asked for it.
+    fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
+        let last = steps.steps[step.index()];
+        if self.followed.is_none() || last.reread {
+            return;
+        }
+        let end = ChainEnd {
+            path: last.path.index() as u32,
+            end_ns: time.max(last.start),
+            cut,
+            steps: self.steps_to(steps, step),
+        };
+        if let Some(followed) = &mut self.followed {
+            followed.ends.push(end);
+        }
+    }
+
+    /// Reports that a synchroniser joined its inputs at `time`. `by` holds the steps that lead to
+    /// the input that came last.
+    pub(crate) fn follow_join(
+        &mut self,
+        steps: &Steps,
+        (sync, time): (VertexId, u64),
+        by: &Lineages,
+    ) {
+        let (Some(_), Some(&step)) = (&self.followed, by.as_slice().first()) else {
+            return;
+        };
+        let joined = Joined {
+            synchroniser: sync.index() as u32,
+            time_ns: time,
+            steps: self.steps_to(steps, step),
+        };
+        if let Some(followed) = &mut self.followed {
+            followed.joined.push(joined);
+        }
+    }
+
+    fn steps_to(&self, steps: &Steps, step: StepId) -> Vec<ChainStep> {
+        let first = Some(steps.steps[step.index()]);
+        let parent = |s: &Step| Some(steps.steps[s.parent?.index()]);
+        let seen = std::iter::successors(first, parent).map(|s| {
+            let node = self.node(s.path);
+            let via = node.parent.map(|p| p.1);
+            ChainStep {
+                callback: node.vertex.index() as u32,
+                name: via.map(|via| via.name().index() as u32),
+                own: matches!(via, Some(Via::Own(_))),
+                published_ns: s.via_pub,
+                start_ns: s.start,
+                began_ns: s.began.time.max(s.start),
+                released_ns: s.began.released,
+                last_input: s.began.last_input.map(|v| v.index() as u32),
+                pid: s.began.thread.pid,
+                tid: s.began.thread.tid,
+            }
+        });
+        let mut seen: Vec<ChainStep> = seen.collect();
+        seen.reverse();
+        seen
     }
 
     /// Records that a lineage ended where the user cut the path. Only the first output of each
@@ -514,6 +609,7 @@ impl Paths {
             None => node.terminal = None,
         }
         node.end(steps, last, (time, modes), Some(output));
+        self.follow_end(steps, step, time, true);
     }
 }
 
@@ -606,10 +702,23 @@ mod tests {
             "a path visits a callback once"
         );
         assert_eq!(paths.vertices(abc), [vertex(0), vertex(1), vertex(2)]);
-        let s0 = steps.root(a, 100);
-        let s1 = steps.extend(s0, ab, 150, 170);
-        let s2 = steps.extend(s1, abc, 200, 190); // start before publication: kept in order
+        let began = |time| Began {
+            thread: ThreadId { pid: 1, tid: 2 },
+            time,
+            released: None,
+            last_input: None,
+        };
+        paths.followed = Some(Followed::default());
+        let s0 = steps.root(a, 100, began(100));
+        let s1 = steps.extend(s0, ab, 150, (170, began(170)));
+        // start before publication: kept in order
+        let s2 = steps.extend(s1, abc, 200, (190, began(190)));
         paths.finish(&steps, s2, 260, None);
+        let ends = &paths.followed.as_ref().unwrap().ends;
+        let seen: Vec<_> = ends[0].steps.iter().collect();
+        let times: Vec<_> = seen.iter().map(|s| (s.published_ns, s.start_ns)).collect();
+        assert_eq!(times, [(100, 100), (150, 170), (190, 190)]);
+        assert_eq!((ends.len(), ends[0].end_ns), (1, 260));
         let terminal = paths.node(abc).terminal.as_ref().unwrap();
         let figures = terminal.figures.get(ModeId::default()).unwrap();
         assert_eq!(figures.sums, [50, 20, 20, 0, 70]);

@@ -22,7 +22,7 @@ use onbeat_document::evidence::{PathEvidence, PathKey, SyncEvidence, Together};
 use onbeat_document::schema::helper::kind_of;
 use onbeat_document::schema::qos;
 use onbeat_document::schema::{
-    Assumed, Bracket, Callback, CallbackFigures, CallbackType, Edge, EdgeFigures,
+    Assumed, Bracket, Callback, CallbackFigures, CallbackType, Component, Edge, EdgeFigures,
 };
 use onbeat_document::schema::{
     EndpointKind, Identity, Model, Run, RunExtremes, RunTypical, ThreadUse, Typical,
@@ -45,6 +45,15 @@ impl Synth {
     pub fn into_ids(mut self) -> Vec<Option<String>> {
         self.end_of_events();
         self.callback_ids()
+    }
+
+    /// Returns the components by the numbers of [`Synth::component_of`]. Their names are those that
+    /// are known so far.
+    pub fn components(&self) -> Vec<Component> {
+        let by_pid = nodes_by_pid(self);
+        let nodes = |pid| by_pid.get(&pid).cloned().unwrap_or_default();
+        let name = |n| self.cx.entities.names.get(n).to_string();
+        self.cx.causes.components(nodes, name)
     }
 
     /// Ends the events and returns the model.

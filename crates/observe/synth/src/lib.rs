@@ -22,6 +22,7 @@ mod entities;
 mod events;
 mod finish;
 mod flow;
+pub mod followed;
 mod helpers;
 pub mod hosts;
 mod ids;
@@ -52,12 +53,13 @@ use causes::Causes;
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
+use followed::{Arrival, ChainEnd, Held, Joined};
 use helpers::Helpers;
 use modes::Modes;
 use notes::{Note, Notes};
 use observe::Observation;
 use onbeat_document::evidence::MEMORY;
-use onbeat_document::schema::Model;
+use onbeat_document::schema::{CallbackType, Model};
 use onbeat_trace::Event;
 use spans::Spans;
 use std::collections::BTreeMap;
@@ -204,6 +206,60 @@ impl Synth {
     /// Returns the observations since the last call and removes them.
     pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
         self.flow.observer.list().drain(..)
+    }
+
+    /// Keeps executions of chains, joins of synchronisers, arrivals and waits for CPUs from here
+    /// on. The caller must then drain them after every few events.
+    pub fn follow(&mut self) {
+        self.flow.lineage.paths.followed.get_or_insert_default();
+        self.cx.causes.held.get_or_insert_default();
+    }
+
+    /// Reports whether any observation or followed event is to be drained.
+    pub fn has_followed(&self) -> bool {
+        let followed = &self.flow.lineage.paths.followed;
+        followed.as_ref().is_some_and(|f| !f.is_empty())
+            || self.cx.causes.held.as_ref().is_some_and(|h| !h.is_empty())
+            || !self.flow.observer.is_empty()
+    }
+
+    /// Returns the executions of chains that ended since the last call, and removes them.
+    pub fn drain_chain_ends(&mut self) -> std::vec::Drain<'_, ChainEnd> {
+        let followed = &mut self.flow.lineage.paths.followed;
+        followed.get_or_insert_default().ends.drain(..)
+    }
+
+    /// Returns the joins of synchronisers since the last call, and removes them.
+    pub fn drain_joins(&mut self) -> std::vec::Drain<'_, Joined> {
+        let followed = &mut self.flow.lineage.paths.followed;
+        followed.get_or_insert_default().joined.drain(..)
+    }
+
+    /// Returns the waits for CPUs that ended since the last call, and removes them. There are none
+    /// if the recording does not name the threads that had the CPU.
+    pub fn drain_held(&mut self) -> std::vec::Drain<'_, Held> {
+        self.cx.causes.held.get_or_insert_default().drain(..)
+    }
+
+    /// Returns the number of the component that a thread belongs to at present: an index into
+    /// [`Synth::components`]. `tid` may be 0 for an idle CPU, or `UNTOLD`.
+    pub fn component_of(&mut self, tid: u32) -> u32 {
+        self.cx.causes.component_number(tid)
+    }
+
+    /// Returns the starts of callbacks since the last call whose items or releases are known, and
+    /// removes them.
+    pub fn drain_arrivals(&mut self) -> std::vec::Drain<'_, Arrival> {
+        let followed = &mut self.flow.lineage.paths.followed;
+        followed.get_or_insert_default().arrivals.drain(..)
+    }
+
+    /// Returns the kind of a callback or synchroniser.
+    pub fn kind_of(&self, callback: u32) -> CallbackType {
+        self.flow
+            .graph
+            .vertex(VertexId::new(callback as usize))
+            .kind()
     }
 
     /// Returns the name of a topic or service by its number. Names come from the recorded

@@ -78,6 +78,10 @@ impl Observer {
         self.0.get_or_insert_with(Vec::new)
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(Vec::is_empty)
+    }
+
     fn push(&mut self, observation: impl FnOnce() -> Observation) {
         if let Some(list) = &mut self.0 {
             list.push(observation());

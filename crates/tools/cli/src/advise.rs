@@ -188,7 +188,7 @@ fn block(
 
 /// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets its
 /// own line.
-fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
+pub(crate) fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);
     let mut line = String::new();

@@ -22,6 +22,7 @@ mod report;
 mod shape;
 mod shaper;
 mod show;
+mod why;
 
 use clap::{Parser, Subcommand};
 use onbeat_rights::Capability;
@@ -42,6 +43,7 @@ Examples:
   sudo onbeat record -o trace -- ros2 launch my_robot all.launch.py
   onbeat model trace -o model.json
   onbeat chains model.json
+  onbeat why trace
   onbeat check model.json requirements.yaml
   onbeat diff before.json after.json
   onbeat advise model.json
@@ -75,6 +77,7 @@ enum Command {
     Redact(redact::Args),
     Show(show::Args),
     Chains(chains::Args),
+    Why(why::Args),
     Modes(modes::Args),
     Check(check::Args),
     Diff(diff::Args),
@@ -104,6 +107,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Redact(args) => redact::run(args),
         Command::Show(args) => show::run(args),
         Command::Chains(args) => chains::run(args),
+        Command::Why(args) => why::run(args),
         Command::Modes(args) => modes::run(args),
         Command::Check(args) => check::run(args),
         Command::Diff(args) => diff::run(args),

@@ -54,16 +54,8 @@ pub struct Args {
     /// lifecycle node is in a state, 'NAME,NAME@TOPIC' to the next one with each message on a topic
     #[arg(long, value_name = "NAME[@WHEN]")]
     pub mode: Vec<String>,
-    /// State that data passes from callback A to callback B through memory: "A -> B"
-    #[arg(long, value_name = "A -> B")]
-    pub link: Vec<String>,
-    /// State that a node waits for all inputs before it publishes a topic, or publishes on each
-    /// one: "NODE -> TOPIC = and", "NODE -> TOPIC = or"
-    #[arg(long, value_name = "NODE -> TOPIC = and")]
-    pub junction: Vec<String>,
-    /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
-    #[arg(long, value_name = "TOPIC")]
-    pub input: Vec<String>,
+    #[command(flatten)]
+    pub stated: Statements,
     /// Begin at this callback, at the first one of this node, or where this topic is taken, and
     /// measure this part of chains as a chain of its own
     #[arg(long, value_name = "NAME")]
@@ -79,6 +71,21 @@ pub struct Args {
     /// Measure the parts of chains that `onbeat redact` hides by this policy
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "to"])]
     pub policy: Option<PathBuf>,
+}
+
+/// The user's statements about the application, for every command that makes a model of a trace.
+#[derive(clap::Args)]
+pub struct Statements {
+    /// State that data passes from callback A to callback B through memory: "A -> B"
+    #[arg(long, value_name = "A -> B")]
+    pub link: Vec<String>,
+    /// State that a node waits for all inputs before it publishes a topic, or publishes on each
+    /// one: "NODE -> TOPIC = and", "NODE -> TOPIC = or"
+    #[arg(long, value_name = "NODE -> TOPIC = and")]
+    pub junction: Vec<String>,
+    /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
+    #[arg(long, value_name = "TOPIC")]
+    pub input: Vec<String>,
     /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
@@ -91,41 +98,45 @@ pub struct Args {
     pub infrastructure: bool,
 }
 
+impl Statements {
+    /// Reads the statements and returns a function that makes the options of synthesis for a run.
+    pub fn options(&self) -> Result<impl Fn(Run) -> SynthOptions + '_, CliError> {
+        let links = self.link.iter().map(|text| text.parse());
+        let links = links
+            .collect::<Result<Vec<Link>, _>>()
+            .map_err(|e: onbeat_synth::links::LinkParseError| CliError::Usage(e.to_string()))?;
+        let junctions = self.junction.iter().map(|text| text.parse());
+        let junctions = junctions
+            .collect::<Result<Vec<StatedJunction>, _>>()
+            .map_err(|e: JunctionParseError| CliError::Usage(e.to_string()))?;
+        let names = self.normalise.iter().map(|text| text.parse());
+        let names = names
+            .collect::<Result<Vec<NameRule>, _>>()
+            .map_err(|e: NameRuleError| CliError::Usage(e.to_string()))?;
+        Ok(move |run| {
+            let mut options = SynthOptions::new(run);
+            options.infrastructure = self.infrastructure;
+            options.links.clone_from(&links);
+            options.junctions.clone_from(&junctions);
+            options.names.clone_from(&names);
+            options.inputs.clone_from(&self.input);
+            if let Some(ignore) = &self.ignore {
+                options.ignore = ignore.split(',').map(|t| t.trim().to_string()).collect();
+            }
+            options
+        })
+    }
+}
+
 /// The first trace format with an event for synchronisers by approximate time.
 const FORMAT_OF_APPROXIMATE: u16 = 3;
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
-    let links: Vec<Link> = args
-        .link
-        .iter()
-        .map(|text| text.parse())
-        .collect::<Result<_, _>>()
-        .map_err(|e: onbeat_synth::links::LinkParseError| CliError::Usage(e.to_string()))?;
-    let junctions: Vec<StatedJunction> = args
-        .junction
-        .iter()
-        .map(|text| text.parse())
-        .collect::<Result<_, _>>()
-        .map_err(|e: JunctionParseError| CliError::Usage(e.to_string()))?;
-    let names: Vec<NameRule> = args
-        .normalise
-        .iter()
-        .map(|text| text.parse())
-        .collect::<Result<_, _>>()
-        .map_err(|e: NameRuleError| CliError::Usage(e.to_string()))?;
     let (mode, modes) = modes_of(&args.mode)?;
-    let options = |run| {
-        let mut options = SynthOptions::new(run);
-        options.modes.clone_from(&modes);
-        options.infrastructure = args.infrastructure;
-        options.links.clone_from(&links);
-        options.junctions.clone_from(&junctions);
-        options.names.clone_from(&names);
-        options.inputs.clone_from(&args.input);
-        if let Some(ignore) = &args.ignore {
-            options.ignore = ignore.split(',').map(|t| t.trim().to_string()).collect();
-        }
-        options
+    let stated = args.stated.options()?;
+    let options = |run| SynthOptions {
+        modes: modes.clone(),
+        ..stated(run)
     };
     let policy = args.policy.as_deref().map(crate::redact::read_policy);
     let policy = policy.transpose()?;
@@ -209,7 +220,7 @@ fn of_trace(
 }
 
 /// Returns the cuts of a recording's chains between these ends.
-fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
+pub(crate) fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
     let ways = cuts::ways(model, ends).map_err(CliError::in_file(path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
     let topics: BTreeSet<&String> = cuts.iter().filter_map(|c| c.to.as_ref()).collect();
@@ -242,7 +253,7 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
 }
 
 /// Reads all events of a recording once.
-fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
+pub(crate) fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
     let (events, bytes) = (
         reader.manifest().written.events,
         reader.manifest().written.bytes,

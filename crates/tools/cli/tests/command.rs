@@ -51,7 +51,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 fn every_command_explains_itself_with_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
-        "record", "model", "merge", "redact", "show", "chains", "modes", "export", "report",
+        "record", "model", "merge", "redact", "show", "chains", "why", "modes", "export", "report",
         "plan", "shape",
     ] {
         let text = good(dir.path(), &[command, "--help"], 0);
@@ -473,6 +473,155 @@ fn executions_add_up_to_the_models_figures() {
         );
     }
     assert!(times.is_empty(), "not in the model: {times:?}");
+}
+
+fn json(dir: &Path, args: &[&str], code: i32) -> serde_json::Value {
+    serde_json::from_str(&good(dir, args, code)).unwrap()
+}
+
+#[test]
+fn late_executions_are_explained_to_the_nanosecond() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("t"), 3);
+    good(here, &["model", "t"], 0);
+    let chains = json(here, &["chains", "--json"], 0);
+    let chains = chains["chains"].as_array().unwrap();
+    assert!(chains.len() > 1);
+    for chain in chains {
+        let id = chain["id"].as_str().unwrap();
+        let all = json(here, &["why", "t", "--chain", id, "--all", "--json"], 0);
+        let latency = &chain["latency_ns"];
+        assert_eq!(all["count"], latency["count"], "{id}");
+        assert_eq!(all["longest_ns"], latency["max"], "{id}");
+        let executions = all["executions"].as_array().unwrap();
+        let sum = |list: &serde_json::Value| {
+            let ns = list
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|s| s["ns"].as_u64().unwrap());
+            ns.sum::<u64>()
+        };
+        for execution in executions {
+            assert_eq!(execution["latency_ns"], sum(&execution["stretches"]));
+        }
+        let longest = executions.iter().map(|e| e["latency_ns"].as_u64()).max();
+        let worst = json(
+            here,
+            &["why", "t", "--chain", id, "--worst", "2", "--json"],
+            0,
+        );
+        let worst = worst["executions"].as_array().unwrap();
+        assert_eq!(Some(worst[0]["latency_ns"].as_u64()), longest);
+        assert_eq!(worst.len(), executions.len().min(2));
+        // The execution that ran at an instant.
+        let at = worst[0]["since_start_ns"].as_u64().unwrap() as f64 / 1e9 + 1e-4;
+        let at = format!("{at:.6}s");
+        let at = json(here, &["why", "t", "--chain", id, "--at", &at, "--json"], 0);
+        let starts = at["executions"].as_array().unwrap().iter();
+        assert!(starts
+            .clone()
+            .any(|e| e["start_ns"] == worst[0]["start_ns"]));
+    }
+    let text = good(here, &["why", "t"], 0);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    assert!(text.contains("executions, the longest took"), "{text}");
+    assert!(text.contains("runs"), "{text}");
+    // Each stretch has a line of its own.
+    let more = good(here, &["why", "t", "--stretches"], 0);
+    assert!(more.lines().count() > text.lines().count());
+    let id = "/locate:subscription(/filtered)";
+    let callback = json(here, &["why", "t", "--callback", id, "--json"], 0);
+    assert_eq!(callback["of"]["callback"], id);
+    let part = ["why", "t", "--from", "/filter", "--to", "/pose", "--json"];
+    let part = json(here, &part, 0);
+    assert_eq!(part["of"]["callbacks"][0], "/filter:subscription(/points)");
+}
+
+#[test]
+fn names_from_a_trace_cannot_control_the_terminal_in_why() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let name = r#""evil\u{1b}[31m<b>\u{202e}""#;
+    let mut text = format!(
+        "1ms cpu0 10/10 thread comm={name}
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name={name}
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic={name}
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 30/31 bystander comm={name} process={name} kernel=no
+"
+    );
+    for round in 1..20u64 {
+        let t = 10_000 * round;
+        let end = t + if round == 9 { 5_000 } else { 1_000 };
+        text += &format!(
+            "{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 switch_out next_tid=31 state=0
+{}us cpu0 10/10 switch_in prev_tid=31
+{end}us cpu0 10/10 publish rmw=0x1010 source_ns={end}us
+{end}us cpu0 10/10 callback_end callback=0x60
+",
+            t + 100,
+            end - 100
+        );
+    }
+    let options = onbeat_trace::WriterOptions::default();
+    let mut writer = onbeat_trace::Writer::create(&here.join("t"), options).unwrap();
+    for event in onbeat_trace::text::parse(&text).unwrap() {
+        writer.push(&event).unwrap();
+    }
+    writer.finish(onbeat_trace::Manifest::default()).unwrap();
+    for more in [&[][..], &["--stretches"], &["--all"]] {
+        let shown = good(here, &[&["why", "t"], more].concat(), 0);
+        assert!(shown.contains("preempted by"), "{shown}");
+        assert!(!shown.contains(['\x1b', '\u{202e}']), "{shown:?}");
+    }
+    let callback = ["why", "t", "--callback", ")"];
+    assert!(good(here, &callback, 0).contains("u{1b}"));
+    let json = json(here, &["why", "t", "--json"], 0);
+    let by = &json["comparison"]["findings"][0]["by"]["thread"]["process"];
+    assert_eq!(by, "evil\u{1b}[31m<b>\u{202e}");
+}
+
+#[test]
+fn an_unknown_subject_of_why_is_named_with_the_way_out() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("t"), 3);
+    let line = fails(here, &["why", "t", "--chain", "lidar -> planer"], 1);
+    assert!(
+        line.contains("Name one of these: chain-") && line.contains("(lidar ->"),
+        "{line}"
+    );
+    let line = fails(here, &["why", "t", "--chain", "chain"], 1);
+    assert!(line.contains("Write one id"), "{line}");
+    let line = fails(here, &["why", "t", "--callback", "locat\x1b[1m"], 1);
+    assert!(
+        line.contains("\\u{1b}") && line.contains("/locate:"),
+        "{line}"
+    );
+    let line = fails(here, &["why", "t", "--callback", "/camera"], 1);
+    assert!(line.contains("/camera:timer(33ms)"), "{line}");
+    let line = fails(here, &["why", "t", "--from", "/nowhere"], 1);
+    assert!(line.contains("--from: '/nowhere' is not"), "{line}");
+    let line = fails(here, &["why", "t", "--at", "noon"], 2);
+    assert!(line.contains("14:03:07"), "{line}");
+    let text = good(here, &["why", "t", "--over", "1h"], 3);
+    assert!(
+        text.contains("No execution took longer than 60 min. The longest took"),
+        "{text}"
+    );
+    let text = good(here, &["why", "t", "--at", "1h"], 3);
+    assert!(text.contains("The nearest one began at"), "{text}");
+    good(here, &["model", "t"], 0);
+    let line = fails(here, &["why", "model.json"], 1);
+    assert!(line.contains("needs a trace"), "{line}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::lineage::Lineage;
 use super::naming::Ids;
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Began, Lineages};
 use crate::index::{NameId, StepId, VertexId};
 use crate::notes::Note;
 use crate::Context;
@@ -68,9 +68,10 @@ impl Flow {
         &mut self,
         cx: &mut Context,
         vertex: VertexId,
-        start: u64,
+        began: Began,
         lineages: &mut Lineages,
     ) {
+        let start = began.time;
         let Lineage { paths, steps, .. } = &mut self.lineage;
         let has_origin = |id| steps.origins.get(id).iter().any(|o| o.root == vertex);
         if !lineages.origins().is_some_and(has_origin) {
@@ -83,7 +84,7 @@ impl Flow {
         if lineages.as_slice().iter().any(|&s| steps.path(s) == root) {
             return;
         }
-        let step = steps.root(root, start);
+        let step = steps.root(root, start, began);
         if !lineages.push(step) {
             paths.drop_at(root, start);
             steps.release(step);

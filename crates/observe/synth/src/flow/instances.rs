@@ -5,9 +5,10 @@ use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
 use super::services::CallKey;
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Began, Lineages};
 use crate::entities::EntityKind;
 use crate::events::{Begin, End, Ending, Input, Owner};
+use crate::followed::Arrival;
 use crate::ids::{EntityId, InstanceId, NodeId};
 use crate::index::{NameId, VertexId};
 use crate::notes::Note;
@@ -42,6 +43,17 @@ pub(super) struct Instance {
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,
     ended: Vec<InstanceId>,
+}
+
+impl Instance {
+    pub(super) fn began(&self) -> Began {
+        Began {
+            thread: self.thread,
+            time: self.start,
+            released: None,
+            last_input: None,
+        }
+    }
 }
 
 struct Taken {
@@ -113,6 +125,7 @@ impl Flow {
                 None
             }
         };
+        self.follow_arrival(vertex, begin, incoming.as_ref().map(|from| from.time));
         let kind = self.graph.vertex(vertex).kind();
         let unseen = begin.input == Input::Unknown && kind == CallbackType::Subscription;
         let mode = self.graph.switches.at(start);
@@ -135,11 +148,20 @@ impl Flow {
             .as_ref()
             .and_then(|from| Some((from.vertex?, from.time)));
         let mut lineages = Lineages::default();
+        let began = Began {
+            thread: begin.thread,
+            time: start,
+            released: match begin.release {
+                Release::At(due) => Some(due),
+                Release::Unknown | Release::Simulated => None,
+            },
+            last_input: None,
+        };
         if begin.input == Input::Ambiguous {
             // The input has an unknown publisher, so no chain begins here.
-            self.take_links(cx, vertex, start, &mut lineages);
+            self.take_links(cx, vertex, began, &mut lineages);
         } else {
-            lineages = self.lineages_of(cx, vertex, start, incoming);
+            lineages = self.lineages_of(cx, vertex, began, incoming);
         }
         let instance = Instance {
             entity,
@@ -164,6 +186,25 @@ impl Flow {
         let waits = looks.name.is_none_or(|name| !self.lineage.ignores(name));
         if self.graph.vertex(vertex).kind() == CallbackType::Subscription && waits {
             self.enter_node(cx, begin.instance);
+        }
+    }
+
+    fn follow_arrival(&mut self, vertex: VertexId, begin: &Begin, published: Option<u64>) {
+        let Some(followed) = &mut self.lineage.paths.followed else {
+            return;
+        };
+        let due = match begin.release {
+            Release::At(due) => Some(due),
+            Release::Unknown | Release::Simulated => None,
+        };
+        if let Some(since) = published.or(due) {
+            followed.arrivals.push(Arrival {
+                callback: vertex.index() as u32,
+                tid: begin.thread.tid,
+                start_ns: begin.start,
+                since_ns: since.min(begin.start),
+                released: published.is_none(),
+            });
         }
     }
 

@@ -4,7 +4,7 @@
 use super::ends::{ChainEnd, Ends};
 use super::graph::{Hop, Route};
 use super::Flow;
-use crate::chains::{Extension, Lineages, Paths, Steps, Via};
+use crate::chains::{Began, Extension, Lineages, Paths, Steps, Via};
 use crate::events::Owner;
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};
@@ -98,7 +98,7 @@ impl Lineage {
         notes: &mut Notes,
         to: &mut Lineages,
         data: (&Lineages, NameId, u64),
-        next: (VertexId, u64),
+        next: (VertexId, u64, Began),
         reread: bool,
     ) {
         let before = to.as_slice().len();
@@ -116,7 +116,7 @@ impl Lineage {
         notes: &mut Notes,
         to: &mut Lineages,
         data: (&Lineages, NameId, u64),
-        next: (VertexId, u64),
+        next: (VertexId, u64, Began),
         route: Route,
     ) {
         self.follow(notes, to, data, next, route);
@@ -129,7 +129,7 @@ impl Lineage {
         notes: &mut Notes,
         to: &mut Lineages,
         (from, name, via): (&Lineages, NameId, u64),
-        (vertex, start): (VertexId, u64),
+        (vertex, start, began): (VertexId, u64, Began),
         route: Route,
     ) {
         for &step in from.as_slice() {
@@ -151,7 +151,7 @@ impl Lineage {
             if route != Route::HandedOver {
                 self.paths.set_extended(parent);
             }
-            let next = self.steps.extend(step, path, via, start);
+            let next = self.steps.extend(step, path, via, (start, began));
             if !to.push(next) {
                 self.paths.drop_at(path, self.steps.origin(next));
                 self.steps.release(next);
@@ -243,9 +243,10 @@ impl Flow {
         &mut self,
         cx: &mut Context,
         vertex: VertexId,
-        start: u64,
+        began: Began,
         incoming: Option<Incoming>,
     ) -> Lineages {
+        let start = began.time;
         let mut lineages = Lineages::default();
         let begins = incoming.is_some_and(|from| self.lineage.inputs.count(from.name));
         match incoming {
@@ -257,12 +258,12 @@ impl Flow {
                 if from.route == Route::HandedOver {
                     // The work of the thread may also have another origin.
                     let root = self.lineage.paths.root(vertex);
-                    let root = root.map(|path| self.lineage.steps.root(path, start));
+                    let root = root.map(|path| self.lineage.steps.root(path, start, began));
                     let _ = root.is_none_or(|step| lineages.push(step));
                     self.lineage.steps.begin(&mut lineages, vertex, start);
                 }
                 let data = (&from.lineages, from.name, from.time);
-                let next = (vertex, start);
+                let next = (vertex, start, began);
                 self.lineage
                     .extend_by(&mut cx.notes, &mut lineages, data, next, from.route);
                 self.lineage.steps.release_all(&mut from.lineages);
@@ -285,15 +286,15 @@ impl Flow {
                 self.lineage.steps.begin(&mut lineages, vertex, begin);
                 match self.lineage.paths.root(vertex) {
                     Some(path) => {
-                        lineages.push(self.lineage.steps.root(path, begin));
+                        lineages.push(self.lineage.steps.root(path, begin, began));
                     }
                     None => cx.notes.count(Note::Capped(vertex), 1),
                 }
             }
         }
-        self.take_links(cx, vertex, start, &mut lineages);
+        self.take_links(cx, vertex, began, &mut lineages);
         if self.graph.vertex(vertex).links.cut {
-            self.begin_cut(cx, vertex, start, &mut lineages);
+            self.begin_cut(cx, vertex, began, &mut lineages);
         }
         lineages
     }

@@ -5,7 +5,7 @@ use super::graph::{Hop, Route};
 use super::instances::Instance;
 use super::naming::Ids;
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Began, Lineages};
 use crate::index::{NameId, VertexId};
 use crate::links::Link;
 use crate::Context;
@@ -85,9 +85,10 @@ impl Flow {
         &mut self,
         cx: &mut Context,
         vertex: VertexId,
-        start: u64,
+        began: Began,
         lineages: &mut Lineages,
     ) {
+        let start = began.time;
         for i in 0..self.graph.vertex(vertex).links.to.len() {
             let link = self.graph.vertex(vertex).links.to[i];
             let memory = self.ways.links.memory;
@@ -98,7 +99,7 @@ impl Flow {
             let carried = carried.clone();
             let data = (&carried.lineages, memory, carried.time);
             self.lineage
-                .extend(&mut cx.notes, lineages, data, (vertex, start), again);
+                .extend(&mut cx.notes, lineages, data, (vertex, start, began), again);
             if again {
                 continue;
             }

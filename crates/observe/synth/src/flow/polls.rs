@@ -97,7 +97,7 @@ impl Flow {
             }
             let before = lineages.as_slice().len();
             let data = (&incoming.lineages, incoming.name, incoming.time);
-            let at = (it.vertex, it.start.max(incoming.time));
+            let at = (it.vertex, it.start.max(incoming.time), it.began());
             self.lineage
                 .extend(&mut cx.notes, &mut lineages, data, at, false);
             if let Some(it) = self.instances.get_mut(event.instance) {

@@ -380,7 +380,7 @@ impl Flow {
         let hop = self.ways.links.hop(it.vertex, Route::Made);
         let mut lineages = Lineages::default();
         let data = (&own, hop.name, left);
-        let next = (it.vertex, it.start);
+        let next = (it.vertex, it.start, it.began());
         self.lineage
             .extend(&mut cx.notes, &mut lineages, data, next, false);
         self.lineage.steps.release_all(&mut own);

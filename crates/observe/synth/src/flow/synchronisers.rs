@@ -12,7 +12,7 @@ use super::lineage::Lineage;
 use super::policies::{Set, MAX_WAITING};
 use super::replays::{Replays, Score};
 use super::Flow;
-use crate::chains::{Extension, Lineages, Via};
+use crate::chains::{Began, Extension, Lineages, Via};
 use crate::entities::EntityKind;
 use crate::events::Owner;
 use crate::ids::{EntityId, InstanceId, NodeId};
@@ -219,6 +219,17 @@ struct Published {
     mode: ModeId,
     /// The start of the chain that brought the publishing member's own input.
     origin: u64,
+}
+
+impl Published {
+    fn began(&self) -> Began {
+        Began {
+            thread: self.it.thread,
+            time: self.start,
+            released: None,
+            last_input: Some(self.it.vertex),
+        }
+    }
 }
 
 /// Represents a difference of 0, so that differences can be negative.
@@ -834,6 +845,12 @@ impl Flow {
             Some(replays.inputs(r, set))
         };
         let early = replay.is_none() && output.is_early(guessed);
+        if !followed.is_empty() {
+            let lineage = &mut self.lineage;
+            let at = (output.vertex, by.start);
+            let paths = &mut lineage.paths;
+            paths.follow_join(&lineage.steps, at, &by.it.lineages);
+        }
         let mut added = Lineages::default();
         let nearest = replay.and_then(set);
         let nearest = nearest.or_else(|| output.nearest(members, &followed, by.me));
@@ -942,7 +959,8 @@ impl Lineage {
             let path = self.steps.path(own);
             let step = match self.paths.child(path, Via::Own(input), output.vertex) {
                 Extension::Path(path) => {
-                    let step = self.steps.extend(own, path, by.start, by.start);
+                    let began = by.began();
+                    let step = self.steps.extend(own, path, by.start, (by.start, began));
                     self.finish_output(step, output, by);
                     step
                 }
@@ -983,7 +1001,8 @@ impl Lineage {
                     continue;
                 }
             };
-            let step = self.steps.extend(step, path, handed, by.start);
+            let began = by.began();
+            let step = self.steps.extend(step, path, handed, (by.start, began));
             self.finish_output(step, output, by);
             if !added.push(step) {
                 self.paths.drop_at(path, self.steps.origin(step));

@@ -1,0 +1,466 @@
+//! Compares late executions with the others: what takes longer in them, by how much, and how
+//! regularly.
+
+use crate::cut::{By, Meanwhile, Piece};
+use crate::kind::{Kind, Reason};
+use crate::stretch::{title, Culprit, During, Names};
+use onbeat_document::dist::Dist;
+use onbeat_document::text::duration;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// The most different causes that are summed up apart. Further ones count without their culprit.
+const CAUSES_MAX: usize = 4096;
+
+/// A cause is listed if it explains at least this share of the difference.
+const SHARE_MIN: f64 = 0.01;
+
+/// The sentence names causes until they explain this share of the difference.
+const SHARE_SAID: f64 = 0.8;
+
+/// The most causes in the sentence.
+const SAID_MAX: usize = 3;
+
+/// A cause whose regularity is at least this likely without any connection may be chance.
+const CHANCE: f64 = 0.05;
+
+/// The difference between late executions and the others.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The number of late executions.
+    pub late: u64,
+    /// The number of the other executions.
+    pub others: u64,
+    /// The mean latency of the late executions, ns.
+    pub late_mean_ns: f64,
+    /// The mean latency of the others, ns.
+    pub others_mean_ns: f64,
+    /// The causes that take longer in late executions, the largest first.
+    pub findings: Vec<Finding>,
+}
+
+/// A cause that takes longer in late executions.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The kind of stretch.
+    pub kind: Kind,
+    /// The id of the callback or synchroniser in whose share the stretches lie.
+    pub place: String,
+    /// The culprit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+    /// Why the kind is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The mean time per late execution minus the mean time per other execution, ns. Over all
+    /// causes, these differences add up to that of the latencies.
+    pub explained_ns: f64,
+    /// The time in an execution from which on the cause counts as present: the middle between its
+    /// means in late and in other executions, ns.
+    pub present_ns: f64,
+    /// The number of late executions in which the cause is present.
+    pub late_with: u64,
+    /// The number of other executions in which the cause is present.
+    pub others_with: u64,
+    /// The probability that so many late executions have the cause if lateness had nothing to do
+    /// with it (Fisher's exact test, one-sided, times the number of causes).
+    pub chance: f64,
+    /// The states of the culprit that take longer in late executions, each with the difference of
+    /// the mean times, ns. The largest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub during: Vec<(During, f64)>,
+}
+
+/// Returns the latency above which an execution is late if the user gives no limit: the 99th
+/// percentile. Of fewer than 1000 executions, the ten longest are late, but at most the longest
+/// 5 %.
+pub fn late_limit(latency: &Dist) -> u64 {
+    let n = latency.count() as f64;
+    let share = (10.0 / n.max(1.0)).clamp(0.01, 0.05);
+    let wanted = (share * n).max(1.0) as u64;
+    let buckets: Vec<(u64, u64, u64)> = latency.buckets().collect();
+    let mut late = 0;
+    for &(low, _, count) in buckets.iter().rev() {
+        late += count;
+        if late >= wanted {
+            return low.saturating_sub(1);
+        }
+    }
+    0
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Cause {
+    kind: Kind,
+    place: u32,
+    by: By,
+}
+
+/// The times per execution in which a cause occurs.
+#[derive(Debug, Clone, Default)]
+struct Times {
+    late: Dist,
+    others: Dist,
+    /// The sums in late executions and in others.
+    during: FxHashMap<Meanwhile, (u128, u128)>,
+}
+
+/// The sums over all executions, by lateness and cause.
+#[derive(Debug, Clone)]
+pub(crate) struct Sums {
+    pub(crate) limit_ns: u64,
+    pub(crate) longest_ns: u64,
+    late: (u64, u128),
+    others: (u64, u128),
+    causes: FxHashMap<Cause, Times>,
+}
+
+impl Sums {
+    pub(crate) fn new(limit_ns: u64) -> Sums {
+        Sums {
+            limit_ns,
+            longest_ns: 0,
+            late: (0, 0),
+            others: (0, 0),
+            causes: FxHashMap::default(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.late.0 + self.others.0
+    }
+
+    pub(crate) fn add(&mut self, latency: u64, pieces: &[Piece]) {
+        let late = latency > self.limit_ns;
+        let group = if late {
+            &mut self.late
+        } else {
+            &mut self.others
+        };
+        group.0 += 1;
+        group.1 += u128::from(latency);
+        self.longest_ns = self.longest_ns.max(latency);
+        let mut times: Vec<(Cause, u64)> = Vec::new();
+        for piece in pieces {
+            let mut cause = Cause {
+                kind: piece.kind,
+                place: piece.place,
+                by: piece.by,
+            };
+            if self.causes.len() >= CAUSES_MAX && !self.causes.contains_key(&cause) {
+                cause.by = By::Nobody;
+            }
+            let ns = piece.end - piece.begin;
+            match times.iter_mut().find(|t| t.0 == cause) {
+                Some(time) => time.1 += ns,
+                None => times.push((cause, ns)),
+            }
+            if let Some(meanwhile) = piece.meanwhile {
+                let of = self.causes.entry(cause).or_default();
+                let sums = of.during.entry(meanwhile).or_insert((0, 0));
+                let sum = if late { &mut sums.0 } else { &mut sums.1 };
+                *sum += u128::from(ns);
+            }
+        }
+        for (cause, ns) in times {
+            let of = self.causes.entry(cause).or_default();
+            let dist = if late { &mut of.late } else { &mut of.others };
+            dist.record(ns);
+        }
+    }
+
+    /// Returns the share of all latencies that is unknown.
+    pub(crate) fn unknown_share(&self) -> f64 {
+        let all = self.late.1 + self.others.1;
+        let unknown = self.causes.iter().filter(|c| c.0.kind == Kind::Unknown);
+        let unknown: u128 = unknown.map(|c| c.1.late.sum() + c.1.others.sum()).sum();
+        unknown as f64 / all.max(1) as f64
+    }
+
+    pub(crate) fn compare(&self, names: &Names) -> Option<Comparison> {
+        let mean = |sum: u128, n: u64| sum as f64 / n as f64;
+        let ((late, late_sum), (others, others_sum)) = (self.late, self.others);
+        if late == 0 || others == 0 {
+            return None;
+        }
+        let (late_mean, others_mean) = (mean(late_sum, late), mean(others_sum, others));
+        let whole = late_mean - others_mean;
+        let finding = |(cause, times): (&Cause, &Times)| {
+            let late_ns = mean(times.late.sum(), late);
+            let others_ns = mean(times.others.sum(), others);
+            let explained_ns = late_ns - others_ns;
+            if explained_ns < SHARE_MIN * whole {
+                return None;
+            }
+            let present_ns = (late_ns + others_ns) / 2.0;
+            let late_with = count_from(&times.late, present_ns);
+            let others_with = count_from(&times.others, present_ns);
+            let mut during: Vec<(During, f64)> = times
+                .during
+                .iter()
+                .map(|(&m, sums)| (names.during(m), mean(sums.0, late) - mean(sums.1, others)))
+                .filter(|d| d.1 > 0.0)
+                .collect();
+            during.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            Some(Finding {
+                kind: cause.kind,
+                place: names.id(cause.place),
+                by: names.culprit(cause.by),
+                reason: match cause.by {
+                    By::Reason(reason) => Some(reason),
+                    _ => None,
+                },
+                explained_ns,
+                present_ns,
+                late_with,
+                others_with,
+                chance: chance((late_with, late), (others_with, others)),
+                during,
+            })
+        };
+        let mut findings: Vec<Finding> = self.causes.iter().filter_map(finding).collect();
+        findings.sort_by(|a, b| {
+            let key = |f: &Finding| (f.kind, f.place.clone(), f.by.clone());
+            let larger = b.explained_ns.total_cmp(&a.explained_ns);
+            larger.then_with(|| key(a).cmp(&key(b)))
+        });
+        let tests = findings.len() as f64;
+        for finding in &mut findings {
+            finding.chance = (finding.chance * tests).min(1.0);
+        }
+        Some(Comparison {
+            late,
+            others,
+            late_mean_ns: late_mean,
+            others_mean_ns: others_mean,
+            findings,
+        })
+    }
+}
+
+/// Returns how many values are at least `limit_ns`, as exactly as the distribution's buckets.
+fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
+    let middle = |&(low, width, _): &(u64, u64, u64)| low as f64 + (width - 1) as f64 / 2.0;
+    let above = dist.buckets().filter(|b| middle(b) >= limit_ns);
+    above.map(|b| b.2).sum()
+}
+
+/// Returns the probability that at least `with` of `late` executions have a cause that
+/// `with + others_with` of all executions have, if the late ones were drawn at random.
+fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
+    let (all, having) = (late + others, with + others_with);
+    let whole = ln_choose(all, late);
+    let p = |k: u64| {
+        let rest = late - k;
+        match all - having < rest {
+            true => 0.0,
+            false => (ln_choose(having, k) + ln_choose(all - having, rest) - whole).exp(),
+        }
+    };
+    let sum: f64 = (with..=late.min(having)).map(p).sum();
+    sum.min(1.0)
+}
+
+fn ln_choose(n: u64, k: u64) -> f64 {
+    ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
+}
+
+/// Returns ln(n!), by the sum up to 32 and by Stirling's series above it.
+fn ln_factorial(n: u64) -> f64 {
+    if n <= 32 {
+        return (2..=n).map(|i| (i as f64).ln()).sum();
+    }
+    let x = n as f64;
+    let series = 1.0 / (12.0 * x) - 1.0 / (360.0 * x.powi(3)) + 1.0 / (1260.0 * x.powi(5));
+    x * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI * x).ln() + series
+}
+
+impl Comparison {
+    /// Returns the difference of the mean latencies, ns.
+    pub fn excess_ns(&self) -> f64 {
+        self.late_mean_ns - self.others_mean_ns
+    }
+
+    /// Returns what late executions have in common in a sentence with figures. Names come from the
+    /// recorded system: escape the sentence before showing it.
+    pub fn sentence(&self) -> String {
+        let (late, others) = (self.late, self.others);
+        let mut said = Vec::new();
+        let mut explained = 0.0;
+        for finding in self.findings.iter().take(SAID_MAX) {
+            if explained >= SHARE_SAID * self.excess_ns() {
+                break;
+            }
+            explained += finding.explained_ns;
+            said.push(format!(
+                "{} are {} ({} of {late} late ones, {} of {others} others{})",
+                duration(finding.explained_ns),
+                finding.text(),
+                finding.late_with,
+                finding.others_with,
+                if finding.chance > CHANCE {
+                    "; this may be chance"
+                } else {
+                    ""
+                }
+            ));
+        }
+        let which = match late {
+            1 => "the late execution exceeds".to_owned(),
+            n => format!("the {n} late executions exceed"),
+        };
+        let by = format!(
+            "Of the {} by which {which} the mean of the other {others}",
+            duration(self.excess_ns())
+        );
+        match said.split_last() {
+            None => format!("{by}, no single cause explains 1 %."),
+            Some((only, [])) => format!("{by}, {only}."),
+            Some((last, before)) => format!("{by}, {}, and {last}.", before.join(", ")),
+        }
+    }
+}
+
+impl Finding {
+    /// Returns the cause in words, such as `waits in the executor of /fusion behind
+    /// /fusion:timer(100ms)`.
+    pub fn text(&self) -> String {
+        let place = &self.place;
+        let by = self.by.as_ref().map(Culprit::text);
+        let by_whom = |with: &str| {
+            by.as_ref()
+                .map_or(String::new(), |by| format!("{with}{by}"))
+        };
+        let text = match self.kind {
+            Kind::Runs => match &by {
+                Some(inner) => format!("execution of {inner} within {place}"),
+                None => format!("execution of {place}"),
+            },
+            Kind::Library => format!("work of the client library before {place}"),
+            Kind::Preempted => format!("preemptions of {place}{}", by_whom(" by ")),
+            Kind::Queued => format!("waits of {place} for a CPU{}", by_whom(" behind ")),
+            Kind::Sleeps => match &self.by {
+                Some(Culprit::MutexOf(owner)) => {
+                    format!("sleeps of {place} for a mutex of {}", title(owner))
+                }
+                _ => format!("sleeps of {place}{}", by_whom(", ")),
+            },
+            Kind::Executor => {
+                let node = place.split(':').next().unwrap_or(place);
+                match &by {
+                    Some(by) => format!("waits in the executor of {node} behind {by}"),
+                    None => format!("sleeps of the executor of {node} although {place} was due"),
+                }
+            }
+            Kind::Transport => format!("transport to {place}"),
+            Kind::Inputs => format!("waits of {place}{}", by_whom(" for ")),
+            Kind::Timer => format!("waits of stored data for {place}"),
+            Kind::Stolen => format!("time that the host took from {place}"),
+            Kind::Unknown => match self.reason {
+                Some(reason) => format!("unknown at {place} ({})", reason.text()),
+                None => format!("unknown at {place}"),
+            },
+        };
+        match self.during.first() {
+            Some((during, ns)) if *ns >= self.explained_ns / 4.0 && during.is_telling() => {
+                format!("{text}, which for {} {}", duration(*ns), during.text())
+            }
+            _ => text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dist(values: impl IntoIterator<Item = u64>) -> Dist {
+        let mut dist = Dist::new();
+        values.into_iter().for_each(|v| dist.record(v));
+        dist
+    }
+
+    #[test]
+    fn the_late_ones_are_the_worst_hundredth_or_ten_or_a_twentieth() {
+        let late = |n: u64| {
+            let values = || (1..=n).map(|i| i * 1_000_000);
+            let limit = late_limit(&dist(values()));
+            values().filter(|&v| v > limit).count()
+        };
+        // A bucket of the distribution can hold several values.
+        assert!((100..=140).contains(&late(10_000)), "{}", late(10_000));
+        assert!((10..=14).contains(&late(600)), "{}", late(600));
+        assert_eq!(late(100), 5);
+        assert_eq!(late(20), 1);
+        assert_eq!(late(1), 1);
+        assert_eq!(late_limit(&Dist::new()), 0);
+        // Executions of equal length are late together.
+        assert_eq!(late_limit(&dist([5; 100])), 4);
+    }
+
+    #[test]
+    fn the_chance_is_that_of_fishers_exact_test() {
+        // 3 of 3 late ones and 1 of 7 others: (C(4,3) C(6,0)) / C(10,3) = 4 / 120.
+        let p = chance((3, 3), (1, 7));
+        assert!((p - 4.0 / 120.0).abs() < 1e-12, "{p}");
+        assert!((chance((0, 3), (4, 7)) - 1.0).abs() < 1e-12);
+        assert!((chance((3, 3), (7, 7)) - 1.0).abs() < 1e-12);
+        // 12 of 12 late ones and 3 of 588 others: C(585, 0) C(15, 12) / C(600, 12).
+        let choose = |n: u64, k: u64| (0..k).fold(1.0, |c, i| c * (n - i) as f64 / (k - i) as f64);
+        let exact = choose(15, 12) / choose(600, 12);
+        let p = chance((12, 12), (3, 588));
+        assert!((p / exact - 1.0).abs() < 1e-9, "{p} {exact}");
+    }
+
+    #[test]
+    fn the_logarithm_of_a_factorial_continues_above_the_sum() {
+        let sum = |n: u64| (2..=n).map(|i| (i as f64).ln()).sum::<f64>();
+        for n in [0, 1, 2, 32, 33, 34, 100, 5000] {
+            let (is, exact) = (ln_factorial(n), sum(n));
+            assert!(
+                (is - exact).abs() < 1e-9 * exact.max(1.0),
+                "{n}: {is} {exact}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_differences_of_all_causes_add_up_to_that_of_the_latencies() {
+        let mut sums = Sums::new(1_000);
+        let piece = |begin, end, kind, by| Piece {
+            begin,
+            end,
+            place: 0,
+            kind,
+            by,
+            meanwhile: None,
+        };
+        for i in 0..10 {
+            let wait = if i < 2 { 5_000 + i } else { 100 };
+            let end = 500 + wait;
+            let pieces = [
+                piece(0, 200, Kind::Runs, By::Nobody),
+                piece(200, 200 + wait, Kind::Executor, By::Callback(1)),
+                piece(200 + wait, end, Kind::Runs, By::Nobody),
+            ];
+            sums.add(end, &pieces);
+        }
+        let names = Names {
+            ids: vec![Some("/a:timer(1ms)".into()), Some("/a:timer(2ms)".into())],
+            components: Vec::new(),
+        };
+        let comparison = sums.compare(&names).unwrap();
+        assert_eq!((comparison.late, comparison.others), (2, 8));
+        let explained: f64 = comparison.findings.iter().map(|f| f.explained_ns).sum();
+        assert!((explained - comparison.excess_ns()).abs() < 1e-6);
+        assert_eq!(
+            comparison.sentence(),
+            "Of the 4.9 us by which the 2 late executions exceed the mean of the other 8, 4.9 us \
+             are waits in the executor of /a behind /a:timer(2ms) (2 of 2 late ones, 0 of 8 others)."
+        );
+        // If all are late, there is nothing to compare with.
+        let mut sums = Sums::new(0);
+        sums.add(1, &[piece(0, 1, Kind::Runs, By::Nobody)]);
+        assert_eq!(sums.compare(&names), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! Cuts one execution of a chain into stretches that follow one another without gap or overlap.
+//!
+//! The steps of the execution give the places: each callback's share from its start to its
+//! publication, and each item's share from its publication to the start of the next callback. The
+//! history of the threads says what happened in each share.
+
+use crate::history::{History, Ran, Slice, State};
+use crate::kind::{Kind, Reason};
+use onbeat_document::evidence::MEMORY;
+use onbeat_document::schema::CallbackType;
+use onbeat_synth::followed::ChainStep;
+use onbeat_synth::Synth;
+use rustc_hash::FxHashMap;
+
+/// The culprit of a stretch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    Nobody,
+    /// The number of a callback.
+    Callback(u32),
+    /// The thread that had the CPU.
+    Thread(u32),
+    /// The thread that held the mutex.
+    Owner(u32),
+    /// The thread that woke up the sleeping one.
+    Waker(u32),
+    Reason(Reason),
+}
+
+/// The state of a culprit during a stretch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Meanwhile {
+    pub(crate) kind: Kind,
+    pub(crate) by: By,
+}
+
+/// A stretch with numbers in place of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// The number of the callback whose share this is.
+    pub(crate) place: u32,
+    pub(crate) kind: Kind,
+    pub(crate) by: By,
+    pub(crate) meanwhile: Option<Meanwhile>,
+}
+
+impl Piece {
+    fn is_like(&self, other: &Piece) -> bool {
+        let what = |p: &Piece| (p.place, p.kind, p.by, p.meanwhile);
+        what(self) == what(other)
+    }
+}
+
+/// The joins of synchronisers, by the synchroniser's number and the time of the join.
+pub(crate) type Joins = FxHashMap<(u32, u64), Vec<ChainStep>>;
+
+/// The knowledge of the time around an execution.
+pub(crate) struct Known<'a> {
+    pub(crate) history: &'a History,
+    pub(crate) synth: &'a Synth,
+    pub(crate) joins: &'a Joins,
+}
+
+/// Pieces that follow one another without a gap.
+struct Pieces {
+    at: u64,
+    list: Vec<Piece>,
+}
+
+impl Pieces {
+    fn until(&mut self, end: u64, piece: Piece) {
+        if end <= self.at {
+            return;
+        }
+        let begin = self.at;
+        let piece = Piece {
+            begin,
+            end,
+            ..piece
+        };
+        match self.list.last_mut() {
+            Some(last) if last.is_like(&piece) => last.end = end,
+            _ => self.list.push(piece),
+        }
+        self.at = end;
+    }
+}
+
+/// A piece without times.
+fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece {
+    Piece {
+        begin: 0,
+        end: 0,
+        place,
+        kind,
+        by,
+        meanwhile,
+    }
+}
+
+/// Returns a state of a callback's own thread as the kind of a stretch.
+fn of_state(state: State) -> (Kind, By) {
+    match state {
+        State::Running => (Kind::Runs, By::Nobody),
+        State::Stolen => (Kind::Stolen, By::Nobody),
+        State::Preempted { by } => (Kind::Preempted, By::Thread(by)),
+        State::Queued { by } => (Kind::Queued, By::Thread(by)),
+        State::Asleep {
+            lock: Some(owner), ..
+        } => (Kind::Sleeps, By::Owner(owner)),
+        State::Asleep {
+            waker: Some(waker), ..
+        } => (Kind::Sleeps, By::Waker(waker)),
+        State::Asleep { .. } => (Kind::Sleeps, By::Nobody),
+        State::Unknown(reason) => (Kind::Unknown, By::Reason(reason)),
+    }
+}
+
+impl Known<'_> {
+    /// Cuts the time from the first step's start to `end`. The pieces cover it exactly.
+    pub(crate) fn cut(&self, steps: &[ChainStep], end: u64) -> Vec<Piece> {
+        self.cut_with(steps, end, true)
+    }
+
+    fn cut_with(&self, steps: &[ChainStep], end: u64, upstream: bool) -> Vec<Piece> {
+        let Some(first) = steps.first() else {
+            return Vec::new();
+        };
+        let mut pieces = Pieces {
+            at: first.start_ns,
+            list: Vec::new(),
+        };
+        for (i, step) in steps.iter().enumerate() {
+            let until = steps.get(i + 1).map_or(end, |next| next.published_ns);
+            let begins = step.began_ns.min(until);
+            if self.synth.kind_of(step.callback) == CallbackType::Sync {
+                self.inputs(&mut pieces, step, step.start_ns.min(until), upstream);
+            } else {
+                self.arrives(&mut pieces, step, begins);
+            }
+            self.runs(&mut pieces, step, until);
+        }
+        pieces.list
+    }
+
+    /// Adds a callback's own share, up to its publication at `until`.
+    fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
+        let begin = pieces.at;
+        let nested: Vec<Ran> = self
+            .history
+            .executions(step.tid, begin, until)
+            .into_iter()
+            .filter(|&(from, to, c)| from > step.began_ns && to <= until && c != step.callback)
+            .collect();
+        for slice in self.history.states(step.tid, begin, until) {
+            let (kind, by) = of_state(slice.state);
+            match (kind, by) {
+                (Kind::Runs, _) => split(&slice, &nested, |end, inner| {
+                    let by = inner.map_or(By::Nobody, By::Callback);
+                    pieces.until(end, piece(step.callback, Kind::Runs, by, None));
+                }),
+                (Kind::Sleeps, By::Owner(owner)) => {
+                    self.owner(pieces, step.callback, owner, slice.end);
+                }
+                _ => pieces.until(slice.end, piece(step.callback, kind, by, None)),
+            }
+        }
+    }
+
+    /// Adds a sleep for a mutex until `end`, by what the mutex's owner did meanwhile.
+    fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
+        let begin = pieces.at;
+        let ran = self.history.executions(owner, begin, end);
+        for slice in self.history.states(owner, begin, end) {
+            let (kind, by) = of_state(slice.state);
+            split(&slice, &ran, |end, callback| {
+                let by = match (kind, callback) {
+                    (Kind::Runs, Some(callback)) => By::Callback(callback),
+                    _ => by,
+                };
+                let meanwhile = Some(Meanwhile { kind, by });
+                let sleeps = piece(place, Kind::Sleeps, By::Owner(owner), meanwhile);
+                pieces.until(end, sleeps);
+            });
+        }
+    }
+
+    /// Adds an item's share, from its publication to the callback's start at `until`.
+    fn arrives(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
+        let is_timer = self.synth.kind_of(step.callback) == CallbackType::Timer;
+        let stored = step.name.is_some_and(|n| self.synth.name(n) == MEMORY);
+        let waits = piece(step.callback, Kind::Timer, By::Nobody, None);
+        if let (true, true, Some(due)) = (is_timer, stored, step.released_ns) {
+            pieces.until(due.min(until), waits);
+        }
+        let asleep = match (is_timer, stored) {
+            (true, true) if step.released_ns.is_none() => Kind::Timer,
+            (true, _) => Kind::Executor,
+            (false, _) => Kind::Transport,
+        };
+        let begin = pieces.at;
+        let ran = self.history.executions(step.tid, begin, until);
+        for slice in self.history.states(step.tid, begin, until) {
+            split(&slice, &ran, |end, behind| {
+                let (kind, by) = of_state(slice.state);
+                let waits = match (behind, kind) {
+                    (_, Kind::Unknown) => piece(step.callback, kind, by, None),
+                    (Some(behind), _) => {
+                        let meanwhile = (kind != Kind::Runs).then_some(Meanwhile { kind, by });
+                        piece(
+                            step.callback,
+                            Kind::Executor,
+                            By::Callback(behind),
+                            meanwhile,
+                        )
+                    }
+                    (None, Kind::Runs) => piece(step.callback, Kind::Library, By::Nobody, None),
+                    (None, Kind::Sleeps) => piece(step.callback, asleep, By::Nobody, None),
+                    (None, _) => piece(step.callback, kind, by, None),
+                };
+                pieces.until(end, waits);
+            });
+        }
+    }
+
+    /// Adds the wait of a synchroniser for its other inputs, up to the last one at `until`. It
+    /// follows the last input upstream.
+    fn inputs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, upstream: bool) {
+        let by = step.last_input.map_or(By::Nobody, By::Callback);
+        let waits = |meanwhile| piece(step.callback, Kind::Inputs, by, meanwhile);
+        if upstream && pieces.at < until {
+            let key = (step.callback, step.start_ns);
+            let steps = self.joins.get(&key).map_or(&[][..], Vec::as_slice);
+            for other in self.cut_with(steps, until, false) {
+                // Before its source began, nothing delayed the other input.
+                pieces.until(other.begin.min(until), waits(None));
+                let meanwhile = match (other.kind, other.by) {
+                    (Kind::Runs, By::Nobody) => Meanwhile {
+                        kind: Kind::Runs,
+                        by: By::Callback(other.place),
+                    },
+                    (kind, by) => Meanwhile { kind, by },
+                };
+                pieces.until(other.end.min(until), waits(Some(meanwhile)));
+            }
+        }
+        pieces.until(until, waits(None));
+    }
+}
+
+/// Splits a slice by the executions that overlap it. Reports the end of each part and the callback
+/// that ran, which is the innermost one.
+fn split(slice: &Slice, ran: &[Ran], mut report: impl FnMut(u64, Option<u32>)) {
+    let within = |t: &u64| slice.begin < *t && *t < slice.end;
+    let ends = ran.iter().flat_map(|r| [r.0, r.1]).filter(within);
+    let mut ends: Vec<u64> = ends.chain([slice.end]).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let mut at = slice.begin;
+    for end in ends {
+        let covers = ran.iter().filter(|r| r.0 <= at && end <= r.1);
+        let inner = covers.max_by_key(|r| (r.0, std::cmp::Reverse(r.1)));
+        report(end, inner.map(|r| r.2));
+        at = end;
+    }
+}

@@ -1,0 +1,450 @@
+//! Follows one chain through a recording: cuts each execution, keeps those that the caller asked
+//! for, and sums up all.
+
+use crate::compare::{Comparison, Sums};
+use crate::cut::{By, Joins, Known, Meanwhile, Piece};
+use crate::history::{History, DEFERRAL_NS};
+use crate::stretch::{Execution, Names};
+use onbeat_document::schema::Chain;
+use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::Event;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The most executions that are kept in detail.
+pub const KEPT_MAX: usize = 10_000;
+
+/// The chain or callback that is explained.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The executions of a chain of the model.
+    Chain {
+        /// The ids of the callbacks, first to last.
+        callbacks: Vec<String>,
+        /// The topics between them.
+        topics: Vec<String>,
+        /// Only executions that end where the user cut the chain count.
+        cut: bool,
+    },
+    /// The executions of a callback by its id, from when its input was published or its timer was
+    /// due.
+    Callback(String),
+}
+
+impl Target {
+    /// Returns the target for a chain of a model that was made with the same options. `cut_to`
+    /// holds the topics at which the options cut chains.
+    pub fn chain(chain: &Chain, cut_to: &[&str]) -> Target {
+        let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
+        Target::Chain {
+            callbacks: chain.callbacks.clone(),
+            topics: chain.topics.clone(),
+            cut: output.is_some_and(|o| cut_to.contains(&o.as_str())),
+        }
+    }
+}
+
+/// Which executions are kept in detail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The given number with the largest latencies.
+    Worst(usize),
+    /// Those with a latency above the limit, ns.
+    Over(u64),
+    /// Those that run at an instant, CLOCK_MONOTONIC.
+    At(u64),
+    /// All.
+    All,
+}
+
+/// The executions of a chain, explained.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// The latency above which an execution is late.
+    pub limit_ns: u64,
+    /// The number of all executions.
+    pub count: u64,
+    /// The largest latency of all executions.
+    pub longest_ns: u64,
+    /// The executions that were chosen: the worst first, or in order of time for an instant and for
+    /// all.
+    pub executions: Vec<Execution>,
+    /// The number of chosen executions that are not in the list because they are too many.
+    pub left_out: u64,
+    /// The share of all executions' latency that is unknown, 0 to 1.
+    pub unknown_share: f64,
+    /// For an instant at which no execution ran: the start of the nearest one, CLOCK_MONOTONIC.
+    pub nearest_ns: Option<u64>,
+    /// The difference between late executions and the others, or `None` if none or all are late.
+    pub comparison: Option<Comparison>,
+}
+
+struct Ended {
+    steps: Vec<ChainStep>,
+    end: u64,
+}
+
+impl Ended {
+    fn start(&self) -> u64 {
+        self.steps.first().map_or(self.end, |s| s.start_ns)
+    }
+}
+
+/// The pieces of an execution that is kept.
+#[derive(Debug, Clone)]
+struct Kept {
+    start: u64,
+    latency: u64,
+    pieces: Vec<Piece>,
+}
+
+/// Explains the executions of one chain or callback while it reads a recording.
+pub struct Why {
+    synth: Synth,
+    /// The callback ids by number, as the earlier pass found them.
+    ids: Vec<Option<String>>,
+    target: Target,
+    choice: Choice,
+    sums: Sums,
+    history: History,
+    joins: Joins,
+    arrivals: FxHashMap<(u32, u64), u64>,
+    waiting: VecDeque<Ended>,
+    /// The paths of synthesis that are the target's, and those that are not.
+    paths: FxHashMap<u32, bool>,
+    kept: Keeper,
+    /// The time of the latest event.
+    now: Option<u64>,
+    next_forget: u64,
+}
+
+impl Why {
+    /// Starts an explanation. `options` must be those of the pass that made the model, with the ids
+    /// that it found. `limit_ns` is the latency above which an execution is late, and `longest_ns`
+    /// the largest latency in the model.
+    pub fn new(
+        options: SynthOptions,
+        target: Target,
+        choice: Choice,
+        (limit_ns, longest_ns): (u64, u64),
+    ) -> Why {
+        let ids = options.ids.clone();
+        let mut synth = Synth::new(options);
+        synth.observe();
+        synth.follow();
+        // An execution is cut once no later event can change it.
+        let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
+        Why {
+            synth,
+            ids,
+            target,
+            choice,
+            sums: Sums::new(limit_ns),
+            history: History::new(window),
+            joins: Joins::default(),
+            arrivals: FxHashMap::default(),
+            waiting: VecDeque::new(),
+            paths: FxHashMap::default(),
+            kept: Keeper::default(),
+            now: None,
+            next_forget: 0,
+        }
+    }
+
+    /// Processes the next event. The caller must pass events in time order.
+    pub fn push(&mut self, event: &Event) {
+        let last = self.now.unwrap_or(event.time_ns);
+        let now = last.max(event.time_ns);
+        self.now = Some(now);
+        self.history.drop_until(last);
+        self.history.push(event, now);
+        self.synth.push(event);
+        self.observe();
+        while self
+            .waiting
+            .front()
+            .is_some_and(|e| e.end.saturating_add(DEFERRAL_NS) < now)
+        {
+            self.cut_next();
+        }
+        if now >= self.next_forget {
+            self.forget(now);
+        }
+    }
+
+    /// Ends the events and returns the explanation.
+    pub fn finish(mut self) -> Explanation {
+        self.synth.end_of_events();
+        self.observe();
+        while !self.waiting.is_empty() {
+            self.cut_next();
+        }
+        let names = Names {
+            ids: self.synth.callback_ids(),
+            components: self.synth.components(),
+        };
+        let limit = self.sums.limit_ns;
+        let execution = |kept: &Kept| Execution {
+            start_ns: kept.start,
+            latency_ns: kept.latency,
+            late: kept.latency > limit,
+            stretches: kept
+                .pieces
+                .iter()
+                .map(|p| names.stretch(p, kept.start))
+                .collect(),
+        };
+        let nearest = self.kept.nearest.map(|n| n.1);
+        let left_out = self.kept.left_out;
+        let kept = self.kept.into_list(self.choice);
+        Explanation {
+            limit_ns: limit,
+            count: self.sums.count(),
+            longest_ns: self.sums.longest_ns,
+            unknown_share: self.sums.unknown_share(),
+            nearest_ns: nearest.filter(|_| kept.is_empty()),
+            executions: kept.iter().map(execution).collect(),
+            left_out,
+            comparison: self.sums.compare(&names),
+        }
+    }
+
+    fn observe(&mut self) {
+        if !self.synth.has_followed() {
+            return;
+        }
+        for held in self.synth.drain_held() {
+            self.history.held(held);
+        }
+        for joined in self.synth.drain_joins() {
+            let key = (joined.synchroniser, joined.time_ns);
+            self.joins.insert(key, joined.steps);
+        }
+        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
+        let is_callback = matches!(self.target, Target::Callback(_));
+        for arrival in self.synth.drain_arrivals() {
+            if is_callback {
+                let key = (arrival.tid, arrival.start_ns);
+                self.arrivals.insert(key, arrival.since_ns);
+            }
+        }
+        let observations: Vec<Observation> = self.synth.drain_observations().collect();
+        for observation in observations {
+            if let Observation::Execution {
+                callback,
+                tid,
+                start_ns,
+                end_ns,
+                ..
+            } = observation
+            {
+                self.history.ran(tid, (start_ns, end_ns, callback));
+                if is_callback {
+                    self.callback_ended(&observation);
+                }
+            }
+        }
+        for end in ends {
+            self.chain_ended(end);
+        }
+    }
+
+    fn callback_ended(&mut self, observation: &Observation) {
+        let (&Observation::Execution { callback, .. }, Target::Callback(id)) =
+            (observation, &self.target)
+        else {
+            return;
+        };
+        let is_target = match self.paths.get(&callback) {
+            Some(&known) => known,
+            None => {
+                let of_it = self.ids.get(callback as usize).and_then(Option::as_ref);
+                let is = of_it == Some(id);
+                self.paths.insert(callback, is);
+                is
+            }
+        };
+        let &Observation::Execution {
+            pid,
+            tid,
+            start_ns,
+            end_ns,
+            ..
+        } = observation
+        else {
+            return;
+        };
+        if !is_target {
+            return;
+        }
+        let since = self.arrivals.remove(&(tid, start_ns)).unwrap_or(start_ns);
+        let step = ChainStep {
+            callback,
+            name: None,
+            own: false,
+            published_ns: since,
+            start_ns: since,
+            began_ns: start_ns,
+            released_ns: None,
+            last_input: None,
+            pid,
+            tid,
+        };
+        self.waiting.push_back(Ended {
+            steps: vec![step],
+            end: end_ns.max(start_ns),
+        });
+    }
+
+    fn chain_ended(&mut self, end: ChainEnd) {
+        let Target::Chain {
+            callbacks,
+            topics,
+            cut,
+        } = &self.target
+        else {
+            return;
+        };
+        if end.cut != *cut {
+            return;
+        }
+        let (synth, ids) = (&self.synth, &self.ids);
+        let is_target = *self
+            .paths
+            .entry(end.path)
+            .or_insert_with(|| is_path(&end.steps, (callbacks, topics), ids, |n| synth.name(n)));
+        if is_target {
+            self.waiting.push_back(Ended {
+                steps: end.steps,
+                end: end.end_ns,
+            });
+        }
+    }
+
+    fn cut_next(&mut self) {
+        let Some(ended) = self.waiting.pop_front() else {
+            return;
+        };
+        let known = Known {
+            history: &self.history,
+            synth: &self.synth,
+            joins: &self.joins,
+        };
+        let (start, end) = (ended.start(), ended.end);
+        let mut pieces = known.cut(&ended.steps, end);
+        for piece in &mut pieces {
+            piece.by = component(&mut self.synth, piece.by);
+            piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
+                by: component(&mut self.synth, m.by),
+                ..m
+            });
+        }
+        let latency = end - start;
+        self.sums.add(latency, &pieces);
+        let kept = Kept {
+            start,
+            latency,
+            pieces,
+        };
+        self.kept.offer(self.choice, kept);
+    }
+
+    /// Forgets joins and arrivals that no execution can refer to any more.
+    fn forget(&mut self, now: u64) {
+        let window = self.history.window_ns();
+        self.next_forget = now + window / 8 + 1;
+        let from = now.saturating_sub(window);
+        self.joins.retain(|key, _| key.1 >= from);
+        self.arrivals.retain(|key, _| key.1 >= from);
+    }
+}
+
+/// Replaces a thread by the number of its component.
+fn component(synth: &mut Synth, by: By) -> By {
+    match by {
+        By::Thread(tid) => By::Thread(synth.component_of(tid)),
+        By::Owner(tid) => By::Owner(synth.component_of(tid)),
+        By::Waker(tid) => By::Waker(synth.component_of(tid)),
+        By::Nobody | By::Callback(_) | By::Reason(_) => by,
+    }
+}
+
+/// Reports whether the steps lead along a chain. As in the model, a synchroniser is passed if the
+/// callback before it waits for no other input.
+fn is_path<'a>(
+    steps: &[ChainStep],
+    (callbacks, topics): (&[String], &[String]),
+    ids: &[Option<String>],
+    name: impl Fn(u32) -> &'a str,
+) -> bool {
+    let mut at = 0;
+    for (i, step) in steps.iter().enumerate() {
+        let id = ids.get(step.callback as usize).and_then(Option::as_deref);
+        let via = step.name.map(&name);
+        let over = at == 0 || via == topics.get(at - 1).map(String::as_str);
+        if id.is_some() && id == callbacks.get(at).map(String::as_str) && over {
+            at += 1;
+        } else if !step.own || i + 1 == steps.len() {
+            return false;
+        }
+    }
+    at == callbacks.len()
+}
+
+/// Keeps the executions that the caller chose.
+#[derive(Debug, Default)]
+struct Keeper {
+    /// The kept executions with the smallest latency first, by latency and order.
+    heap: BinaryHeap<Reverse<(u64, u64)>>,
+    list: FxHashMap<u64, Kept>,
+    next: u64,
+    left_out: u64,
+    /// The distance and the start of the execution nearest to the instant that was asked for.
+    nearest: Option<(u64, u64)>,
+}
+
+impl Keeper {
+    fn offer(&mut self, choice: Choice, kept: Kept) {
+        let (room, counts) = match choice {
+            Choice::Worst(n) => (n.min(KEPT_MAX), false),
+            Choice::Over(limit) if kept.latency <= limit => return,
+            Choice::At(at) => {
+                let end = kept.start + kept.latency;
+                let off = kept.start.saturating_sub(at).max(at.saturating_sub(end));
+                if self.nearest.is_none_or(|n| off < n.0) {
+                    self.nearest = Some((off, kept.start));
+                }
+                if off > 0 {
+                    return;
+                }
+                (KEPT_MAX, true)
+            }
+            Choice::Over(_) | Choice::All => (KEPT_MAX, true),
+        };
+        let number = self.next;
+        self.next += 1;
+        self.heap.push(Reverse((kept.latency, number)));
+        self.list.insert(number, kept);
+        if self.heap.len() > room {
+            if let Some(Reverse((_, number))) = self.heap.pop() {
+                self.list.remove(&number);
+                self.left_out += u64::from(counts);
+            }
+        }
+    }
+
+    fn into_list(self, choice: Choice) -> Vec<Kept> {
+        let mut list: Vec<Kept> = self.list.into_values().collect();
+        match choice {
+            Choice::Worst(_) | Choice::Over(_) => {
+                list.sort_by_key(|k| (Reverse(k.latency), k.start));
+            }
+            Choice::At(_) | Choice::All => list.sort_by_key(|k| (k.start, k.latency)),
+        }
+        list
+    }
+}

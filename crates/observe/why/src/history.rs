@@ -1,0 +1,754 @@
+//! Keeps what each observed thread did lately: when it had a CPU, who had it otherwise, when it
+//! slept, and which callbacks ran on it.
+//!
+//! Memory is bounded: entries older than a window are dropped, and at most [`ENTRIES_MAX`] are
+//! kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
+
+use crate::kind::Reason;
+use onbeat_synth::followed::Held;
+use onbeat_trace::{Event, EventKind, UNTOLD};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+
+/// The most entries of all threads together. An entry has at most 40 bytes.
+const ENTRIES_MAX: usize = 1_000_000;
+
+/// The recorder reports lost events four times a second. Within this time before a report, scheduler
+/// events may be missing, in ns.
+const LOSS_WINDOW_NS: u64 = 1_000_000_000;
+
+/// Synthesis can report the end of an execution this much later than those after it, in ns.
+pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
+
+/// The state of a thread in a part of a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// The host of the virtual machine had the CPU.
+    Stolen,
+    /// Preempted, while the thread `by` had the CPU: a thread id, 0 or [`UNTOLD`].
+    Preempted {
+        by: u32,
+    },
+    /// Woken up and ready, while the thread `by` had the CPU.
+    Queued {
+        by: u32,
+    },
+    /// Asleep: for a mutex that the thread `lock` holds, until the thread `waker` woke it up.
+    Asleep {
+        lock: Option<u32>,
+        waker: Option<u32>,
+    },
+    Unknown(Reason),
+}
+
+/// A part of a time with one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    pub(crate) state: State,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Part<T> {
+    begin: u64,
+    end: u64,
+    what: T,
+}
+
+/// An execution of a callback.
+pub(crate) type Ran = (u64, u64, u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Running,
+    Preempted,
+    Queued,
+    Asleep { lock: Option<u32> },
+    Ended,
+}
+
+/// A time in which a thread had no CPU, or in which the recording does not show whether it had one.
+#[derive(Debug, Clone, Copy)]
+enum Off {
+    Preempted,
+    Queued,
+    Asleep {
+        lock: Option<u32>,
+        waker: Option<u32>,
+    },
+    Unknown(Reason),
+}
+
+#[derive(Debug, Clone)]
+struct Thread {
+    pid: u32,
+    /// The time from which on scheduler events are recorded.
+    scheduled: Option<u64>,
+    now: Now,
+    since: u64,
+    /// The thread's last own event while it had a CPU.
+    seen: u64,
+    /// The time of the last switch from a CPU or reading of the CPU time, and of the last reading.
+    counted: Option<u64>,
+    read: Option<u64>,
+    /// The owner of the mutex for which the thread goes to sleep next.
+    lock: Option<u32>,
+    off: VecDeque<Part<Off>>,
+    held: VecDeque<Part<u32>>,
+    stolen: VecDeque<Part<()>>,
+    /// The executions of callbacks, by their begin.
+    ran: VecDeque<Part<u32>>,
+    longest_ran: u64,
+}
+
+impl Thread {
+    fn new(pid: u32, time: u64) -> Thread {
+        Thread {
+            pid,
+            scheduled: None,
+            now: Now::Running,
+            since: time,
+            seen: time,
+            counted: None,
+            read: None,
+            lock: None,
+            off: VecDeque::new(),
+            held: VecDeque::new(),
+            stolen: VecDeque::new(),
+            ran: VecDeque::new(),
+            longest_ran: 0,
+        }
+    }
+
+    fn entries(&self) -> usize {
+        self.off.len() + self.held.len() + self.stolen.len() + self.ran.len()
+    }
+
+    fn push(&mut self, begin: u64, end: u64, what: Off) {
+        let begin = self.off.back().map_or(begin, |last| begin.max(last.end));
+        if begin < end {
+            self.off.push_back(Part { begin, end, what });
+        }
+    }
+
+    fn turn(&mut self, time: u64, now: Now) {
+        (self.now, self.since) = (now, time);
+        if now == Now::Running {
+            self.seen = time;
+        }
+    }
+
+    fn switch_in(&mut self, time: u64) {
+        if self.scheduled.is_some() {
+            let missing = Off::Unknown(Reason::MissingEvent);
+            match self.now {
+                Now::Running => self.push(self.seen, time, missing),
+                Now::Preempted => self.push(self.since, time, Off::Preempted),
+                Now::Queued => self.push(self.since, time, Off::Queued),
+                // Its wake-up is not recorded, so the end of the sleep is unknown.
+                Now::Asleep { .. } | Now::Ended => self.push(self.since, time, missing),
+            }
+        }
+        self.scheduled.get_or_insert(time);
+        self.turn(time, Now::Running);
+    }
+
+    fn switch_out(&mut self, time: u64, preempted: bool) {
+        if self.scheduled.is_some() && self.now != Now::Running {
+            self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
+        }
+        self.scheduled.get_or_insert(time);
+        let lock = self.lock.take();
+        let now = match preempted {
+            true => Now::Preempted,
+            false => Now::Asleep { lock },
+        };
+        self.counted = Some(time);
+        self.turn(time, now);
+    }
+
+    fn wake(&mut self, time: u64, by: u32) {
+        if let Now::Asleep { lock } = self.now {
+            let time = time.max(self.since);
+            let waker = (by != 0 && by != UNTOLD).then_some(by);
+            self.push(self.since, time, Off::Asleep { lock, waker });
+            self.turn(time, Now::Queued);
+        }
+    }
+
+    fn acted(&mut self, time: u64) {
+        if self.now == Now::Running {
+            self.seen = time;
+            return;
+        }
+        if self.scheduled.is_some() {
+            self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
+        }
+        self.turn(time, Now::Running);
+    }
+
+    /// Corrects the history by the CPU time that the kernel accounts since the last switch from a CPU
+    /// or reading, or since the last reading. The thread has a CPU at this time.
+    fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
+        let base = if since_switch {
+            self.counted
+        } else {
+            self.read
+        };
+        match self.now {
+            Now::Running => {
+                if let Some(base) = base {
+                    // The kernel does not say which part of the time it was.
+                    let missing = self.ran_ns(base, time).saturating_sub(used_ns);
+                    let begin = time.saturating_sub(missing).max(self.since);
+                    let stolen = self.stolen.back().map_or(0, |last| last.end);
+                    let unknown = Off::Unknown(Reason::NoCpuTime);
+                    self.push(begin.max(stolen), time, unknown);
+                }
+            }
+            // Only the switch to the thread is missing, and the kernel shows when it was.
+            Now::Preempted | Now::Asleep { .. } if since_switch && base == Some(self.since) => {
+                let begins = time.saturating_sub(used_ns).max(self.since);
+                let off = match self.now {
+                    Now::Preempted => Off::Preempted,
+                    // When the thread was woken up is not recorded.
+                    _ => Off::Unknown(Reason::MissingEvent),
+                };
+                self.push(self.since, begins, off);
+            }
+            _ if self.scheduled.is_some() => {
+                self.push(self.since, time, Off::Unknown(Reason::MissingEvent));
+            }
+            _ => {}
+        }
+        self.scheduled.get_or_insert(time);
+        self.turn(time, Now::Running);
+        (self.counted, self.read) = (Some(time), Some(time));
+    }
+
+    /// Returns for how long the thread ran from `begin` to `end`, as the parts show.
+    fn ran_ns(&self, begin: u64, end: u64) -> u64 {
+        fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
+            let from = parts.partition_point(|p| p.end <= begin);
+            let parts = parts.range(from..).take_while(|p| p.begin < end);
+            parts.map(|p| p.end.min(end) - p.begin.max(begin)).sum()
+        }
+        let without = within(&self.off, begin, end) + within(&self.stolen, begin, end);
+        (end - begin.min(end)).saturating_sub(without)
+    }
+
+    fn stolen(&mut self, time: u64, ns: u64) {
+        if self.now != Now::Running {
+            return;
+        }
+        let from = self.stolen.back().map_or(0, |last| last.end);
+        let begin = time.saturating_sub(ns).max(self.since).max(from);
+        if begin < time {
+            self.stolen.push_back(Part {
+                begin,
+                end: time,
+                what: (),
+            });
+        }
+        self.seen = time;
+    }
+
+    fn drop_before(&mut self, time: u64) {
+        fn drop<T>(parts: &mut VecDeque<Part<T>>, time: u64) {
+            while parts.front().is_some_and(|p| p.end < time) {
+                parts.pop_front();
+            }
+        }
+        drop(&mut self.off, time);
+        drop(&mut self.held, time);
+        drop(&mut self.stolen, time);
+        drop(&mut self.ran, time);
+    }
+
+    /// Returns the state since the last switch, as a part that has no end yet.
+    fn open(&self) -> Option<Off> {
+        match self.now {
+            Now::Running => None,
+            Now::Preempted => Some(Off::Preempted),
+            Now::Queued => Some(Off::Queued),
+            Now::Asleep { lock } => Some(Off::Asleep { lock, waker: None }),
+            Now::Ended => Some(Off::Unknown(Reason::NotRecorded)),
+        }
+    }
+}
+
+/// Inserts a part into a list that is sorted by begin. It belongs near the end.
+fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
+    let later = |p: &&Part<u32>| p.begin > part.begin;
+    let after = parts.iter().rev().take_while(later).count();
+    parts.insert(parts.len() - after, part);
+}
+
+/// The history of all observed threads.
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    threads: FxHashMap<u32, Thread>,
+    lossy: VecDeque<(u64, u64)>,
+    window_ns: u64,
+    entries_max: usize,
+    /// Nothing before this time is kept.
+    kept_from: u64,
+    next_drop: u64,
+}
+
+/// Reports whether the recorder found this itself. The thread of such an event may be asleep.
+fn is_found(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::NodeFound { .. }
+            | EventKind::EndpointFound { .. }
+            | EventKind::EndpointNode { .. }
+            | EventKind::TimerFound { .. }
+    )
+}
+
+impl History {
+    /// Creates a history that keeps `window_ns` of each thread.
+    pub(crate) fn new(window_ns: u64) -> History {
+        History {
+            threads: FxHashMap::default(),
+            lossy: VecDeque::new(),
+            window_ns,
+            entries_max: ENTRIES_MAX,
+            kept_from: 0,
+            next_drop: 0,
+        }
+    }
+
+    pub(crate) fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
+    #[cfg(test)]
+    fn with_entries(mut self, max: usize) -> History {
+        self.entries_max = max;
+        self
+    }
+
+    fn thread(&mut self, event: &Event, time: u64) -> &mut Thread {
+        let thread = self
+            .threads
+            .entry(event.tid)
+            .or_insert_with(|| Thread::new(event.pid, time));
+        if thread.pid != event.pid {
+            // The thread id is used again.
+            *thread = Thread::new(event.pid, time);
+        }
+        thread
+    }
+
+    /// Processes the next event. `time` is at least the time of every earlier event.
+    pub(crate) fn push(&mut self, event: &Event, time: u64) {
+        match event.kind {
+            EventKind::SwitchIn { .. } => self.thread(event, time).switch_in(time),
+            EventKind::SwitchOut { state, .. } => {
+                self.thread(event, time).switch_out(time, state == 0);
+            }
+            EventKind::Wake { waker_tid } => self.thread(event, time).wake(time, waker_tid),
+            EventKind::Woken { ready_ns } => {
+                let ready = time.saturating_sub(ready_ns);
+                self.thread(event, time).wake(ready, 0);
+            }
+            EventKind::Stolen { stolen_ns } => self.thread(event, time).stolen(time, stolen_ns),
+            EventKind::CpuTime {
+                used_ns,
+                since_switch,
+            } => self
+                .thread(event, time)
+                .cpu_time(time, used_ns, since_switch),
+            EventKind::LockWait { owner_tid, .. } => {
+                self.thread(event, time).lock = Some(owner_tid);
+            }
+            EventKind::Thread { .. } => {
+                let thread = self.thread(event, time);
+                if thread.scheduled.is_none() {
+                    thread.scheduled = Some(time);
+                    thread.turn(time, Now::Running);
+                }
+            }
+            EventKind::Fork { .. } => {
+                let thread = Thread::new(event.pid, time);
+                self.threads.insert(event.tid, thread);
+            }
+            EventKind::Exit => self.thread(event, time).turn(time, Now::Ended),
+            EventKind::Lost { .. } => {
+                let begin = time.saturating_sub(LOSS_WINDOW_NS);
+                match self.lossy.back_mut() {
+                    Some(last) if last.1 >= begin => last.1 = time,
+                    _ => self.lossy.push_back((begin, time)),
+                }
+            }
+            EventKind::Exec { .. }
+            | EventKind::Process { .. }
+            | EventKind::Occupied { .. }
+            | EventKind::Bystander { .. }
+            | EventKind::ClockOffset { .. } => {}
+            _ if is_found(&event.kind) => {}
+            _ => self.thread(event, time).acted(time),
+        }
+    }
+
+    /// Drops entries that are older than the window. Call this before the first event after `now`:
+    /// after a gap in the recording, executions from before the gap are still to be cut.
+    pub(crate) fn drop_until(&mut self, now: u64) {
+        if now >= self.next_drop {
+            self.drop_old(now);
+        }
+    }
+
+    /// Adds an ended execution of a callback to its thread.
+    pub(crate) fn ran(&mut self, tid: u32, (begin, end, callback): Ran) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            let part = Part {
+                begin,
+                end,
+                what: callback,
+            };
+            thread.longest_ran = thread.longest_ran.max(end - begin.min(end));
+            insert(&mut thread.ran, part);
+        }
+    }
+
+    /// Adds a part of a time for which a thread waited for a CPU.
+    pub(crate) fn held(&mut self, held: Held) {
+        if let Some(thread) = self.threads.get_mut(&held.tid) {
+            let part = Part {
+                begin: held.begin_ns,
+                end: held.end_ns,
+                what: held.by_tid,
+            };
+            // The parts of one wait are reported latest first.
+            insert(&mut thread.held, part);
+        }
+    }
+
+    fn drop_old(&mut self, now: u64) {
+        self.next_drop = now + self.window_ns / 8 + 1;
+        let mut from = now.saturating_sub(self.window_ns);
+        self.drop_before(from);
+        while self.threads.values().map(Thread::entries).sum::<usize>() > self.entries_max {
+            if now - from <= 1 {
+                break;
+            }
+            from += (now - from) / 2;
+            self.drop_before(from);
+        }
+    }
+
+    fn drop_before(&mut self, time: u64) {
+        self.kept_from = self.kept_from.max(time);
+        for thread in self.threads.values_mut() {
+            thread.drop_before(time);
+        }
+        self.threads
+            .retain(|_, t| t.now != Now::Ended || t.since >= time);
+        while self.lossy.front().is_some_and(|l| l.1 < time) {
+            self.lossy.pop_front();
+        }
+    }
+
+    /// Returns the states of a thread from `begin` to `end`, in order and without gaps.
+    pub(crate) fn states(&self, tid: u32, begin: u64, end: u64) -> Vec<Slice> {
+        let mut slices = Slices {
+            at: begin,
+            end,
+            list: Vec::new(),
+        };
+        if begin >= end {
+            return slices.list;
+        }
+        slices.until(self.kept_from, State::Unknown(Reason::ShortHistory));
+        let Some(thread) = self.threads.get(&tid) else {
+            slices.until(end, State::Unknown(Reason::NotRecorded));
+            return slices.list;
+        };
+        let scheduled = thread.scheduled.unwrap_or(u64::MAX);
+        slices.until(scheduled, State::Unknown(Reason::NoScheduler));
+        let from = thread.off.partition_point(|p| p.end <= slices.at);
+        let closed = thread.off.range(from..).copied();
+        let open = thread.open().map(|what| Part {
+            begin: thread.since,
+            end: u64::MAX,
+            what,
+        });
+        for part in closed.chain(open) {
+            if part.begin >= end {
+                break;
+            }
+            thread.running(&mut slices, part.begin);
+            thread.off(&mut slices, &part);
+        }
+        thread.running(&mut slices, end);
+        self.without_lossy(slices.list)
+    }
+
+    /// Replaces the states where events were lost.
+    fn without_lossy(&self, slices: Vec<Slice>) -> Vec<Slice> {
+        let touches = |s: &Slice| self.lossy.iter().any(|l| l.0 < s.end && s.begin < l.1);
+        if !slices.iter().any(touches) {
+            return slices;
+        }
+        let (first, last) = match (slices.first(), slices.last()) {
+            (Some(first), Some(last)) => (first.begin, last.end),
+            _ => return slices,
+        };
+        let mut all = Slices {
+            at: first,
+            end: last,
+            list: Vec::new(),
+        };
+        for slice in slices {
+            for &(begin, end) in &self.lossy {
+                if begin < slice.end && slice.begin < end {
+                    all.until(begin.min(slice.end), slice.state);
+                    let lost = State::Unknown(Reason::LostEvents);
+                    all.until(end.min(slice.end), lost);
+                }
+            }
+            all.until(slice.end, slice.state);
+        }
+        all.list
+    }
+
+    /// Returns the executions on a thread that overlap the time from `begin` to `end` and began
+    /// before `end`.
+    pub(crate) fn executions(&self, tid: u32, begin: u64, end: u64) -> Vec<Ran> {
+        let Some(thread) = self.threads.get(&tid) else {
+            return Vec::new();
+        };
+        let overlaps = |p: &&Part<u32>| p.begin < end && begin < p.end;
+        let near = |p: &&Part<u32>| p.begin.saturating_add(thread.longest_ran) > begin;
+        let until = thread.ran.partition_point(|p| p.begin < end);
+        let found = thread.ran.range(..until).rev().take_while(near);
+        let found = found.filter(overlaps);
+        found.map(|p| (p.begin, p.end, p.what)).collect()
+    }
+}
+
+impl Thread {
+    /// Adds the time until `until`, in which the thread had a CPU or the host had it.
+    fn running(&self, slices: &mut Slices, until: u64) {
+        if slices.at >= until.min(slices.end) {
+            return;
+        }
+        let from = self.stolen.partition_point(|p| p.end <= slices.at);
+        for part in self.stolen.range(from..) {
+            if part.begin >= until {
+                break;
+            }
+            slices.until(part.begin.min(until), State::Running);
+            slices.until(part.end.min(until), State::Stolen);
+        }
+        slices.until(until, State::Running);
+    }
+
+    /// Adds the rest of a part in which the thread had no CPU.
+    fn off(&self, slices: &mut Slices, part: &Part<Off>) {
+        let state = |by| match part.what {
+            Off::Preempted => State::Preempted { by },
+            Off::Queued => State::Queued { by },
+            Off::Asleep { lock, waker } => State::Asleep { lock, waker },
+            Off::Unknown(reason) => State::Unknown(reason),
+        };
+        if matches!(part.what, Off::Preempted | Off::Queued) {
+            let from = self.held.partition_point(|h| h.end <= slices.at);
+            let within = self.held.range(from..).copied();
+            for held in within.take_while(|h| h.begin < part.end) {
+                slices.until(held.begin.min(part.end), state(UNTOLD));
+                slices.until(held.end.min(part.end), state(held.what));
+            }
+        }
+        slices.until(part.end, state(UNTOLD));
+    }
+}
+
+/// Slices that follow one another without a gap.
+struct Slices {
+    at: u64,
+    end: u64,
+    list: Vec<Slice>,
+}
+
+impl Slices {
+    /// Adds a slice from the end of the last one until `until`, if it has a length.
+    fn until(&mut self, until: u64, state: State) {
+        let until = until.min(self.end);
+        if until <= self.at {
+            return;
+        }
+        match self.list.last_mut() {
+            Some(last) if last.state == state => last.end = until,
+            _ => self.list.push(Slice {
+                begin: self.at,
+                end: until,
+                state,
+            }),
+        }
+        self.at = until;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(trace: &str, window_ns: u64, entries: usize) -> History {
+        let mut history = History::new(window_ns).with_entries(entries);
+        let mut last = 0;
+        for event in onbeat_trace::text::parse(trace).unwrap() {
+            history.drop_until(last);
+            history.push(&event, event.time_ns);
+            last = event.time_ns;
+        }
+        history.drop_until(last);
+        history
+    }
+
+    /// Returns the states of thread 7 in us.
+    fn states(history: &History, begin: u64, end: u64) -> Vec<(u64, State)> {
+        let slices = history.states(7, begin * 1000, end * 1000);
+        let mut at = begin * 1000;
+        for slice in &slices {
+            assert_eq!(slice.begin, at, "{slices:?}");
+            at = slice.end;
+        }
+        let shown = slices.iter().map(|s| ((s.end - s.begin) / 1000, s.state));
+        shown.collect()
+    }
+
+    const SLEEP: State = State::Asleep {
+        lock: None,
+        waker: Some(9),
+    };
+
+    #[test]
+    fn the_states_of_a_thread_follow_one_another() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 switch_out state=1
+300us cpu0 5/7 wake waker_tid=9
+350us cpu0 5/7 switch_in
+400us cpu0 5/7 stolen stolen_ns=20us
+500us cpu0 5/7 switch_out state=0
+600us cpu0 5/7 switch_in
+700us cpu0 5/7 switch_out state=1
+900us cpu0 5/7 woken ready_ns=50us
+900us cpu0 5/7 switch_in
+";
+        let mut history = history(trace, u64::MAX / 2, 1000);
+        let held = |begin_ns, end_ns, by_tid| Held {
+            tid: 7,
+            begin_ns,
+            end_ns,
+            by_tid,
+        };
+        // The parts of a wait come latest first. The first 10 us have no holder.
+        history.held(held(550_000, 600_000, 12));
+        history.held(held(510_000, 550_000, 11));
+        let none = None;
+        let expected = [
+            (50, State::Unknown(Reason::NoScheduler)),
+            (100, State::Running),
+            (100, SLEEP),
+            (50, State::Queued { by: UNTOLD }),
+            (30, State::Running),
+            (20, State::Stolen),
+            (100, State::Running),
+            (10, State::Preempted { by: UNTOLD }),
+            (40, State::Preempted { by: 11 }),
+            (50, State::Preempted { by: 12 }),
+            (100, State::Running),
+            (
+                150,
+                State::Asleep {
+                    lock: none,
+                    waker: none,
+                },
+            ),
+            (50, State::Queued { by: UNTOLD }),
+            (100, State::Running),
+        ];
+        assert_eq!(states(&history, 50, 1000), expected);
+        assert_eq!(
+            states(&history, 250, 310),
+            [(50, SLEEP), (10, State::Queued { by: UNTOLD })]
+        );
+        assert_eq!(states(&history, 300, 300), []);
+    }
+
+    #[test]
+    fn a_missing_switch_makes_the_time_since_the_last_own_event_unknown() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 guard_trigger guard=0x1
+400us cpu0 5/7 switch_in
+500us cpu0 5/7 switch_out state=1
+600us cpu0 5/7 guard_trigger guard=0x1
+700us cpu0 5/7 switch_out state=1
+800us cpu0 5/7 switch_out state=1
+";
+        let missing = State::Unknown(Reason::MissingEvent);
+        let history = history(trace, u64::MAX / 2, 1000);
+        let expected = [
+            (100, State::Running),
+            (200, missing),
+            (100, State::Running),
+            (100, missing),
+            (100, State::Running),
+            (100, missing),
+        ];
+        assert_eq!(states(&history, 100, 800), expected);
+    }
+
+    #[test]
+    fn the_kernels_account_shows_when_a_thread_got_its_cpu_and_how_long_it_had_none() {
+        let trace = "
+100us cpu0 5/7 thread comm=x
+200us cpu0 5/7 switch_out state=0
+500us cpu0 5/7 cpu_time used_ns=100us since_switch=yes
+600us cpu0 5/7 cpu_time used_ns=70us since_switch=no
+700us cpu0 5/7 switch_out state=1
+900us cpu0 5/7 cpu_time used_ns=50us since_switch=yes
+";
+        let history = history(trace, u64::MAX / 2, 1000);
+        let expected = [
+            (100, State::Running),
+            (200, State::Preempted { by: UNTOLD }),
+            (170, State::Running),
+            (30, State::Unknown(Reason::NoCpuTime)),
+            (100, State::Running),
+            (150, State::Unknown(Reason::MissingEvent)),
+            (50, State::Running),
+        ];
+        assert_eq!(states(&history, 100, 900), expected);
+    }
+
+    #[test]
+    fn old_entries_are_dropped_and_the_time_before_is_unknown() {
+        let mut trace = "1us cpu0 5/7 thread comm=x\n".to_owned();
+        for i in 1..1000 {
+            let (out, back) = (10 * i, 10 * i + 5);
+            trace += &format!("{out}us cpu0 5/7 switch_out state=0\n{back}us cpu0 5/7 switch_in\n");
+        }
+        let short = State::Unknown(Reason::ShortHistory);
+        let kept = history(&trace, 1_000_000, 1000);
+        assert!(kept.threads[&7].off.len() < 120);
+        let seen = states(&kept, 0, 9_995);
+        assert_eq!(seen[0].1, short);
+        // The window and the eighth of it between two drops.
+        assert!((8_850..=8_995).contains(&seen[0].0), "{seen:?}");
+        // At most 50 entries are kept, although the window is larger.
+        let kept = history(&trace, 1_000_000, 50);
+        assert!(kept.threads[&7].off.len() <= 50 + 13);
+        let seen = states(&kept, 0, 9_995);
+        assert_eq!(seen[0].1, short);
+        assert!(seen.len() > 50);
+    }
+}

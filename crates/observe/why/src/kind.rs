@@ -1,0 +1,82 @@
+//! The kinds of stretches, and the reasons why one is unknown.
+
+use serde::Serialize;
+
+/// The kind of a stretch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A callback ran on a CPU.
+    Runs,
+    /// The client library ran on a CPU: it took the item, or looked for work.
+    Library,
+    /// The thread was ready to go on, and another thread had its CPU.
+    Preempted,
+    /// The thread had been woken up, and another thread had the CPU.
+    Queued,
+    /// The callback's thread slept: for a mutex, a response, a device or a time.
+    Sleeps,
+    /// The executor's thread ran another callback, or slept although the callback was due.
+    Executor,
+    /// The item was on its way, and the receiver's thread slept.
+    Transport,
+    /// A synchroniser waited for its other inputs.
+    Inputs,
+    /// The data was stored, and the timer that reads it was not due yet.
+    Timer,
+    /// The host of the virtual machine had the CPU.
+    Stolen,
+    /// The recording does not show it. The reason says why.
+    Unknown,
+}
+
+impl Kind {
+    /// Returns the kind in words, as tables show it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Kind::Runs => "runs",
+            Kind::Library => "client library runs",
+            Kind::Preempted => "preempted",
+            Kind::Queued => "queued for a CPU",
+            Kind::Sleeps => "sleeps",
+            Kind::Executor => "waits for executor",
+            Kind::Transport => "transport",
+            Kind::Inputs => "waits for inputs",
+            Kind::Timer => "waits for timer",
+            Kind::Stolen => "stolen by host",
+            Kind::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why a stretch is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The recorder lost events at this time.
+    LostEvents,
+    /// A scheduler event of the thread is missing.
+    MissingEvent,
+    /// The kernel accounted less CPU time than the scheduler events show.
+    NoCpuTime,
+    /// The scheduler events of the thread are not recorded here.
+    NoScheduler,
+    /// The thread is not in the recording.
+    NotRecorded,
+    /// The stretch is older than the history that is kept.
+    ShortHistory,
+}
+
+impl Reason {
+    /// Returns the reason in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::LostEvents => "events were lost here",
+            Reason::MissingEvent => "a scheduler event is missing",
+            Reason::NoCpuTime => "no CPU, as the kernel counts",
+            Reason::NoScheduler => "no scheduler events of the thread",
+            Reason::NotRecorded => "the thread is not recorded",
+            Reason::ShortHistory => "history too short",
+        }
+    }
+}

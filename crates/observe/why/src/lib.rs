@@ -1,0 +1,25 @@
+//! Explains single executions of a chain: what each part of the latency was spent on, and by whose
+//! doing.
+//!
+//! [`Why`] reads the events of a recording once, beside a synthesis. The caller knows the chain
+//! from an earlier pass, which made the model. Each execution's latency is cut into [`Stretch`]es.
+//! They follow one another without gap or overlap from the start of the first callback to the
+//! output, so they add up to the model's latency exactly. [`compare`] then finds what the late
+//! executions have in common.
+//!
+//! - `history` keeps what each thread did lately.
+//! - `cut` cuts one execution into stretches.
+//! - `explain` collects executions, and keeps those that the caller asked for.
+//! - `compare` compares late executions with the others, and says the result in a sentence.
+
+pub mod compare;
+mod cut;
+mod explain;
+mod history;
+mod kind;
+mod stretch;
+
+pub use compare::{Comparison, Finding};
+pub use explain::{Choice, Explanation, Target, Why};
+pub use kind::{Kind, Reason};
+pub use stretch::{Culprit, During, Execution, Stretch};

@@ -1,0 +1,208 @@
+//! Executions and their stretches, with names.
+
+use crate::cut::{By, Meanwhile, Piece};
+use crate::kind::{Kind, Reason};
+use onbeat_document::schema::{Component, ComponentKind};
+use serde::Serialize;
+
+/// The culprit of a stretch. Names come from the recorded system: escape them before showing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Culprit {
+    /// The callback that ran meanwhile, by its id.
+    Callback(String),
+    /// The component that had the CPU.
+    Thread(Component),
+    /// The component that held the mutex.
+    MutexOf(Component),
+    /// The component that woke up the sleeping thread.
+    WokenBy(Component),
+}
+
+impl Culprit {
+    /// Returns the culprit in words, such as `mutex of /map (map)`.
+    pub fn text(&self) -> String {
+        match self {
+            Culprit::Callback(id) => id.clone(),
+            Culprit::Thread(component) => title(component),
+            Culprit::MutexOf(component) => format!("mutex of {}", title(component)),
+            Culprit::WokenBy(component) => format!("woken by {}", title(component)),
+        }
+    }
+}
+
+/// Returns a component in words.
+pub(crate) fn title(component: &Component) -> String {
+    match component.kind {
+        ComponentKind::Untold => "an unknown thread".into(),
+        _ => component.title(),
+    }
+}
+
+/// The state of a culprit during a stretch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct During {
+    /// The state of the culprit's thread.
+    pub kind: Kind,
+    /// The culprit of that state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+}
+
+impl During {
+    /// Returns the state as the rest of a sentence about the culprit, such as `was preempted by
+    /// /camera (camera)`.
+    pub fn text(&self) -> String {
+        let by = self.by.as_ref().map(Culprit::text);
+        let with = |word: &str| {
+            by.as_ref()
+                .map_or(String::new(), |by| format!(" {word} {by}"))
+        };
+        match self.kind {
+            Kind::Runs => match by {
+                Some(by) => format!("ran {by}"),
+                None => "ran".into(),
+            },
+            Kind::Library => "ran the client library".into(),
+            Kind::Preempted => format!("was preempted{}", with("by")),
+            Kind::Queued => format!("waited for a CPU{}", with("behind")),
+            Kind::Sleeps => match &self.by {
+                Some(Culprit::MutexOf(owner)) => format!("slept for a mutex of {}", title(owner)),
+                Some(culprit) => format!("slept, {}", culprit.text()),
+                None => "slept".into(),
+            },
+            Kind::Executor => format!("waited for its executor{}", with("behind")),
+            Kind::Transport => "waited for an item on its way".into(),
+            Kind::Inputs => format!("waited{}", with("for")),
+            Kind::Timer => "waited for a timer".into(),
+            Kind::Stolen => "lost its CPU to the host".into(),
+            Kind::Unknown => "is not shown by the recording".into(),
+        }
+    }
+
+    /// Reports whether the state says more than that the culprit ran.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
+    }
+}
+
+/// A part of an execution's latency with one cause.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Stretch {
+    /// The start, ns from the start of the execution.
+    pub begin_ns: u64,
+    /// The length.
+    pub ns: u64,
+    /// The id of the callback or synchroniser in whose share the stretch lies. The time before a
+    /// callback's start belongs to its share.
+    pub place: String,
+    /// The kind of stretch.
+    pub kind: Kind,
+    /// The culprit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+    /// The culprit's state during the stretch, if it did not simply run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub during: Option<During>,
+    /// Why the kind is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+}
+
+impl Stretch {
+    /// Returns what happened in words, such as `preempted by /camera (camera)`, without what the
+    /// culprit did meanwhile.
+    pub fn text(&self) -> String {
+        let by = self.by.as_ref().map(Culprit::text);
+        let with = |word: &str| {
+            by.as_ref()
+                .map_or(String::new(), |by| format!(" {word} {by}"))
+        };
+        match self.kind {
+            Kind::Runs => match &by {
+                Some(inner) => format!("runs {inner} within"),
+                None => "runs".into(),
+            },
+            Kind::Library => "client library runs".into(),
+            Kind::Preempted => format!("preempted{}", with("by")),
+            Kind::Queued => format!("queued for a CPU{}", with("behind")),
+            Kind::Sleeps => match &self.by {
+                Some(Culprit::MutexOf(owner)) => format!("sleeps for a mutex of {}", title(owner)),
+                Some(culprit) => format!("sleeps, {}", culprit.text()),
+                None => "sleeps".into(),
+            },
+            Kind::Executor => match &by {
+                Some(by) => format!("waits for its executor behind {by}"),
+                None => "executor sleeps although it is due".into(),
+            },
+            Kind::Transport => "transport".into(),
+            Kind::Inputs => format!("waits{}", with("for")),
+            Kind::Timer => "stored data wait for the timer".into(),
+            Kind::Stolen => "stolen by the host".into(),
+            Kind::Unknown => match self.reason {
+                Some(reason) => format!("unknown: {}", reason.text()),
+                None => "unknown".into(),
+            },
+        }
+    }
+}
+
+/// An execution of a chain, or of a callback with the wait before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Execution {
+    /// The start, CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// The latency: the sum of all stretches.
+    pub latency_ns: u64,
+    /// The latency is above the limit.
+    pub late: bool,
+    /// The stretches in order.
+    pub stretches: Vec<Stretch>,
+}
+
+/// The names behind the numbers of pieces.
+pub(crate) struct Names {
+    pub(crate) ids: Vec<Option<String>>,
+    pub(crate) components: Vec<Component>,
+}
+
+impl Names {
+    pub(crate) fn id(&self, callback: u32) -> String {
+        let id = self.ids.get(callback as usize).cloned().flatten();
+        id.unwrap_or_else(|| "a callback without a name".into())
+    }
+
+    /// Returns the culprit by its name. Threads are given as numbers of components.
+    pub(crate) fn culprit(&self, by: By) -> Option<Culprit> {
+        let component = |n: u32| self.components.get(n as usize).cloned();
+        match by {
+            By::Nobody | By::Reason(_) => None,
+            By::Callback(callback) => Some(Culprit::Callback(self.id(callback))),
+            By::Thread(n) => component(n).map(Culprit::Thread),
+            By::Owner(n) => component(n).map(Culprit::MutexOf),
+            By::Waker(n) => component(n).map(Culprit::WokenBy),
+        }
+    }
+
+    pub(crate) fn during(&self, meanwhile: Meanwhile) -> During {
+        During {
+            kind: meanwhile.kind,
+            by: self.culprit(meanwhile.by),
+        }
+    }
+
+    pub(crate) fn stretch(&self, piece: &Piece, start: u64) -> Stretch {
+        Stretch {
+            begin_ns: piece.begin - start,
+            ns: piece.end - piece.begin,
+            place: self.id(piece.place),
+            kind: piece.kind,
+            by: self.culprit(piece.by),
+            during: piece.meanwhile.map(|m| self.during(m)),
+            reason: match piece.by {
+                By::Reason(reason) => Some(reason),
+                _ => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The law of this crate: the stretches of each execution follow one another without gap or
+//! overlap, and add up to the latency that the model has for it.
+
+#[allow(dead_code)]
+#[path = "../../synth/tests/random/mod.rs"]
+mod random;
+
+use onbeat_document::cuts::Cut;
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
+use onbeat_why::{compare, Choice, Explanation, Target, Why};
+use proptest::prelude::*;
+use random::{any_event, round, system};
+use std::path::Path;
+
+fn run() -> Run {
+    Run {
+        host: String::new(),
+        boot: String::new(),
+        id: "r".into(),
+        mode: "x".into(),
+        distribution: Vec::new(),
+        start: 1,
+        duration_ns: 0,
+        lost: Default::default(),
+        events: 0,
+    }
+}
+
+/// Returns the model and the options with which another pass gives the same one.
+fn model(events: &[Event], mut options: SynthOptions) -> (Model, SynthOptions) {
+    let pass = |options: &SynthOptions| {
+        let mut synth = Synth::new(options.clone());
+        events.iter().for_each(|e| synth.push(e));
+        synth
+    };
+    options.ids = pass(&options).into_ids();
+    (pass(&options).finish(), options)
+}
+
+fn explain(
+    events: &[Event],
+    options: &SynthOptions,
+    target: Target,
+    of: (u64, u64),
+) -> Explanation {
+    let mut why = Why::new(options.clone(), target, Choice::All, of);
+    events.iter().for_each(|e| why.push(e));
+    why.finish()
+}
+
+/// Checks that stretches cover each execution, and that the findings add up. Returns the sum of
+/// latencies.
+fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
+    let mut sum = 0;
+    for execution in &explanation.executions {
+        let mut at = 0;
+        for stretch in &execution.stretches {
+            prop_assert_eq!(stretch.begin_ns, at, "{:#?}", execution);
+            prop_assert!(stretch.ns > 0);
+            at += stretch.ns;
+        }
+        prop_assert_eq!(at, execution.latency_ns, "{:#?}", execution);
+        sum += u128::from(execution.latency_ns);
+    }
+    if let Some(comparison) = &explanation.comparison {
+        prop_assert_eq!(comparison.late + comparison.others, explanation.count);
+        for finding in &comparison.findings {
+            prop_assert!((0.0..=1.0).contains(&finding.chance));
+            prop_assert!(finding.late_with <= comparison.late);
+        }
+    }
+    Ok(sum)
+}
+
+/// Checks every chain and callback of the model of these events.
+fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseError> {
+    let (model, options) = model(events, options);
+    let cut_to: Vec<&str> = options
+        .cuts
+        .iter()
+        .filter_map(|c| c.to.as_deref())
+        .collect();
+    for chain in &model.chains {
+        let latency = &chain.figures.latency_ns;
+        let of = (compare::late_limit(latency), latency.max());
+        let target = Target::chain(chain, &cut_to);
+        let explanation = explain(events, &options, target, of);
+        prop_assert_eq!(explanation.count, latency.count(), "{:#?}", chain);
+        let sum = check(&explanation)?;
+        if explanation.left_out == 0 {
+            prop_assert_eq!(sum, latency.sum(), "{:#?}", chain);
+        }
+        prop_assert_eq!(explanation.longest_ns, latency.max());
+    }
+    for callback in &model.callbacks {
+        let target = Target::Callback(callback.id.clone());
+        let longest = callback.figures.response_ns.max();
+        check(&explain(events, &options, target, (0, longest)))?;
+    }
+    Ok(model.chains.len())
+}
+
+/// Adds scheduler events of many kinds between the others.
+fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
+    let mut all = Vec::new();
+    for (event, pick) in events.iter().zip(picks.iter().cycle()) {
+        let kind = match pick {
+            0..=39 => Some(EventKind::SwitchOut {
+                next_tid: 100,
+                state: u16::from(pick % 2),
+            }),
+            40..=79 => Some(EventKind::SwitchIn {
+                prev_tid: u32::from(pick % 3),
+                priority: 120,
+                policy: 0,
+            }),
+            80..=99 => Some(EventKind::Wake {
+                waker_tid: u32::from(pick % 4),
+            }),
+            100..=119 => Some(EventKind::Woken {
+                ready_ns: u64::from(*pick) * 100,
+            }),
+            120..=129 => Some(EventKind::Stolen {
+                stolen_ns: u64::from(*pick) * 1000,
+            }),
+            130..=139 => Some(EventKind::LockWait {
+                lock: 1,
+                owner_tid: u32::from(pick % 4),
+            }),
+            140 => Some(EventKind::Lost {
+                probe: "switch".into(),
+                count: 1,
+            }),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            all.push(Event {
+                kind,
+                ..event.clone()
+            });
+        }
+        all.push(event.clone());
+    }
+    all
+}
+
+fn read(path: &Path) -> Vec<Event> {
+    let mut reader = Reader::open(path).unwrap();
+    reader.events().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(48, |n| n.parse().unwrap()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn stretches_add_up_in_any_order_of_any_events(
+        mut events in prop::collection::vec(any_event(), 0..400),
+        in_time in any::<bool>(),
+        cut in prop::option::of(0usize..4),
+    ) {
+        if in_time {
+            events.sort_by_key(|e| e.time_ns);
+        }
+        let mut options = SynthOptions::new(run());
+        if let Some(cut) = cut {
+            options.cuts = vec![Cut { from: None, to: Some(["a", "/a", "/b", "/c"][cut].into()) }];
+        }
+        check_all(&events, options)?;
+    }
+
+    #[test]
+    fn stretches_add_up_in_a_system_with_random_scheduling(
+        rounds in prop::collection::vec(round(), 1..20),
+        kind in 0u8..2,
+        picks in prop::collection::vec(any::<u8>(), 40),
+        linked in any::<bool>(),
+    ) {
+        let mut options = SynthOptions::new(run());
+        if linked {
+            options.links = vec!["/b:subscription(/t0) -> /a:timer(10ms)".parse().unwrap()];
+        }
+        let chains = check_all(&scheduled(&system(&rounds, kind), &picks), options)?;
+        prop_assert!(chains > 0);
+    }
+}
+
+#[test]
+fn stretches_add_up_in_the_recorded_trace() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded/parking");
+    let chains = check_all(&read(&path), SynthOptions::new(run())).unwrap();
+    assert_eq!(chains, 2);
+}
+
+#[test]
+fn stretches_add_up_in_a_generated_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    let mut writer = Writer::create(&path, WriterOptions::default()).unwrap();
+    let manifest = generate::generate(&mut writer, 60_000, 7).unwrap();
+    writer.finish(manifest).unwrap();
+    let chains = check_all(&read(&path), SynthOptions::new(run())).unwrap();
+    assert!(chains > 0);
+}

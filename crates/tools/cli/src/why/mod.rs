@@ -1,0 +1,201 @@
+//! `onbeat why`: shows what single executions of a chain spent their time on, and what the late ones
+//! have in common.
+
+mod instant;
+mod show;
+mod subject;
+
+use crate::model::{cuts_of, pass, Statements};
+use instant::Clock;
+use onbeat_document::cuts::Ends;
+use onbeat_document::text::duration;
+use onbeat_document::Model;
+use onbeat_synth::SynthOptions;
+use onbeat_terminal::progress::Progress;
+use onbeat_terminal::traces::{run_of, warn};
+use onbeat_terminal::units::parse_duration;
+use onbeat_terminal::CliError;
+use onbeat_terminal::{files, ExitStatus};
+use onbeat_trace::Reader;
+use onbeat_why::{Choice, Explanation, Target, Why};
+use show::Shown;
+use std::path::PathBuf;
+use std::time::Duration;
+use subject::{Asked, Subject};
+
+/// Show what made executions of a chain late, each one to the nanosecond
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat why trace                                     the five worst executions of the longest chain
+  onbeat why trace --chain 664e --over 50ms            a chain by its id (`onbeat chains`)
+  onbeat why trace --from /lidar --to /objects         a part of a chain
+  onbeat why trace --callback '/fusion:timer(100ms)' --worst 3
+  onbeat why trace --chain 664e --at 14:03:07          the executions at this time of day (UTC)
+  onbeat why trace --chain 664e --at 12.5s             or by the time since the recording began
+  onbeat why trace --chain 664e --all --json | jq '.executions[0].stretches'
+
+The latency of each execution is cut into stretches that follow one another. They add up to the
+latency that `onbeat model` computes. What the recording does not show is 'unknown', with the reason.
+
+Late executions are those above --over, or else above the 99th percentile (at least ten, but at most
+5 %). The first sentence says by which causes they differ from the others. Of two numbers such as
+'12 of 12 late ones, 3 of 588 others', each counts executions in which the cause took longer than the
+middle between its means in late and in other executions.
+
+Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no execution was found.")]
+pub struct Args {
+    /// Trace directory
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Explain this chain: its id, the beginning of the id, or FROM..TO with parts of its first and
+    /// last callback. Without it, the chain with the longest latency is explained
+    #[arg(long, value_name = "CHAIN", conflicts_with = "callback")]
+    chain: Option<String>,
+    /// Explain the part of chains that begins at this callback, at the first one of this node, or
+    /// where this topic is taken
+    #[arg(long, value_name = "NAME", conflicts_with = "callback")]
+    from: Option<String>,
+    /// End that part at the output of this callback, at the output of the last one of this node, or
+    /// at this topic
+    #[arg(long, value_name = "NAME", conflicts_with = "callback")]
+    to: Option<String>,
+    /// Explain the executions of this callback instead: its id, or the end of the id. Each one
+    /// counts from when its item was published, or its timer was due
+    #[arg(long, value_name = "ID")]
+    callback: Option<String>,
+    /// Show this number of executions, the longest first [default: 5]
+    #[arg(long, value_name = "N", conflicts_with_all = ["at", "all"])]
+    worst: Option<usize>,
+    /// Show executions that took longer, and count those as late
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    over: Option<Duration>,
+    /// Show the executions that ran at this time: since the recording's start (12.5s), or the time
+    /// of day in UTC (14:03:07)
+    #[arg(long, value_name = "TIME", conflicts_with = "all")]
+    at: Option<String>,
+    /// Show all executions
+    #[arg(long)]
+    all: bool,
+    /// Show each stretch, in place of the sums within each callback's share
+    #[arg(long)]
+    stretches: bool,
+    #[command(flatten)]
+    stated: Statements,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    let path = args.trace.as_path();
+    let hint = "; record one with `onbeat record`";
+    let mut reader = files::open_trace(path, "`onbeat why`", hint)?;
+    let options = args.stated.options()?;
+    let mut options = options(run_of(&reader, None));
+    options.shortened = !reader.has_beginning();
+    let clock = Clock::of(&mut reader);
+    let choice = choice(&args, &clock)?;
+    let model = model(&mut reader, &args, &mut options)?;
+    let asked = Asked {
+        chain: args.chain.as_deref(),
+        callback: args.callback.as_deref(),
+        ends: ends(&args),
+        path,
+    };
+    let Some(subject) = asked.find(&model)? else {
+        return Err(CliError::InFile {
+            path: path.into(),
+            what: "no chain was followed. Explain a callback with --callback (`onbeat model` and `onbeat show` list them)".into(),
+        });
+    };
+    let limit_ns = match args.over {
+        Some(over) => ns(over),
+        None => subject.limit_ns(),
+    };
+    let of = (limit_ns, subject.longest_ns());
+    let cut_to: Vec<&str> = options
+        .cuts
+        .iter()
+        .filter_map(|c| c.to.as_deref())
+        .collect();
+    let target = match &subject {
+        Subject::Chain { chain, .. } => Target::chain(chain, &cut_to),
+        Subject::Callback(callback) => Target::Callback(callback.id.clone()),
+    };
+    let explanation = explain(&mut reader, Why::new(options.clone(), target, choice, of));
+    warn(path, reader.warnings());
+    let shown = Shown {
+        subject: &subject,
+        clock: &clock,
+        over: args.over.is_some(),
+        each: args.stretches,
+        scheduling: reader.manifest().observed.means.scheduling,
+        explanation: &explanation,
+    };
+    if args.json {
+        shown.write_json()?;
+    } else {
+        shown.write(choice)?;
+    }
+    Ok(match explanation.executions.is_empty() {
+        true => ExitStatus::NothingFound,
+        false => ExitStatus::Success,
+    })
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn choice(args: &Args, clock: &Clock) -> Result<Choice, CliError> {
+    Ok(match (&args.at, args.over, args.worst) {
+        (Some(at), ..) => Choice::At(clock.parse(at)?),
+        _ if args.all => Choice::All,
+        (None, Some(over), None) => Choice::Over(ns(over)),
+        (None, _, worst) => Choice::Worst(worst.unwrap_or(5)),
+    })
+}
+
+/// Makes the model, and completes the options so that another pass follows the same chains.
+fn model(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Model, CliError> {
+    let ends = ends(args);
+    let mut synth = pass(reader, options.clone(), "model");
+    if !ends.is_empty() || !options.links.is_empty() {
+        // Links and cuts name callbacks by ids, which are known only after all events.
+        if !ends.is_empty() {
+            options.cuts = cuts_of(&args.trace, &synth.clone().finish(), &ends)?;
+        }
+        options.ids = synth.into_ids();
+        synth = pass(reader, options.clone(), "model of the part");
+    }
+    let model = synth.clone().finish();
+    options.ids = synth.into_ids();
+    Ok(model)
+}
+
+fn ends(args: &Args) -> Ends {
+    Ends {
+        from: args.from.clone(),
+        to: args.to.clone(),
+        through: Vec::new(),
+    }
+}
+
+fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
+    let written = &reader.manifest().written;
+    let (events, bytes) = (written.events, written.bytes);
+    let mut progress = Progress::new(format!("{}, causes", reader.path().display()));
+    for (i, event) in reader.events().enumerate() {
+        why.push(&event);
+        if i % 8192 == 0 {
+            progress.update(i as u64, events, bytes);
+        }
+    }
+    why.finish()
+}
+
+/// Formats a limit for a sentence.
+fn above(limit_ns: u64) -> String {
+    format!("above {}", duration(limit_ns as f64))
+}

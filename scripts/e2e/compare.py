@@ -87,7 +87,7 @@ def compare_executions(truth, model, counts=True, around_ns=0):
     return wrong
 
 
-def compare_each(harness, truth):
+def compare_each(harness, truth, share=EACH_OFF):
     """Each execution's time against the thread's own CPU clock."""
     count, untimed, off = 0, 0, []
     for cb in truth["callbacks"]:
@@ -100,7 +100,7 @@ def compare_each(harness, truth):
         off += [(mine - own - around, cb["id"]) for mine, own in pairs
                 if abs(mine - own - around) > EACH_NS + EACH_SHARE * own]
     harness.figures.append(f"of {count} executions {len(off)} off, {untimed} untimed")
-    most = max(1, EACH_OFF * count)
+    most = max(1, share * count)
     if len(off) <= most and untimed <= most:
         return []
     worst = ", ".join(f"{callback} {ns / 1e3:+.0f} us" for ns, callback in sorted(off, key=lambda o: -abs(o[0]))[:3])

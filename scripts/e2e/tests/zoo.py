@@ -7,7 +7,7 @@
 import os
 import sys
 
-from compare import EACH_NS, compare_each, compare_executions, compare_graph, compare_latencies, lost
+from compare import EACH_NS, EACH_OFF, compare_each, compare_executions, compare_graph, compare_latencies, lost
 from harness import ROOT
 from registry import Mismatch, expect, register
 
@@ -20,6 +20,8 @@ TESTED = [1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 SECONDS = "4"
 # With this variable, a seed that fails is reduced, which takes some minutes.
 REDUCE = "ONBEAT_ZOO_REDUCE"
+# So many executions on threads of rclpy's pool may be off: no event marks where some begin.
+POOL_OFF = 0.03
 
 
 def settled(harness, name, table, model):
@@ -62,9 +64,10 @@ def judge(harness, name, seed, table):
     # No event marks rclpy's own part of an execution.
     around_ns = 0 if native else EACH_NS
     # Which of rclpy's worker threads goes on after a response cannot be told for sure.
-    late = [] if not native and "multi" in options else compare_latencies(harness, truth, model)
+    pool = not native and "multi" in options
+    late = [] if pool else compare_latencies(harness, truth, model)
     expect(lost(model), compare_graph(truth, model), compare_executions(truth, model, around_ns=around_ns),
-           compare_each(harness, truth), late)
+           compare_each(harness, truth, POOL_OFF if pool else EACH_OFF), late)
 
 
 def smaller(table):

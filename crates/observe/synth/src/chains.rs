@@ -26,6 +26,9 @@ const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
 
+/// The number of paths from which on a graph is dense, so that not all of its chains are listed.
+const DENSE: usize = 1024;
+
 /// The steps and the origins of an execution or an item. It owns one reference to each step and to
 /// the origins, which [`Steps::release_all`] gives back.
 #[derive(Debug, Clone, Copy)]
@@ -489,12 +492,13 @@ impl Paths {
     }
 
     /// Reports whether no chain is listed that ends with this path, although executions ended there.
-    /// If lineages were dropped, this holds for callbacks that only store their inputs, and where
-    /// data continues on other paths.
+    /// If lineages were dropped in a dense graph, this holds for callbacks that only store their
+    /// inputs, and where data continues on other paths.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
         self.capped
+            && self.nodes.len() >= DENSE
             && node.cut.is_none()
             && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }

@@ -4,7 +4,7 @@
 
 use crate::entities::Entities;
 use crate::ids::EntityId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The degree to which a client fits an endpoint. A greater value fits better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +31,8 @@ pub(super) struct Habits {
     /// is `None` if the endpoint is unknown.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
+    /// The clients whose requests' senders do not wait for the response.
+    unwaited: FxHashSet<EntityId>,
 }
 
 const MEAN_VALUES: u64 = 16;
@@ -106,7 +108,16 @@ impl Habits {
         }
     }
 
+    pub(super) fn learn_unwaited(&mut self, client: EntityId) {
+        self.unwaited.insert(client);
+    }
+
+    pub(super) fn is_unwaited(&self, client: EntityId) -> bool {
+        self.unwaited.contains(&client)
+    }
+
     pub(super) fn forget(&mut self, e: EntityId) {
+        self.unwaited.remove(&e);
         self.mean_exec.remove(&e);
         self.silent_in_a_row.remove(&e);
         self.users.remove(&Some(e));

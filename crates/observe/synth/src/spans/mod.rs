@@ -649,6 +649,10 @@ impl Spans {
             self.ended_waits.push((instance, waits));
         }
         thread.sleeps.busy_until = time;
+        if !thread.is_rclcpp() {
+            self.forget_asker(ti, instance);
+        }
+        let thread = &mut self.threads[ti];
         thread.rounds.executions_ns = thread.rounds.executions_ns.saturating_add(spent.exec_ns);
         self.new_events.push(SpanEvent::End(End {
             instance,

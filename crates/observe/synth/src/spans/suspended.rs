@@ -41,8 +41,17 @@ pub(super) struct Suspended {
 struct Asked {
     client: EntityId,
     sequence: i64,
-    /// Late attach: `None` if no callback is known to run on the thread.
-    by: Option<InstanceId>,
+    by: Asker,
+}
+
+/// The sender of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asker {
+    Running(InstanceId),
+    /// The callback has ended. Another one may have its number now.
+    Ended,
+    /// Late attach: no callback is known to run on the thread.
+    Unknown,
 }
 
 /// The most callbacks per process that have begun but do not run. With one more, the oldest is
@@ -205,7 +214,7 @@ impl Spans {
         asked.push_back(Asked {
             client,
             sequence,
-            by,
+            by: by.map_or(Asker::Unknown, Asker::Running),
         });
     }
 
@@ -220,7 +229,7 @@ impl Spans {
         let process = self.threads[ti].process;
         let mut asked = self.processes[process.index()].suspended.asked.iter().rev();
         let sent = asked.find(|a| (a.client, a.sequence) == (client, sequence));
-        sent.is_some_and(|a| a.by.is_none())
+        sent.is_some_and(|a| a.by == Asker::Unknown)
     }
 
     /// Late attach: notes that the thread's code waited for a response to a request from before the
@@ -229,15 +238,25 @@ impl Spans {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Returns the callback that sent the request of a response.
-    fn asked_by(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<InstanceId> {
+    /// Notes that a callback has ended, so that it waits for no response.
+    pub(super) fn forget_asker(&mut self, ti: ThreadIndex, instance: InstanceId) {
+        let asked = &mut self.suspended(ti).asked;
+        for asked in asked.iter_mut() {
+            if asked.by == Asker::Running(instance) {
+                asked.by = Asker::Ended;
+            }
+        }
+    }
+
+    /// Returns the sender of the request of a response.
+    fn asked_by(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<Asker> {
         let (Some(client), Input::Response { sequence, .. }) = (span.entity, span.input) else {
             return None;
         };
         let process = self.threads[ti].process;
         let asked = &self.processes[process.index()].suspended.asked;
         let is_it = |a: &&Asked| (a.client, a.sequence) == (client, sequence);
-        asked.iter().rev().find(is_it)?.by
+        Some(asked.iter().rev().find(is_it)?.by)
     }
 
     fn awaiting(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<usize> {
@@ -247,13 +266,15 @@ impl Spans {
             return None;
         }
         let by = self.asked_by(ti, span)?;
-        open.iter().position(|o| o.instance == by)
+        open.iter().position(|o| Asker::Running(o.instance) == by)
     }
 
     /// Returns the callback that sleeps on another thread of the process until the response is
     /// handled, as in rclpy's `Client.call`.
     fn blocked_caller(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<InstanceId> {
-        let by = self.asked_by(ti, span)?;
+        let Asker::Running(by) = self.asked_by(ti, span)? else {
+            return None;
+        };
         let waits = |&other: &ThreadIndex| {
             let thread = &self.threads[other];
             let asks = |span: &CallbackSpan| span.instance == Some(by) && span.once().is_some();
@@ -268,7 +289,9 @@ impl Spans {
     ///
     /// rclpy triggers its guard once before the handling and once after it, and in between for each
     /// code that is to run. One such code is rclpy's own. `Client.call` adds one that wakes up the
-    /// caller; a coroutine that waits adds none.
+    /// caller; a coroutine that waits adds none. A callback for the response adds one too, and its
+    /// sender may sleep for the interpreter's lock meanwhile. Such a client has had requests whose
+    /// sender did not wait.
     pub(super) fn return_to_caller(
         &mut self,
         cx: &Context,
@@ -279,6 +302,15 @@ impl Spans {
             return false;
         };
         let last = last.last;
+        if let (Some(client), Some(Asker::Ended)) = (span.entity, self.asked_by(ti, span)) {
+            self.habits.learn_unwaited(client);
+        }
+        if span
+            .entity
+            .is_none_or(|client| self.habits.is_unwaited(client))
+        {
+            return false;
+        }
         let Some(caller) = self.blocked_caller(ti, span) else {
             return false;
         };

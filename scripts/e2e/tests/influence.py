@@ -43,6 +43,8 @@ def busy_within(harness, trace, bursts):
     within = {}
     with open(table, encoding="utf-8", newline="") as rows:
         for number, row in enumerate(csv.DictReader(rows)):
+            if not row["exec_ns"]:
+                continue
             start, end = int(row["start_ns"]), int(row["end_ns"])
             met = [(min(end, until) - max(start, begin), until - begin - ran)
                    for begin, until, ran in bursts if begin < end and until > start]

@@ -447,16 +447,20 @@ fn executions_add_up_to_the_models_figures() {
     let model = onbeat_document::file::read(&model).unwrap();
     let table = good(here, &["export", trace, "--to", "executions"], 0);
     let mut times: std::collections::BTreeMap<&str, Vec<u64>> = Default::default();
+    let mut untimed: std::collections::BTreeMap<&str, u64> = Default::default();
     for line in table.lines().skip(1) {
         let mut cells = line.rsplitn(6, ',');
-        let exec_ns: u64 = cells.next().unwrap().parse().unwrap();
+        let exec_ns = cells.next().unwrap();
         let end: u64 = cells.next().unwrap().parse().unwrap();
         let start: u64 = cells.next().unwrap().parse().unwrap();
+        let callback = cells.last().unwrap();
+        if exec_ns.is_empty() {
+            *untimed.entry(callback).or_default() += 1;
+            continue;
+        }
+        let exec_ns: u64 = exec_ns.parse().unwrap();
         assert!(exec_ns <= end - start, "{line}");
-        times
-            .entry(cells.last().unwrap())
-            .or_default()
-            .push(exec_ns);
+        times.entry(callback).or_default().push(exec_ns);
     }
     for c in model
         .callbacks
@@ -467,6 +471,8 @@ fn executions_add_up_to_the_models_figures() {
         let exec = &c.figures.exec_ns;
         assert_eq!(times.len() as u64, exec.count(), "{}", c.id);
         assert_eq!(times.iter().max(), Some(&exec.max()), "{}", c.id);
+        let untimed = untimed.get(c.id.as_str()).copied().unwrap_or(0);
+        assert_eq!(c.figures.untimed, untimed, "{}", c.id);
         assert_eq!(
             times.iter().map(|t| u128::from(*t)).sum::<u128>(),
             exec.sum()

@@ -7,7 +7,7 @@
 import os
 import sys
 
-from compare import EACH_NS, EACH_OFF, compare_each, compare_executions, compare_graph, compare_latencies, lost
+from compare import EACH_NS, EACH_OFF, POOL_OFF, compare_each, compare_executions, compare_graph, compare_latencies, lost
 from harness import ROOT
 from registry import Mismatch, expect, register
 
@@ -20,8 +20,6 @@ TESTED = [1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 SECONDS = "4"
 # With this variable, a seed that fails is reduced, which takes some minutes.
 REDUCE = "ONBEAT_ZOO_REDUCE"
-# So many executions on threads of rclpy's pool may be off: no event marks where some begin.
-POOL_OFF = 0.03
 
 
 def settled(harness, name, table, model):

@@ -78,9 +78,9 @@ fn a_model_that_cannot_be_merged_is_named_and_nothing_is_written() {
     let here = dir.path();
     let text = fs::read_to_string(here.join("1.json")).unwrap();
     let model = onbeat_document::file::read(text.as_bytes()).unwrap();
-    let host = format!("\"host\": \"{}\"", model.runs[0].host);
+    let host = format!("\"host\":\"{}\"", model.runs[0].host);
     assert!(text.contains(&host));
-    let other = text.replace(&host, "\"host\": \"another\"");
+    let other = text.replace(&host, "\"host\":\"another\"");
     fs::write(here.join("other.json"), other.replace("run1", "run9")).unwrap();
     fs::write(here.join("half.json"), &text[..text.len() / 2]).unwrap();
     fs::write(here.join("names"), "").unwrap();

@@ -491,11 +491,19 @@ impl Output {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         let publishing = self.parts.iter().filter(|p| p.seen.published > 0);
         let approximate = || {
-            let several = publishing.count() > 1;
+            let several = publishing.count() > 1 && !self.takes_turns();
             replays.of_all(true).filter(|r| several && fits(r))
         };
         let exact = replays.of_all(false).filter(fits);
         exact.or_else(approximate)
+    }
+
+    /// Reports whether each publishing subscription and another one had exactly one input per output.
+    /// Then the inputs belong together in turn, which an approximate policy cannot explain better.
+    fn takes_turns(&self) -> bool {
+        let once = |p: &&Part| self.outputs.saturating_sub(p.seen.once) <= few(self.outputs);
+        let mut publishing = self.parts.iter().filter(|p| p.seen.published > 0);
+        publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
     /// Returns the inputs that an approximate policy would join if it explains the outputs as well
@@ -925,8 +933,9 @@ impl Group {
     /// Returns the synchroniser of all subscriptions that would publish as they do, if any.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
+        let any = || self.replays.of_all(true).filter(fits);
         let shown = output.shown_replay(&self.replays);
-        let replay = shown.or_else(|| self.replays.of_all(true).filter(fits))?;
+        let replay = shown.or_else(|| any().filter(|_| !output.takes_turns()))?;
         let members = 0..self.members.len();
         Some(Explained {
             score: *output.scores.get(replay)?,

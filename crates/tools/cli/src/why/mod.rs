@@ -27,7 +27,7 @@ use subject::{Asked, Subject};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  onbeat why trace                                     the five worst executions of the longest chain
+  onbeat why trace                                     the five worst executions of a chain
   onbeat why trace --chain 664e --over 50ms            a chain by its id (`onbeat chains`)
   onbeat why trace --from /lidar --to /objects         a part of a chain
   onbeat why trace --callback '/fusion:timer(100ms)' --worst 3

@@ -9,7 +9,7 @@ LATENCY_NS = 50_000
 # How far a single execution may be off from the thread's own CPU clock, beside the median difference of its
 # callback: the code around the application's two readings. So many of all may be further off, or have no time.
 EACH_NS, EACH_SHARE = 150_000, 0.02
-EACH_OFF = 0.01
+EACH_OFF = 0.02
 # The same on threads of rclpy's pool, where no event marks the beginning of some executions.
 POOL_OFF = 0.08
 # In rclpy 20 to 80 us, as the machine is (see below): the 50 us that are wanted hold on some only.

@@ -24,7 +24,8 @@ Examples:
 
 A change is shown if it is significant, with Holm's correction over all figures, and at least as
 large as --min-effect. Runs differ. Models of a single run show changes of execution times from
-some 15 % on. Smaller ones need at least five runs of each, recorded in turn and merged. docs/how-to/diff.md explains how changes are found.
+some 15 % on. Smaller ones need at least five runs of each, recorded in turn and merged.
+docs/how-to/diff.md explains how changes are found.
 
 Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
 7 something changed.")]

@@ -28,9 +28,9 @@ def models(onbeat, folder, count):
     paths = []
     for n in range(count):
         paths.append(os.path.join(folder, f"{n}.json"))
-        start = f'"start": {run["start"] + n * 60_000_000_000}'
+        start = f'"start":{run["start"] + n * 60_000_000_000}'
         with open(paths[-1], "w", encoding="utf-8") as file:
-            file.write(text.replace(run["id"], f"{n:032x}").replace(f'"start": {run["start"]}', start))
+            file.write(text.replace(run["id"], f"{n:032x}").replace(f'"start":{run["start"]}', start))
     return paths
 
 

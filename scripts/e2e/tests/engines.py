@@ -1,5 +1,6 @@
 """Models merged on an engine, on its local form, while a worker is killed: the same bytes as of one process."""
 
+import json
 import os
 import subprocess
 
@@ -26,14 +27,14 @@ onbeat.{engine}.merge([*paths, paths[0]], "twice.json", fan_in={fan_in})
 def models(harness):
     """A folder of models: the recorded run under many ids, in three modes."""
     def make(folder):
-        os.makedirs(folder)
+        os.makedirs(folder, exist_ok=True)
         recorded = harness.file("engines_recorded.json")
         harness.onbeat("model", RECORDED, "-o", recorded, "--mode", "mode")
         with open(recorded, encoding="utf-8") as file:
             text = file.read()
-        run = text.split('"runs": [', 1)[1].split('"id": "', 1)[1].split('"', 1)[0]
+        run = json.loads(text)["runs"][0]["id"]
         for number in range(MODELS):
-            one = text.replace(run, f"run{number}").replace('"mode": "mode"', f'"mode": "mode{number % 3}"')
+            one = text.replace(run, f"run{number}").replace('"mode":"mode"', f'"mode":"mode{number % 3}"')
             with open(os.path.join(folder, f"{number}.json"), "w", encoding="utf-8") as file:
                 file.write(one)
     folder = harness.once("engines_models", make)

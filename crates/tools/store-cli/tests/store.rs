@@ -45,9 +45,9 @@ fn models(count: u64) -> (TempDir, Vec<String>) {
     let (id, start) = (run["id"].as_str().unwrap(), run["start"].as_u64().unwrap());
     let mut names = Vec::new();
     for n in 0..count {
-        let begin = format!("\"start\": {}", start + n * 60_000_000_000);
+        let begin = format!("\"start\":{}", start + n * 60_000_000_000);
         let text = text.replace(id, &format!("{n:032x}"));
-        let text = text.replace(&format!("\"start\": {start}"), &begin);
+        let text = text.replace(&format!("\"start\":{start}"), &begin);
         names.push(format!("{n}.json"));
         fs::write(dir.path().join(&names[n as usize]), text).unwrap();
     }

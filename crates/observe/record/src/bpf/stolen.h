@@ -36,7 +36,12 @@ static __always_inline __u64 stolen_now(void)
 static __always_inline void report_stolen(struct cpu *cpu, __u64 who, __u64 stolen_ns,
 					  __u64 time_ns)
 {
-	if (!have_steal || stolen_ns - cpu->stolen_ns < STOLEN_MIN_NS)
+	if (!have_steal)
+		return;
+	// Nothing is known of the time before this CPU's first switch to an observed thread.
+	if (!cpu->stolen_ns)
+		cpu->stolen_ns = stolen_ns;
+	if (stolen_ns - cpu->stolen_ns < STOLEN_MIN_NS)
 		return;
 	struct record_stolen *r = BEGIN_AT(stolen, who, time_ns);
 	if (r) {

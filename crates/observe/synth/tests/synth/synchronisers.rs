@@ -426,22 +426,21 @@ fn a_synchroniser_of_up_to_nine_inputs_joins_the_items_that_its_policy_joins() {
 }
 
 #[test]
-fn without_calls_the_items_of_an_approximate_synchroniser_are_right_or_said_to_be_unknown() {
+fn without_calls_the_items_of_an_approximate_synchroniser_are_said_to_be_unknown() {
     for n in NUMBERS {
         let [_, approximate] = systems(n);
         for (i, (sensors, mut chance)) in approximate.into_iter().enumerate() {
             let how = (true, Seen::DataFlow);
-            let (s, latencies) = fuse(&sensors, Approximate::new(n), how, &mut chance);
+            let (s, _) = fuse(&sensors, Approximate::new(n), how, &mut chance);
             let m = s.model();
             let unknown = |line: &String| {
                 line.contains("do not show which items") || line.contains("might also wait")
             };
-            if m.assumptions.iter().any(unknown) {
-                continue;
-            }
-            // The first output or two do not show the policy yet.
-            let wrong = wrong(&m, &latencies, 0.1);
-            assert_eq!(wrong, [] as [&str; 0], "{n}, {i}");
+            assert!(
+                m.assumptions.iter().any(unknown),
+                "{n}, {i}: {:?}",
+                m.assumptions
+            );
         }
     }
 }

@@ -18,13 +18,13 @@ const SHARE_SHOWN: f64 = 0.005;
 /// An unknown share above this one is said.
 const UNKNOWN_SAID: f64 = 0.005;
 
-/// An explanation with what is needed to show it.
+/// The explanation of a subject, and the way to show it.
 pub struct Shown<'a> {
     pub subject: &'a Subject<'a>,
     pub clock: &'a Clock,
-    /// The user gave the limit.
+    /// The user gave the limit above which executions are late.
     pub over: bool,
-    /// Each stretch is a line.
+    /// Shows each stretch as a line instead of sums by cause.
     pub each: bool,
     pub scheduling: Scheduling,
     pub explanation: &'a Explanation,

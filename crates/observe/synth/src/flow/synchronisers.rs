@@ -485,7 +485,7 @@ impl Output {
     }
 
     /// Returns the replay of all subscriptions that explains the outputs without calls of a
-    /// synchroniser. Equal chain starts are no chance. An approximate policy also explains code that
+    /// synchroniser. Equal chain starts cannot be chance. An approximate policy also explains code that
     /// keeps the newest input of each subscription, with other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Twelve callbacks in five processes that do different kinds of work, for comparisons of two runs.
 
-usage: run.py [--duration SECONDS] [--slow CALLBACK=PERCENT]
+usage: run.py [--duration SECONDS] [--slow CALLBACK=PERCENT] [--monitor]
 """
 
 import argparse
@@ -27,6 +27,8 @@ NODES = {
     "planner": [("fused", "plan", "text", 10), (0.1, "goal", "pack", 120)],
     "control": [(0.02, "cmd", "burn", 1), ("plan", "ref", "json", 7), ("goal", "stop", "array", 15)],
 }
+# One more node, on request.
+MONITOR = {"monitor": [("fused", "seen", "burn", 1)]}
 
 
 def burn(milliseconds):
@@ -75,7 +77,7 @@ def run(name, slow):
     """Spins one node until SIGINT."""
     rclpy.init()
     node = rclpy.create_node(name)
-    for source, topic, kind, amount in NODES[name]:
+    for source, topic, kind, amount in {**NODES, **MONITOR}[name]:
         share = slow.get(f"{name}/{topic}", 0)
         called = callback(node.create_publisher(String, topic, 10), work(kind, amount), share)
         if isinstance(source, str):
@@ -103,14 +105,16 @@ def main():
     parser.add_argument("--duration", type=float, default=15, help="seconds")
     parser.add_argument("--slow", metavar="NODE/TOPIC=PERCENT", type=slow_callback, action="append",
                         default=[], help="slow down the callback that publishes this topic")
-    parser.add_argument("--node", choices=list(NODES), help="run only this node, in this process")
+    parser.add_argument("--monitor", action="store_true", help="start a sixth process that subscribes to fused")
+    parser.add_argument("--node", choices=[*NODES, *MONITOR], help="run only this node, in this process")
     args = parser.parse_args()
     if args.node:
         run(args.node, dict(args.slow))
         return
     env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
     env.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
-    processes = [subprocess.Popen([sys.executable, *sys.argv, "--node", name], env=env) for name in NODES]
+    processes = [subprocess.Popen([sys.executable, *sys.argv, "--node", name], env=env)
+                 for name in (*NODES, *(MONITOR if args.monitor else ()))]
     time.sleep(args.duration)
     for process in processes:
         process.send_signal(signal.SIGINT)

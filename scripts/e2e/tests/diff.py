@@ -10,6 +10,9 @@ PARKING = os.path.join(ROOT, "demos/parking/run.py")
 SLOWED = "/p2d_ndt_localizer_node:subscription(/lidars/points_fused_downsampled)"
 MONITOR = "/monitor:subscription(/lidars/points_fused_downsampled)"
 RUNS = 5
+MIXED = os.path.join(ROOT, "demos/mixed/run.py")
+MIXED_SLOWED = "/fusion:subscription(/front_f)"
+MIXED_MONITOR = "/monitor:subscription(/fused)"
 
 
 def compare(harness, a, b):
@@ -28,6 +31,25 @@ def merged(harness, name, models):
 
 
 @test(places=PLACES)
+def diff_mixed(harness):
+    """Single runs of 15 s: a callback that is 20 % slower and one more subscriber are found, nothing else, and
+    nothing between unchanged runs."""
+    models = {}
+    for name, words in (("before", []), ("after", ["--slow", "fusion/fused=20", "--monitor"]), ("again", [])):
+        trace = harness.record("mixed-" + name, [harness.python("kilted"), MIXED, "--duration", "15", *words])
+        harness.model("mixed-" + name, trace)
+        models[name] = harness.file(f"mixed-{name}.json")
+    wrong = []
+    found = compare(harness, models["before"], models["after"])
+    if sorted(found) != [("callback added", MIXED_MONITOR), ("execution time", MIXED_SLOWED)]:
+        wrong.append(f"one callback was slowed down and one added; found: {found}")
+    found = compare(harness, models["before"], models["again"])
+    if found:
+        wrong.append(f"nothing was changed between before and again; found: {found}")
+    expect(wrong)
+
+
+@test(places=PLACES, left_out="ten recordings, 2.5 min; diff_mixed has three")
 def diff_parking(harness):
     """One callback slowed down by a fifth and one more subscriber: both found, nothing else, and nothing
     between unchanged runs."""

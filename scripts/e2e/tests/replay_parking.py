@@ -18,7 +18,7 @@ SCANS = ["/lidar_front/points_raw", "/lidar_rear/points_raw"]
 POSE = "/localization/ndt_pose"
 OUTPUTS = ["/lidar_front/points_filtered", "/lidar_rear/points_filtered", "/lidars/points_fused",
            "/lidars/points_fused_downsampled", POSE]
-DURATION_S = 6
+DURATION_S = 4
 # Scans that were taken together are not further apart.
 TOGETHER_NS = 50_000_000
 # Nothing comes any more if nothing came for so long.
@@ -178,8 +178,4 @@ def replay_parking_at_any_rate(harness):
         need(len(wanted[topic]) == count, f"{topic}: {len(wanted[topic])} messages for {count} pairs of scans")
         for way, found in outputs.items():
             compare(f"{topic} at rate {way[1]}", found[topic], wanted[topic])
-    # The application's own queues keep ten messages: what it loses without credit is shown, and depends on the machine.
-    alone = through(harness, os.environ["ROS_DOMAIN_ID"], bag, "--rate", RATES[-1])
-    same = sum(a == b for a, b in zip(alone[POSE], wanted[POSE]))
-    harness.figures.append(f"{count} pairs; without --answer at rate {RATES[-1]}: {len(alone[POSE])} poses, "
-                           f"{same} as they must be")
+    harness.figures.append(f"{count} pairs")

@@ -165,6 +165,8 @@ struct Row {
     figures: StreamFigures,
     lateness: Histogram<u64>,
     last: Option<(i64, u64)>,
+    /// Fragments whose datagram has not left.
+    kept: u64,
 }
 
 pub(crate) struct Ledger {
@@ -199,6 +201,7 @@ impl Ledger {
             },
             lateness: histogram(),
             last: None,
+            kept: 0,
         };
         Ledger {
             rows: streams.map(row).collect(),
@@ -240,6 +243,22 @@ impl Ledger {
         }
     }
 
+    /// Counts a fragment whose datagram has not left yet. Real-time safe.
+    pub(crate) fn kept(&mut self, stamp: Stamp) {
+        if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
+            row.kept += 1;
+        }
+    }
+
+    /// Counts the fragments that were kept before, and leave with an item. Real-time safe.
+    pub(crate) fn joined(&mut self, stamp: Stamp, parts: u32) {
+        if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
+            let before = u64::from(parts.saturating_sub(1)).min(row.kept);
+            row.kept -= before;
+            row.figures.played += before;
+        }
+    }
+
     /// Returns the figures. `read` is the number of items of each stream that were read from the
     /// source.
     pub(crate) fn close(self, read: &[u64]) -> Figures {
@@ -250,6 +269,7 @@ impl Ledger {
         let streams = rows.map(|(row, &read)| {
             let mut f = row.figures;
             f.read = read;
+            f.unsuitable += row.kept;
             f.not_played = read.saturating_sub(f.played + f.unsuitable);
             f.lateness_ns = lateness(&row.lateness, f.lateness_ns.extent);
             f.jitter_ns = f.lateness_ns.extent.max - f.lateness_ns.extent.min;
@@ -319,6 +339,22 @@ mod tests {
             since_ns: 1000 * n,
             fill: n as u16,
         }
+    }
+
+    #[test]
+    fn fragments_count_as_played_when_their_datagram_leaves() {
+        let mut ledger = Ledger::new([("/a".into(), "udp".into())].into_iter());
+        let last = output(3, 1);
+        (0..4).for_each(|_| ledger.kept(last.stamp));
+        ledger.joined(last.stamp, 3);
+        ledger.played(&last);
+        // Two fragments of another datagram are still waiting for the rest.
+        let figures = ledger.close(&[5]);
+        let stream = &figures.streams[0];
+        assert_eq!(
+            (stream.played, stream.unsuitable, stream.not_played),
+            (3, 2, 0)
+        );
     }
 
     #[test]

@@ -185,7 +185,12 @@ impl Stage<'_> {
         };
         match put {
             Put::Unsuitable => self.ledger.unsuitable(stamp),
+            Put::Kept => self.ledger.kept(stamp),
             Put::Left => self.left(stamp, item.len(), due_ns),
+            Put::Joined { parts } => {
+                self.ledger.joined(stamp, parts);
+                self.left(stamp, item.len(), due_ns);
+            }
         }
         Ok(())
     }

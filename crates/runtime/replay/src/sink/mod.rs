@@ -2,6 +2,7 @@
 
 mod can;
 mod ethernet;
+mod fragments;
 mod interface;
 pub mod ros;
 mod udp;
@@ -18,6 +19,13 @@ use std::io;
 pub enum Put {
     /// The item left.
     Left,
+    /// The item is a fragment of a datagram, which leaves with the last fragment.
+    Kept,
+    /// The item left with the fragments that were kept before.
+    Joined {
+        /// The number of fragments of the datagram, with this one.
+        parts: u32,
+    },
     /// The sink cannot play the item, for example a packet without a UDP payload or a frame of a
     /// wrong length.
     Unsuitable,

@@ -1,15 +1,20 @@
 //! Sends UDP datagrams to one address: the payloads of recorded packets, or items as they are.
 
+use super::fragments::{Fragment, Fragments, Joined};
 use super::{Put, Refused, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
-use etherparse::{LaxSlicedPacket, TransportSlice};
+use etherparse::{EtherType, LaxSlicedPacket, TransportSlice};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
 /// `LINKTYPE_ETHERNET`. All numbers here come from the list of tcpdump.
 pub(super) const ETHERNET: u32 = 1;
 const RAW_IP: [u32; 4] = [12, 101, 228, 229];
+/// Loopback interfaces of macOS and BSD: four bytes of address family, then IP.
+const LOOPBACK: [u32; 2] = [0, 108];
+/// `tcpdump -i any`: its header has the EtherType at byte 14 of 16, or first of 20 bytes.
 const LINUX_SLL: u32 = 113;
+const LINUX_SLL2: u32 = 276;
 
 /// A sink that sends UDP datagrams to one address.
 pub struct Udp {
@@ -17,6 +22,8 @@ pub struct Udp {
     to: SocketAddr,
     /// For each stream: the link type of its packets, or `None` if its items are sent as they are.
     links: Vec<Option<u32>>,
+    /// The datagrams that were captured in fragments. `None` if no stream has packets.
+    fragments: Option<Fragments>,
 }
 
 impl Udp {
@@ -44,6 +51,10 @@ impl Udp {
             socket,
             to: address,
             links: streams.iter().map(link).collect(),
+            fragments: streams
+                .iter()
+                .any(|s| link(s).is_some())
+                .then(Fragments::new),
         })
     }
 }
@@ -54,15 +65,31 @@ impl Sink for Udp {
     }
 
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
-        let payload = match self.links.get(stream.0 as usize) {
-            Some(Some(link)) => payload(*link, bytes),
-            _ => Some(bytes),
+        let link = self.links.get(stream.0 as usize).copied().flatten();
+        let (payload, put) = match link {
+            None => (Some(bytes), Put::Left),
+            Some(link) => match content(link, bytes) {
+                Some(Content::Payload(payload)) => (Some(payload), Put::Left),
+                Some(Content::Part(part)) => match self.fragments.as_mut().map(|f| f.join(&part)) {
+                    Some(Joined::Whole { payload, parts }) => {
+                        (Some(payload), Put::Joined { parts })
+                    }
+                    Some(Joined::Waits) => return Ok(Put::Kept),
+                    Some(Joined::Useless) | None => (None, Put::Unsuitable),
+                },
+                None => (None, Put::Unsuitable),
+            },
         };
         let Some(payload) = payload else {
-            return Ok(Put::Unsuitable);
+            return Ok(put);
         };
-        match self.socket.send_to(payload, self.to) {
-            Ok(_) => Ok(Put::Left),
+        let sent = self.socket.send_to(payload, self.to);
+        let again = matches!(&sent, Err(e) if e.kind() == io::ErrorKind::ConnectionRefused);
+        if let (false, Some(fragments)) = (again, &mut self.fragments) {
+            fragments.sent();
+        }
+        match sent {
+            Ok(_) => Ok(put),
             Err(e) if e.raw_os_error() == Some(libc::EMSGSIZE) => Ok(Put::Unsuitable),
             // This error belongs to an earlier datagram, so the current one is tried again.
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Err(Refused::Busy),
@@ -71,16 +98,28 @@ impl Sink for Udp {
     }
 }
 
-/// Returns the payload of a captured UDP packet. It is `None` for other packets, fragments, and
+/// The part of a captured packet that is played.
+enum Content<'p> {
+    /// The payload of a UDP packet.
+    Payload(&'p [u8]),
+    /// A fragment of a UDP datagram.
+    Part(Fragment<'p>),
+}
+
+/// Returns what is played of a captured packet. It is `None` for other protocols than UDP, and for
 /// packets that the capture cut off. Real-time safe.
-pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
+fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {
+    let of_type = |at: usize, header: usize| {
+        let kind = u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?);
+        let packet = packet.get(header..)?;
+        Some(LaxSlicedPacket::from_ether_type(EtherType(kind), packet))
+    };
     let sliced = match link_type {
         ETHERNET => LaxSlicedPacket::from_ethernet(packet).ok()?,
-        LINUX_SLL => LaxSlicedPacket::from_ether_type(
-            etherparse::EtherType(u16::from_be_bytes(packet.get(14..16)?.try_into().ok()?)),
-            packet.get(16..)?,
-        ),
+        LINUX_SLL => of_type(14, 16)?,
+        LINUX_SLL2 => of_type(0, 20)?,
         link if RAW_IP.contains(&link) => LaxSlicedPacket::from_ip(packet).ok()?,
+        link if LOOPBACK.contains(&link) => LaxSlicedPacket::from_ip(packet.get(4..)?).ok()?,
         _ => return None,
     };
     match sliced.transport {
@@ -89,9 +128,19 @@ pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
             let whole = usize::from(udp.length()).checked_sub(8)?;
             // A length of 0 means all remaining bytes (jumbograms). A payload that is shorter than
             // its length was cut off.
-            (udp.length() == 0 || payload.len() == whole).then_some(payload)
+            (udp.length() == 0 || payload.len() == whole).then_some(Content::Payload(payload))
         }
-        _ => None,
+        Some(_) => None,
+        None => Fragment::of(sliced.net.as_ref()?).map(Content::Part),
+    }
+}
+
+/// Returns the payload of a captured UDP packet. It is `None` for other packets, fragments, and
+/// packets that the capture cut off. Real-time safe.
+pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
+    match content(link_type, packet)? {
+        Content::Payload(payload) => Some(payload),
+        Content::Part(_) => None,
     }
 }
 
@@ -108,6 +157,59 @@ mod tests {
             .write(&mut bytes, payload)
             .unwrap();
         bytes
+    }
+
+    /// An IPv4 or IPv6 fragment of a UDP datagram, as captured from Ethernet.
+    fn fragment(v6: bool, at: u16, more: bool, data: &[u8]) -> Vec<u8> {
+        let offset = etherparse::IpFragOffset::try_new(at / 8).unwrap();
+        let mut bytes = vec![1; 12];
+        if v6 {
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            bytes.extend((data.len() as u16 + 8).to_be_bytes());
+            bytes.extend([44, 64]);
+            bytes.extend([[1; 16], [2; 16]].concat());
+            let header = etherparse::Ipv6FragmentHeader::new(17.into(), offset, more, 77);
+            bytes.extend(header.to_bytes());
+        } else {
+            bytes.extend([8, 0]);
+            let (from, to) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            let length = data.len() as u16;
+            let mut ip = etherparse::Ipv4Header::new(length, 64, 17.into(), from, to).unwrap();
+            (ip.identification, ip.fragment_offset, ip.more_fragments) = (77, offset, more);
+            bytes.extend(ip.to_bytes());
+        }
+        bytes.extend(data);
+        bytes
+    }
+
+    #[test]
+    fn a_datagram_in_ip_fragments_leaves_whole_with_its_last_fragment() {
+        let device = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = device.local_addr().unwrap().to_string();
+        let stream = Stream {
+            name: "eth0".into(),
+            kind: Kind::Packets {
+                link_type: ETHERNET,
+            },
+        };
+        let mut udp = Udp::new(&to, &[stream]).unwrap();
+        let sent: Vec<u8> = (0..3000u32).map(|i| (i % 251) as u8).collect();
+        let datagram = [&[0, 7, 0, 8, 0x0b, 0xc0, 0, 0][..], &sent].concat();
+        let mut received = [0; 4000];
+        for v6 in [false, true] {
+            let part = |from: usize, until: usize| {
+                let more = until < datagram.len();
+                fragment(v6, from as u16, more, &datagram[from..until])
+            };
+            let (first, second, last) = (part(0, 1480), part(1480, 2960), part(2960, 3008));
+            let mut put = |packet: &[u8]| udp.put(StreamId(0), packet).unwrap();
+            assert_eq!(put(&first), Put::Kept);
+            assert_eq!(put(&last), Put::Kept);
+            assert_eq!(put(&second[..second.len() - 1]), Put::Unsuitable);
+            assert_eq!(put(&second), Put::Joined { parts: 3 });
+            let length = device.recv(&mut received).unwrap();
+            assert_eq!(received[..length], sent);
+        }
     }
 
     #[test]
@@ -133,6 +235,14 @@ mod tests {
             assert_eq!(udp.put(StreamId(stream), bytes).unwrap(), Put::Left);
             let length = device.recv(&mut received).unwrap();
             assert_eq!(&received[..length], expected);
+        }
+        let mut sll = [&[0u8; 14][..], &[8, 0], &whole[14..]].concat();
+        assert_eq!(payload(LINUX_SLL, &sll), Some(&b"payload"[..]));
+        sll = [&[8u8, 0][..], &[0; 18], &whole[14..]].concat();
+        assert_eq!(payload(LINUX_SLL2, &sll), Some(&b"payload"[..]));
+        for link in LOOPBACK {
+            let loopback = [&[2u8, 0, 0, 0][..], &whole[14..]].concat();
+            assert_eq!(payload(link, &loopback), Some(&b"payload"[..]));
         }
         let mut tcp = whole.clone();
         tcp[23] = 6;

@@ -88,7 +88,7 @@ impl Chain {
     /// Fails if the recording cannot be opened, or if a pattern matches none of its streams.
     pub fn new(mut open: Open, choice: Choice) -> Result<Chain, SourceError> {
         let source = open()?;
-        let (streams, numbers) = choose(source.streams(), &choice)?;
+        let (streams, numbers) = choose(source.streams(), source.damage(), &choice)?;
         Ok(Chain {
             open,
             source,
@@ -144,6 +144,7 @@ fn can_id(frame: &[u8]) -> Option<u32> {
 #[allow(clippy::type_complexity)]
 fn choose(
     all: &[Stream],
+    damage: &[String],
     choice: &Choice,
 ) -> Result<(Vec<Stream>, Vec<Option<StreamId>>), SourceError> {
     let names = choice.rename.iter().map(|(from, _)| from);
@@ -174,9 +175,18 @@ fn choose(
     });
     let numbers = numbers.collect();
     if streams.is_empty() {
+        let fault = match all.is_empty() {
+            // The reason is among the damage: encodings that cannot be played, or no readable part.
+            true => "nothing to play: no stream of it can be read",
+            false => "nothing to play: --exclude removes all streams. Exclude fewer",
+        };
         return Err(SourceError {
             file: "the recording".into(),
-            fault: "nothing to play: --exclude removes all streams. Exclude fewer".into(),
+            fault: [fault]
+                .into_iter()
+                .chain(damage.iter().map(String::as_str))
+                .collect::<Vec<_>>()
+                .join(". "),
         });
     }
     Ok((streams, numbers))
@@ -268,7 +278,12 @@ mod tests {
             without: vec!["*".into()],
             ..Choice::default()
         };
-        assert!(played(choice).is_err());
+        let error = played(choice).unwrap_err().to_string();
+        assert!(error.contains("--exclude"), "{error}");
+        let empty = || Ok(Box::new(Listed::new(Vec::new())) as Box<dyn Source>);
+        let error = Chain::new(Box::new(empty), Choice::default()).err();
+        let error = error.expect("nothing to play").to_string();
+        assert!(!error.contains("--exclude"), "{error}");
     }
 
     #[test]

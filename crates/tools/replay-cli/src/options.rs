@@ -193,7 +193,7 @@ fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor
         .filter(|f| (1e-6..=1e6).contains(f))
-        .ok_or_else(|| String::from("write a number above 0, for example 0.5 or 2"))
+        .ok_or_else(|| String::from("write a number from 0.000001 to 1000000, for example 0.5 or 2"))
 }
 
 fn ns(time: Duration) -> u64 {
@@ -341,7 +341,7 @@ mod tests {
             assert!(parse_answer(wrong).is_err(), "{wrong}");
         }
         assert!(parse_remap("/a=/b").is_err() && parse_remap(":=/b").is_err());
-        for wrong in ["0", "-1", "NaN", "inf", "fast"] {
+        for wrong in ["0", "-1", "NaN", "inf", "fast", "1000001"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");
         }
     }

@@ -1,4 +1,5 @@
-//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line.
+//! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line, and
+//! what `candump` prints: `(1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA`.
 
 use super::damage::Damage;
 use super::order::Ordered;
@@ -7,6 +8,7 @@ use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::io::{BufRead, BufReader, Seek};
 
 mod frame;
+mod printed;
 
 /// The longest line that is read. The longest line of can-utils has 6.3 kB (CAN XL).
 const LONGEST: usize = 8192;
@@ -17,7 +19,7 @@ const MOST_INTERFACES: usize = 1024;
 pub fn begins(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n')
         .take(16)
-        .any(|line| Line::parse(line).is_some())
+        .any(|line| Line::parse(line).is_some() || Line::lacks_time(line))
 }
 
 /// Opens a log. It is read twice. The first pass finds its interfaces, and how far items are out of
@@ -31,7 +33,12 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
     if found.streams.is_empty() {
         return Err(fault(
             name,
-            "no line has the form (SECONDS.FRACTION) INTERFACE ID#DATA",
+            match found.without_time {
+                false => "no line has the form (SECONDS.FRACTION) INTERFACE ID#DATA",
+                true => {
+                    "its lines have no times. Record with candump -l, or print with candump -t a"
+                }
+            },
         ));
     }
     bytes.rewind().map_err(|error| fault(name, error))?;
@@ -39,6 +46,8 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
         name: name.to_owned(),
         lines: Lines::new(bytes),
         streams: found.streams,
+        times: found.printed.times(),
+        elapsed_ns: 0,
         damage: Damage::default(),
         ended: false,
     };
@@ -51,7 +60,34 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
 struct Line<'a> {
     time_ns: i64,
     interface: &'a str,
-    frame: &'a [u8],
+    frame: Frame<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Frame<'a> {
+    /// `044#2A`, as `candump -l` writes it.
+    Logged(&'a [u8]),
+    /// `044   [1]  2A`, as `candump` prints it.
+    Printed(&'a [u8]),
+}
+
+impl Frame<'_> {
+    fn encode(self, payload: &mut Vec<u8>) -> Result<(), &'static str> {
+        match self {
+            Frame::Logged(text) => frame::encode(text, payload),
+            Frame::Printed(text) => printed::encode(text, payload),
+        }
+    }
+}
+
+/// Splits the name of an interface from the rest of a line. can-utils has names of at most 21
+/// characters.
+fn interface(rest: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = rest.trim_ascii_start();
+    let blank = memchr::memchr2(b' ', b'\t', rest)?;
+    let name = std::str::from_utf8(&rest[..blank]).ok();
+    let name = name.filter(|name| name.len() <= 21)?;
+    Some((name, rest[blank..].trim_ascii_start()))
 }
 
 impl Line<'_> {
@@ -60,28 +96,40 @@ impl Line<'_> {
         let line = line.strip_prefix(b"(")?;
         let close = memchr::memchr(b')', &line[..line.len().min(32)])?;
         let time_ns = time(&line[..close])?;
-        let rest = line[close + 1..].trim_ascii_start();
-        let blank = memchr::memchr2(b' ', b'\t', rest)?;
-        // can-utils has names of at most 21 characters.
-        let interface = std::str::from_utf8(&rest[..blank])
-            .ok()
-            .filter(|name| name.len() <= 21)?;
-        let rest = rest[blank..].trim_ascii_start();
+        let (interface, rest) = interface(&line[close + 1..])?;
+        if let Some(frame) = printed::find(rest) {
+            return Some(Line {
+                time_ns,
+                interface,
+                frame: Frame::Printed(frame),
+            });
+        }
         let end = memchr::memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
         let frame = &rest[..end];
         memchr::memchr(b'#', &frame[..frame.len().min(9)])?;
         Some(Line {
             time_ns,
             interface,
-            frame,
+            frame: Frame::Logged(frame),
         })
+    }
+
+    /// Reports whether `candump` printed the line without a time.
+    fn lacks_time(line: &[u8]) -> bool {
+        let printed = interface(line).and_then(|(_, rest)| printed::find(rest));
+        !line.trim_ascii().starts_with(b"(") && printed.is_some()
     }
 }
 
-/// Parses `SECONDS.FRACTION` with one to nine digits of fraction. Returns nanoseconds.
+/// Parses `SECONDS.FRACTION`, or a date and a time of day, with one to nine digits of fraction.
+/// Returns nanoseconds. A date counts as UTC.
 fn time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text)?;
-    let (seconds, fraction) = (&text[..point], &text[point + 1..]);
+    let (whole, fraction) = (&text[..point], &text[point + 1..]);
+    let seconds = match memchr::memchr(b' ', whole) {
+        Some(blank) => date(&whole[..blank])? * 86_400 + time_of_day(&whole[blank + 1..])?,
+        None => digits(whole)?,
+    };
     if fraction.is_empty() || fraction.len() > 9 {
         return None;
     }
@@ -89,9 +137,34 @@ fn time(text: &[u8]) -> Option<i64> {
     for _ in fraction.len()..9 {
         part *= 10;
     }
-    digits(seconds)?
-        .checked_mul(1_000_000_000)?
-        .checked_add(part)
+    seconds.checked_mul(1_000_000_000)?.checked_add(part)
+}
+
+/// Parses `2015-07-10`. Returns days since 1970.
+fn date(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|&byte| byte == b'-').map(digits);
+    let (year, month, day) = (fields.next()??, fields.next()??, fields.next()??);
+    let is_date =
+        (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date || fields.next().is_some() {
+        return None;
+    }
+    // Years begin in March, so that the leap day is the last.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
+}
+
+/// Parses `09:57:32`. Returns seconds.
+fn time_of_day(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|&byte| byte == b':').map(digits);
+    let (hour, minute, second) = (fields.next()??, fields.next()??, fields.next()??);
+    let is_time = hour < 24 && minute < 60 && second <= 60 && fields.next().is_none();
+    is_time.then_some(hour * 3600 + minute * 60 + second)
 }
 
 fn digits(text: &[u8]) -> Option<i64> {
@@ -158,6 +231,9 @@ impl<R: BufRead> Lines<R> {
 
 struct Survey {
     streams: Vec<Stream>,
+    printed: printed::Survey,
+    /// Some lines are frames without a time.
+    without_time: bool,
     /// The most that an item is behind an item of an earlier line, in ns.
     back_ns: u64,
 }
@@ -167,18 +243,29 @@ impl Survey {
         let mut lines = Lines::new(bytes);
         let mut found = Survey {
             streams: Vec::new(),
+            printed: printed::Survey::default(),
+            without_time: false,
             back_ns: 0,
         };
         let mut newest = i64::MIN;
         loop {
             match lines.next()? {
-                Read::End => return Ok(found),
+                Read::End => {
+                    if found.printed.times() == printed::Times::Distances {
+                        found.back_ns = 0;
+                    }
+                    return Ok(found);
+                }
                 Read::TooLong => continue,
                 Read::Line => {}
             }
             let Some(line) = Line::parse(&lines.line) else {
+                found.without_time |= Line::lacks_time(&lines.line);
                 continue;
             };
+            if matches!(line.frame, Frame::Printed(_)) {
+                found.printed.add(line.time_ns);
+            }
             if line.time_ns < newest {
                 found.back_ns = found.back_ns.max(newest.abs_diff(line.time_ns));
             }
@@ -205,6 +292,9 @@ struct Log<R> {
     name: String,
     lines: Lines<R>,
     streams: Vec<Stream>,
+    times: printed::Times,
+    /// The sum of the distances so far.
+    elapsed_ns: i64,
     damage: Damage,
     ended: bool,
 }
@@ -233,13 +323,22 @@ impl<R: BufRead + Send> Source for Log<R> {
                 continue;
             }
             let Some(line) = Line::parse(&self.lines.line) else {
-                self.skip("lines not of the form (SECONDS.FRACTION) INTERFACE ID#DATA");
+                self.skip(match Line::lacks_time(&self.lines.line) {
+                    true => "lines without a time, not replayed",
+                    false => "lines not of the form (SECONDS.FRACTION) INTERFACE ID#DATA",
+                });
                 continue;
             };
-            let time_ns = line.time_ns;
+            let time_ns = match self.times {
+                printed::Times::Absolute => line.time_ns,
+                printed::Times::Distances => {
+                    self.elapsed_ns = self.elapsed_ns.saturating_add(line.time_ns);
+                    self.elapsed_ns
+                }
+            };
             let read = place(&self.streams, line.interface)
                 .ok_or("lines of interfaces beyond the first 1024, not replayed")
-                .and_then(|at| frame::encode(line.frame, payload).map(|()| at));
+                .and_then(|at| line.frame.encode(payload).map(|()| at));
             match read {
                 Ok(at) => {
                     return Ok(Some(Stamp {

@@ -2,7 +2,8 @@
 
 use crate::source::can;
 
-const NOT_A_FRAME: &str = "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R";
+pub const NOT_A_FRAME: &str =
+    "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R, or ID [LENGTH] DATA";
 const XL: &str = "CAN XL frames, which onbeat does not support";
 
 /// Clears `payload` and fills it with the bytes of the frame.
@@ -99,7 +100,7 @@ fn bytes<'a>(mut text: &'a [u8], data: &mut [u8]) -> Result<(usize, &'a [u8]), &
     Ok((data.len(), text))
 }
 
-fn nibble(digit: u8) -> Option<u8> {
+pub fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),

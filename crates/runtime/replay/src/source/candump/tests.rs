@@ -62,6 +62,68 @@ fn every_form_of_a_candump_frame_becomes_the_kernels_struct() {
 }
 
 #[test]
+fn frames_are_read_as_candump_prints_them() {
+    let log = " (1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA\n \
+               (1436509052.249714)  vcan1  12345678   [2]  11 22   '.\"'\n \
+               (1436509052.249715)  vcan0  7FF   [8]  remote request\n \
+               (1436509052.249716)  vcan0  RX B -  123  [12]  AA BB CC DD EE FF 00 11 22 33 44 55\n \
+               (1436509052.249717)  vcan0  20000080   [8]  00 00 00 00 00 00 00 00   ERRORFRAME\n \
+               (2015-07-10 06:17:32.249718)  vcan0  5AA   [0]\n \
+               (1436509052.249719)  vcan0  123   [3]  11 22\n  vcan0  123   [2]  11 22\n";
+    let (items, damage) = items(log);
+    let fd = [
+        12, 0, 0, 0, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0, 0x11, 0x22, 0x33, 0x44, 0x55,
+    ];
+    let wanted = [
+        frame(0x44, &[5, 0, 0, 0, 0x2a, 0x36, 0x6c, 0x2b, 0xba], 16),
+        frame(0x1234_5678 | 0x8000_0000, &[2, 0, 0, 0, 0x11, 0x22], 16),
+        frame(0x7ff | 0x4000_0000, &[8], 16),
+        frame(0x123, &fd, 72),
+        frame(0x2000_0080, &[8], 16),
+        frame(0x5aa, &[0], 16),
+    ];
+    for (i, (item, wanted)) in items.iter().zip(&wanted).enumerate() {
+        let time_ns = 1_436_509_052_249_713_000 + 1000 * i as i64;
+        assert_eq!((item.0, &item.2), (time_ns, wanted), "line {}", i + 1);
+    }
+    assert_eq!((items.len(), items[1].1.as_str()), (6, "vcan1"));
+    assert_eq!(damage.len(), 2, "{damage:?}");
+}
+
+#[test]
+fn printed_times_are_instants_or_distances() {
+    let log = |times: &[&str]| {
+        let lines = times
+            .iter()
+            .map(|t| format!(" ({t})  can0  123   [1]  11\n"));
+        items(&lines.collect::<String>())
+            .0
+            .iter()
+            .map(|i| i.0 / 1000)
+            .collect::<Vec<_>>()
+    };
+    let since_first = [
+        "000.000000",
+        "000.010000",
+        "000.020000",
+        "000.029999",
+        "000.040000",
+    ];
+    assert_eq!(log(&since_first), [0, 10_000, 20_000, 29_999, 40_000]);
+    let distances = [
+        "000.000000",
+        "000.010000",
+        "000.009990",
+        "000.010020",
+        "000.009999",
+    ];
+    assert_eq!(log(&distances), [0, 10_000, 19_990, 30_010, 40_009]);
+    let error = read("log", Cursor::new(b"  can0  123   [1]  11\n".to_vec())).err();
+    let error = error.expect("no times").to_string();
+    assert!(error.contains("candump -l"), "{error}");
+}
+
+#[test]
 fn damaged_lines_are_counted_and_the_others_are_read() {
     let log =
         "torn 044#2A\n(1.0) can0 044#2\n(1.1) can0 044#22\n(1.2) can0 12345#81:00:11223344#AA\n\
@@ -72,7 +134,7 @@ fn damaged_lines_are_counted_and_the_others_are_read() {
         damage,
         [
             "lines not of the form (SECONDS.FRACTION) INTERFACE ID#DATA: 3 (the first: line 1)",
-            "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R: 2 (the first: line 2)",
+            "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R, or ID [LENGTH] DATA: 2 (the first: line 2)",
             "CAN XL frames, which onbeat does not support: 1 (the first: line 4)",
             "lines too long for a frame: 1 (the first: line 7)",
         ]

@@ -7,6 +7,11 @@ use std::collections::HashMap;
 
 /// `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network order.
 const SOCKETCAN: u32 = 227;
+/// `tcpdump -i any` captures all interfaces with a header of 16 bytes, or today of 20.
+const LINUX_SLL: u32 = 113;
+const LINUX_SLL2: u32 = 276;
+/// The kernel's number for CAN interfaces, in both headers.
+const ARPHRD_CAN: u16 = 280;
 /// The limit for damaged files. No real capture has as many interfaces.
 const MOST: usize = 4096;
 
@@ -26,11 +31,15 @@ impl Clock {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Interface {
-    stream: u32,
+    name: String,
     link_type: u32,
     clock: Option<Clock>,
+    /// The stream of its packets, once it is known that it has any.
+    packets: Option<u32>,
+    /// The streams of its CAN frames, by the kernel's number of the CAN interface.
+    frames: Vec<(Option<u32>, u32)>,
 }
 
 /// The interfaces of all sections, one stream per name and link type.
@@ -68,6 +77,25 @@ impl Interfaces {
         }
         let number = self.section.len();
         let name = name.map_or_else(|| format!("if{number}"), str::to_owned);
+        // A capture of all interfaces can have packets, CAN frames or both: its packets tell.
+        let is_any = [LINUX_SLL, LINUX_SLL2].contains(&link_type);
+        let packets = (!is_any).then(|| self.stream(name.clone(), link_type));
+        if clock.is_none() {
+            damage.add("interfaces with an impossible clock, not replayed", || {
+                format!("interface {number}")
+            });
+        }
+        self.section.push(Some(Interface {
+            name,
+            link_type,
+            clock,
+            packets,
+            frames: Vec::new(),
+        }));
+    }
+
+    /// Returns the stream of this name and link type, which begins here if there is none.
+    fn stream(&mut self, name: String, link_type: u32) -> u32 {
         let next = self.streams.len() as u32;
         let stream = *self.known.entry((name.clone(), link_type)).or_insert(next);
         if stream == next {
@@ -78,22 +106,13 @@ impl Interfaces {
             };
             self.streams.push(Stream { name, kind });
         }
-        if clock.is_none() {
-            damage.add("interfaces with an impossible clock, not replayed", || {
-                format!("interface {number}")
-            });
-        }
-        self.section.push(Some(Interface {
-            stream,
-            link_type,
-            clock,
-        }));
+        stream
     }
 
     /// Copies a packet to `payload`, and returns its time and stream. Returns `None` if the packet
     /// is skipped.
     pub fn packet(
-        &self,
+        &mut self,
         interface: u32,
         units: u64,
         (data, whole): (&[u8], u32),
@@ -107,6 +126,7 @@ impl Interfaces {
             );
             return None;
         };
+        let link_type = there.link_type;
         let Some(time_ns) = there.clock?.time_ns(units) else {
             damage.add("packets with an impossible time", String::new);
             return None;
@@ -117,25 +137,91 @@ impl Interfaces {
                 || format!("{} of {whole} bytes", data.len()),
             );
         }
-        if there.link_type != SOCKETCAN {
-            payload.clear();
-            payload.extend_from_slice(data);
-        } else if !frame(data, payload) {
-            damage.add("incomplete CAN frames, or CAN XL frames", || {
-                format!("{} bytes", data.len())
-            });
-            return None;
+        let captured = can_of_any(link_type, data);
+        let frame = match link_type {
+            SOCKETCAN => Some(data),
+            _ => captured.map(|(_, frame)| frame),
+        };
+        match frame {
+            None => {
+                payload.clear();
+                payload.extend_from_slice(data);
+            }
+            Some(captured) if frame_of(captured, payload) => {}
+            Some(_) => {
+                damage.add("incomplete CAN frames, or CAN XL frames", || {
+                    format!("{} bytes", data.len())
+                });
+                return None;
+            }
         }
+        let stream = match captured {
+            Some((index, _)) => self.frames_of(interface, index, damage)?,
+            None => self.packets_of(interface)?,
+        };
         Some(Stamp {
             time_ns,
-            stream: StreamId(there.stream),
+            stream: StreamId(stream),
         })
+    }
+
+    /// Returns the stream of an interface's packets.
+    fn packets_of(&mut self, interface: u32) -> Option<u32> {
+        let there = self.section.get(interface as usize)?.as_ref()?;
+        if let Some(stream) = there.packets {
+            return Some(stream);
+        }
+        let stream = self.stream(there.name.clone(), there.link_type);
+        self.section.get_mut(interface as usize)?.as_mut()?.packets = Some(stream);
+        Some(stream)
+    }
+
+    /// Returns the stream of the CAN frames that a capture of all interfaces has of one of them.
+    fn frames_of(
+        &mut self,
+        interface: u32,
+        index: Option<u32>,
+        damage: &mut Damage,
+    ) -> Option<u32> {
+        let there = self.section.get(interface as usize)?.as_ref()?;
+        if let Some(&(_, stream)) = there.frames.iter().find(|f| f.0 == index) {
+            return Some(stream);
+        }
+        if self.streams.len() >= MOST {
+            damage.add(
+                "CAN interfaces beyond the first 4096, not replayed",
+                String::new,
+            );
+            return None;
+        }
+        let name = match index {
+            Some(index) => format!("{}:can{index}", there.name),
+            None => format!("{}:can", there.name),
+        };
+        let stream = self.stream(name, SOCKETCAN);
+        let there = self.section.get_mut(interface as usize)?.as_mut()?;
+        there.frames.push((index, stream));
+        Some(stream)
+    }
+}
+
+/// Returns the CAN frame in a packet of a capture of all interfaces, and the kernel's number of its
+/// interface if the header has it. Returns `None` for other packets.
+fn can_of_any(link_type: u32, packet: &[u8]) -> Option<(Option<u32>, &[u8])> {
+    let number = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
+    match link_type {
+        LINUX_SLL if number(2)? == ARPHRD_CAN => Some((None, packet.get(16..)?)),
+        LINUX_SLL2 if number(8)? == ARPHRD_CAN => {
+            let index = u32::from(number(4)?) << 16 | u32::from(number(6)?);
+            Some((Some(index), packet.get(20..)?))
+        }
+        _ => None,
     }
 }
 
 /// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network
 /// order, length, flags, two bytes and data.
-fn frame(captured: &[u8], payload: &mut Vec<u8>) -> bool {
+fn frame_of(captured: &[u8], payload: &mut Vec<u8>) -> bool {
     const FDF: u8 = 0x04;
     let Some((&[a, b, c, d, length, flags, _, raw], data)) = captured.split_first_chunk() else {
         return false;

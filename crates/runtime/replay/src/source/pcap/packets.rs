@@ -212,7 +212,7 @@ fn old(
     there: &[u8],
     frame: Frame,
     clock: Clock,
-    known: &Interfaces,
+    known: &mut Interfaces,
     payload: &mut Vec<u8>,
     damage: &mut Damage,
 ) -> Parsed<(usize, Option<Stamp>)> {

@@ -215,6 +215,38 @@ fn socketcan_frames_become_the_kernels_structs() {
 }
 
 #[test]
+fn can_frames_of_a_capture_of_all_interfaces_are_streams_of_their_own() {
+    let mut file = Writer {
+        big: false,
+        bytes: Vec::new(),
+    };
+    file.section();
+    file.interface("any", 276, 6);
+    file.interface("any", 113, 6);
+    let frame = [0u8, 0, 1, 0x23, 2, 0, 0, 0, 0xaa, 0xbb];
+    let sll2 = |kind: u16, index: u8, rest: &[u8]| {
+        let mut packet = vec![0, 12, 0, 0, 0, 0, 0, index];
+        packet.extend(kind.to_be_bytes());
+        packet.resize(20, 0);
+        [&packet, rest].concat()
+    };
+    file.packet(0, 1, &sll2(280, 3, &frame));
+    file.packet(0, 2, &sll2(1, 2, b"a packet"));
+    file.packet(0, 3, &sll2(280, 4, &frame));
+    file.packet(1, 4, &[&[0u8, 0, 1, 24][..], &[0; 12], &frame].concat());
+    let (streams, read, damage) = items(file.bytes);
+    let names: Vec<_> = streams.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["any:can3", "any", "any:can4", "any:can"]);
+    assert_eq!(streams[0].kind, Kind::Can);
+    assert_eq!(streams[1].kind, Kind::Packets { link_type: 276 });
+    let mut classic = 0x123u32.to_ne_bytes().to_vec();
+    classic.extend([2, 0, 0, 0, 0xaa, 0xbb, 0, 0, 0, 0, 0, 0]);
+    let of = |stream: u32| (i64::from(stream + 1) * 1000, stream, classic.clone());
+    assert_eq!((&read[0], &read[2], &read[3]), (&of(0), &of(2), &of(3)));
+    assert!(damage.is_empty(), "{damage:?}");
+}
+
+#[test]
 fn a_block_that_is_shorter_than_its_frame_is_damage() {
     for kind in [0x8000_0001u32, 9, 1] {
         let mut file = Writer {

@@ -1,0 +1,112 @@
+//! Converts frames as `candump` prints them, `123   [2]  11 22`, to Linux's structs.
+
+use super::frame::{nibble, NOT_A_FRAME};
+use crate::source::can;
+
+/// Returns the part of a line from the identifier on, if the line has a frame in this form. `rest`
+/// is the line behind the name of the interface. With `-x` a direction and two flags come before.
+pub fn find(rest: &[u8]) -> Option<&[u8]> {
+    let mut rest = rest.trim_ascii_start();
+    if let Some(behind) = rest.strip_prefix(b"RX").or(rest.strip_prefix(b"TX")) {
+        // The flags BRS and ESI of CAN FD, or two hyphens.
+        let flags = behind.trim_ascii_start();
+        rest = flags.get(3..)?.trim_ascii_start();
+    }
+    let (id, behind) = word(rest);
+    let is_id = matches!(id.len(), 3 | 8) && id.iter().all(|&digit| nibble(digit).is_some());
+    (is_id && behind.starts_with(b"[")).then_some(rest)
+}
+
+/// Clears `payload` and fills it with the bytes of the frame. Two digits of length mean CAN FD.
+///
+/// # Errors
+/// Returns the kind of fault.
+pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
+    let (digits, rest) = word(text);
+    let mut id = 0;
+    for &digit in digits {
+        id = (id << 4) | u32::from(nibble(digit).ok_or(NOT_A_FRAME)?);
+    }
+    if digits.len() == 8 && id & can::ERROR == 0 {
+        id |= can::EXTENDED;
+    }
+    let (length, rest) = word(rest);
+    let length = length.strip_prefix(b"[").and_then(|l| l.strip_suffix(b"]"));
+    let length = length.filter(|l| matches!(l.len(), 1 | 2));
+    let digits = length.ok_or(NOT_A_FRAME)?;
+    let is_fd = digits.len() == 2;
+    let length = digits.iter().try_fold(0usize, |length, digit| {
+        let digit = digit.wrapping_sub(b'0');
+        (digit < 10).then(|| length * 10 + usize::from(digit))
+    });
+    let most = if is_fd { can::FD_DATA } else { can::DATA };
+    let length = length.filter(|&l| l <= most).ok_or(NOT_A_FRAME)?;
+    if rest.starts_with(b"remote request") {
+        can::classic(id | can::REMOTE, &[], length as u8, 0, payload);
+        return Ok(());
+    }
+    let mut data = [0; can::FD_DATA];
+    let mut rest = rest;
+    for byte in &mut data[..length] {
+        let (pair, behind) = word(rest);
+        let &[high, low] = pair else {
+            return Err(NOT_A_FRAME);
+        };
+        let (high, low) = (nibble(high), nibble(low));
+        *byte = high
+            .zip(low)
+            .map(|(high, low)| high << 4 | low)
+            .ok_or(NOT_A_FRAME)?;
+        rest = behind;
+    }
+    match is_fd {
+        true => can::fd(id, 0, &data[..length], payload),
+        false => can::classic(id, &data[..length], length as u8, 0, payload),
+    }
+    Ok(())
+}
+
+/// Splits a text into its first word and what follows the blanks behind it.
+fn word(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
+    (&text[..end], text[end..].trim_ascii_start())
+}
+
+/// How a printed log states its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Times {
+    /// Each time is an instant.
+    #[default]
+    Absolute,
+    /// Each time is the distance to the frame before (`candump -t d`).
+    Distances,
+}
+
+/// Finds out how a log states its times: distances go down as often as up, instants do not.
+#[derive(Debug, Default)]
+pub struct Survey {
+    last_ns: Option<i64>,
+    lines: u64,
+    down: u64,
+}
+
+/// Times since 1970 are larger. Distances of frames and times since the first frame are smaller.
+const SMALL_NS: i64 = 10_000_000 * 1_000_000_000;
+
+impl Survey {
+    /// Adds the time of a line in the printed form.
+    pub fn add(&mut self, time_ns: i64) {
+        self.lines += 1;
+        self.down += u64::from(self.last_ns.is_some_and(|last| time_ns < last));
+        self.last_ns = Some(time_ns);
+    }
+
+    /// Returns how the lines state their times.
+    pub fn times(&self) -> Times {
+        let is_small = self.last_ns.is_some_and(|last| last < SMALL_NS);
+        match is_small && self.down * 10 > self.lines {
+            true => Times::Distances,
+            false => Times::Absolute,
+        }
+    }
+}

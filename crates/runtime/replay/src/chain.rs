@@ -22,6 +22,9 @@ pub struct Choice {
     pub start_ns: i64,
     /// The number of times that the recording is played, at least 1.
     pub times: u32,
+    /// The longest time without an item, in ns. Longer gaps are shortened to it. `None` keeps all
+    /// gaps.
+    pub max_gap_ns: Option<u64>,
 }
 
 /// Reports whether a name matches a pattern, in which `*` stands for any characters.
@@ -66,9 +69,32 @@ struct Span {
     last_ns: i64,
     items: i64,
     shift_ns: i64,
+    /// The time by which gaps were shortened so far.
+    cut_ns: i64,
 }
 
 impl Span {
+    /// Adds an item, and returns its time without the parts of gaps that are left out.
+    fn add(&mut self, time_ns: i64, max_gap_ns: Option<u64>) -> i64 {
+        let mut at_ns = time_ns.saturating_sub(self.cut_ns);
+        let gap_ns = match self.first_ns {
+            Some(_) => u64::try_from(at_ns.saturating_sub(self.last_ns)).unwrap_or(0),
+            None => 0,
+        };
+        if let Some(over_ns) = max_gap_ns.and_then(|most| gap_ns.checked_sub(most)) {
+            let over_ns = i64::try_from(over_ns).unwrap_or(i64::MAX);
+            self.cut_ns = self.cut_ns.saturating_add(over_ns);
+            at_ns = at_ns.saturating_sub(over_ns);
+        }
+        self.last_ns = match self.first_ns {
+            Some(_) => self.last_ns.max(at_ns),
+            None => at_ns,
+        };
+        self.first_ns.get_or_insert(at_ns);
+        self.items += 1;
+        at_ns
+    }
+
     /// Returns the span of the next repetition. It begins after the mean distance of items.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
@@ -205,15 +231,13 @@ impl Source for Chain {
                     false => return Ok(None),
                 }
             };
-            let span = &mut self.span;
-            let first = *span.first_ns.get_or_insert(stamp.time_ns);
-            span.last_ns = span.last_ns.max(stamp.time_ns);
-            span.items += 1;
-            if stamp.time_ns.saturating_sub(first) < self.choice.start_ns {
+            let time_ns = self.span.add(stamp.time_ns, self.choice.max_gap_ns);
+            let first = self.span.first_ns.unwrap_or(time_ns);
+            if time_ns.saturating_sub(first) < self.choice.start_ns {
                 continue;
             }
             if let Some(stream) = self.number(stamp, payload) {
-                let time_ns = stamp.time_ns.saturating_add(self.span.shift_ns);
+                let time_ns = time_ns.saturating_add(self.span.shift_ns);
                 return Ok(Some(Stamp { time_ns, stream }));
             }
         }
@@ -264,6 +288,32 @@ mod tests {
             expected.extend(one.map(|(t, name, n)| (t + shift, name.to_string(), n)));
         }
         assert_eq!(played(choice).unwrap(), expected);
+    }
+
+    #[test]
+    fn longer_gaps_are_shortened_and_distances_within_stay() {
+        let open = || {
+            let mut listed = Listed::new(vec![stream("/a")]);
+            // The clock was not set before the second item, and the recorder paused before the last.
+            for time_ns in [0, 5_000_000, 5_000_010, 5_000_020, 5_007_000] {
+                listed.push(time_ns, 0, &[0]);
+            }
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let times = |max_gap_ns| {
+            let choice = Choice {
+                max_gap_ns,
+                ..Choice::default()
+            };
+            let mut chain = Chain::new(Box::new(open), choice).unwrap();
+            let (mut out, mut payload) = (Vec::new(), Vec::new());
+            while let Some(stamp) = chain.next(&mut payload).unwrap() {
+                out.push(stamp.time_ns);
+            }
+            out
+        };
+        assert_eq!(times(Some(100)), [0, 100, 110, 120, 220]);
+        assert_eq!(times(None)[1..3], [5_000_000, 5_000_010]);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`item`] | streams, items, the trait of sources |
 //! | [`source`] | readers of recordings |
+//! | [`contents`] | what a recording has |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
 //! | [`sizing`] | the size of the buffer, from curves |
@@ -28,6 +29,7 @@
 
 mod buffer;
 pub mod chain;
+pub mod contents;
 pub mod control;
 pub mod curves;
 pub mod item;

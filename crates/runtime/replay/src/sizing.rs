@@ -2,6 +2,7 @@
 //! paper, section II).
 
 use crate::buffer::{blocks_for, bytes_by_hand, bytes_for, packed};
+use crate::contents::Contents;
 use crate::curves::{size, Arrival, ArrivalMeter, RateLatency, Service, ServiceMeter, Sizes};
 use crate::item::Source;
 use onbeat_time::clock::monotonic_ns;
@@ -24,21 +25,33 @@ pub struct Curves {
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,
+    /// The streams, gaps and damage of what was read.
+    pub contents: Contents,
 }
 
-/// Measures a source by reading it to its end, or up to an error. Calls `tell` with the number of
-/// items from time to time.
+/// Measures a source by reading it to its end, or up to an error, and lists its contents. Calls
+/// `tell` with the number of items from time to time.
 pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     let mut arrival = ArrivalMeter::within(EXACT);
     let mut service = ServiceMeter::within(EXACT);
     let (mut items, mut all, mut largest_bytes) = (0u64, 0u64, 0);
     let mut ends: Option<(i64, i64)> = None;
     let mut payload = Vec::new();
+    let mut contents = Contents::new(source);
     service.resumed(monotonic_ns() as i64);
-    while let Ok(Some(stamp)) = source.next(&mut payload) {
+    loop {
+        let stamp = match source.next(&mut payload) {
+            Ok(Some(stamp)) => stamp,
+            Ok(None) => break,
+            Err(error) => {
+                contents.error = Some(error.to_string());
+                break;
+            }
+        };
         let bytes = packed(payload.len() as u64);
         arrival.observe(stamp.time_ns, bytes);
         service.observe(monotonic_ns() as i64, bytes);
+        contents.add(stamp, &payload);
         items += 1;
         ends = Some((ends.map_or(stamp.time_ns, |ends| ends.0), stamp.time_ns));
         all = all.saturating_add(bytes);
@@ -47,7 +60,9 @@ pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
             tell(items);
         }
     }
+    contents.close(source);
     Curves {
+        contents,
         arrival: arrival.arrival(),
         service: service.service(),
         items,

@@ -91,6 +91,8 @@ enum Command {
     Link(programs::Words),
     /// Play recorded traffic again: no item is lost, and each item leaves at its recorded time
     Replay(programs::Words),
+    /// List what recordings have: streams, counts, rates, gaps and damage
+    Info(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
     #[command(hide = true)]
@@ -117,7 +119,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
-        Command::Link(_) | Command::Replay(_) | Command::Store(_) => {
+        Command::Link(_) | Command::Replay(_) | Command::Info(_) | Command::Store(_) => {
             unreachable!("another program reads these words")
         }
         Command::Shaper(args) => shaper::run(args),

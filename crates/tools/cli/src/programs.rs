@@ -26,6 +26,8 @@ pub enum Program {
     Link,
     /// Plays recorded traffic again.
     Replay,
+    /// Lists what recordings have: the player knows their formats.
+    Info,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
 }
@@ -40,28 +42,45 @@ pub struct Words {
 
 impl Program {
     pub fn of_command(name: &OsStr) -> Option<Program> {
-        [Program::Link, Program::Replay, Program::Store]
-            .into_iter()
-            .find(|program| name == program.command())
+        [
+            Program::Link,
+            Program::Replay,
+            Program::Info,
+            Program::Store,
+        ]
+        .into_iter()
+        .find(|program| name == program.command())
     }
 
     fn command(self) -> &'static str {
         match self {
             Program::Link => "link",
             Program::Replay => "replay",
+            Program::Info => "info",
             Program::Store => "store",
         }
     }
 
     fn file_name(self) -> String {
-        format!("onbeat-{}", self.command())
+        match self {
+            Program::Info => Program::Replay.file_name(),
+            _ => format!("onbeat-{}", self.command()),
+        }
+    }
+
+    /// Returns the name under which the program is started, which shows a second command of it.
+    fn called(self) -> &'static str {
+        match self {
+            Program::Info => "onbeat-info",
+            _ => "onbeat",
+        }
     }
 
     /// Replaces this process with the program. Returns only if that fails.
     pub fn become_it(self, words: impl IntoIterator<Item = OsString>) -> CliError {
         match self.find().and_then(|found| self.check_version(found)) {
             Ok(found) => {
-                let error = found.started_as("onbeat").args(words).exec();
+                let error = found.started_as(self.called()).args(words).exec();
                 found.refused(&format!("it cannot be started ({error})"))
             }
             Err(error) => error,

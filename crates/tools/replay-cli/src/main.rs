@@ -1,7 +1,8 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time.
+//! loss and on time, and behind `onbeat info`, which lists it.
 
 mod keys;
+mod list;
 mod options;
 mod place;
 mod remote;
@@ -43,6 +44,7 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 #[command(name = "onbeat", max_term_width = 100)]
 enum Words {
     Replay(Box<Args>),
+    Info(list::Args),
 }
 
 /// Keeps only the capabilities for real-time scheduling and raw packets.
@@ -55,7 +57,10 @@ fn confine() -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    onbeat_terminal::helper("replay", confine, |Words::Replay(args)| run(*args))
+    onbeat_terminal::helper(&["replay", "info"], confine, |words| match words {
+        Words::Replay(args) => run(*args),
+        Words::Info(args) => list::run(&args),
+    })
 }
 
 fn run(args: Args) -> Result<ExitStatus, CliError> {
@@ -92,9 +97,12 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.plan {
         return size::show(sizing.as_ref(), args.json);
     }
-    if let Some(sizing) = &sizing {
+    if let Some((sizing, recording)) = &sizing {
         size::tell(sizing);
         size::set(&mut settings, sizing);
+        if let Some(step) = list::step(&recording.steps) {
+            eprintln!("onbeat: {step}");
+        }
     }
     let outputs = outputs(&args, &streams)?;
     if args.paused {
@@ -106,7 +114,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     let session = session.map_err(failed)?;
     watch(&session, &control);
     let mut played = session.finish().map_err(failed)?;
-    played.sizing = sizing;
+    played.sizing = sizing.map(|(sizing, _)| sizing);
     for (path, kind) in &reports {
         write_report(path, *kind, &played)?;
     }

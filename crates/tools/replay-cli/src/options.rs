@@ -29,7 +29,7 @@ Examples:
   onbeat replay drive.mcap                        its topics into ROS 2, at their times
   onbeat replay drive.mcap can.log --topics '/front/*,can0' --clock --rate 0.5
   onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
-  onbeat replay drive.mcap --plan --rate 4        the buffer that this needs; plays nothing
+  onbeat replay drive.mcap --plan --rate 4        its streams, and the buffer that this needs
   onbeat replay drive.mcap --rate 5 --answer /scan_front,/scan_rear=/cmd
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
@@ -50,7 +50,7 @@ space pauses and continues, s plays one item, q ends.
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
 its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recordings: rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng captures. Several
+    /// Recordings: rosbag2 bags, MCAP files, logs of candump, pcap and pcapng captures. Several
     /// recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
@@ -69,7 +69,7 @@ pub struct Args {
     what: What,
     #[command(flatten)]
     how: How,
-    /// Play nothing: measure the recording, and print the buffer that it needs at this --rate
+    /// Play nothing: list the recording, and print the buffer that it needs at this --rate
     #[arg(long)]
     pub plan: bool,
     /// Wait at most this long for a subscriber of each topic, or for the host that plays
@@ -106,6 +106,9 @@ struct What {
     /// Skip this much recorded time at the beginning
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     start: Duration,
+    /// Shorten longer times without an item to this, for example steps of the recorder's clock
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    max_gap: Option<Duration>,
     /// Play the recording this many times
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
@@ -191,9 +194,9 @@ fn parse_ids(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
-    factor
-        .filter(|f| (1e-6..=1e6).contains(f))
-        .ok_or_else(|| String::from("write a number from 0.000001 to 1000000, for example 0.5 or 2"))
+    factor.filter(|f| (1e-6..=1e6).contains(f)).ok_or_else(|| {
+        String::from("write a number from 0.000001 to 1000000, for example 0.5 or 2")
+    })
 }
 
 fn ns(time: Duration) -> u64 {
@@ -236,6 +239,7 @@ impl Args {
             ids: self.what.ids.clone(),
             start_ns: i64::try_from(self.what.start.as_nanos()).unwrap_or(i64::MAX),
             times: self.what.times,
+            max_gap_ns: self.what.max_gap.map(ns),
         }
     }
 

@@ -129,7 +129,7 @@ fn notes(played: &Played) -> Vec<String> {
     );
     some(
         items.unsuitable,
-        "not played: the sink cannot play them (no UDP payload, a fragment, a wrong length)",
+        "not played: the sink cannot play them (no UDP payload, a fragment without the others, a wrong length)",
     );
     some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
     some(items.retries, "times a busy sink was tried again");

@@ -1,8 +1,10 @@
 //! Measures the size of the playback buffer, reports it, and warns if it is too small.
 
+use super::list;
 use super::{failed, Args, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
+use onbeat_replay::contents::Contents;
 use onbeat_replay::control::State;
 use onbeat_replay::item::SourceError;
 use onbeat_replay::session::Settings;
@@ -19,7 +21,7 @@ use std::time::Instant;
 pub fn of(
     args: &Args,
     open: impl FnOnce() -> Result<Chain, SourceError>,
-) -> Result<Option<Sizing>, CliError> {
+) -> Result<Option<(Sizing, Contents)>, CliError> {
     let Some(wish) = args.wish() else {
         return Ok(None);
     };
@@ -56,7 +58,7 @@ pub fn of(
             sizing.largest_bytes
         )));
     }
-    Ok(Some(sizing))
+    Ok(Some((sizing, curves.contents)))
 }
 
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
@@ -132,21 +134,30 @@ pub fn warning(state: &State) -> String {
     )
 }
 
-pub fn show(sizing: Option<&Sizing>, json: bool) -> Result<ExitStatus, CliError> {
+/// The answer of `--plan` for programs.
+#[derive(serde::Serialize)]
+struct Planned<'p> {
+    #[serde(flatten)]
+    sizing: &'p Sizing,
+    recording: &'p Contents,
+}
+
+pub fn show(measured: Option<&(Sizing, Contents)>, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
-    let Some(sizing) = sizing else {
+    let Some((sizing, recording)) = measured else {
         eprintln!("onbeat: nothing to measure: the recording is empty, or recorded times are ignored (--as-fast-as-consumed)");
         return Ok(ExitStatus::NothingFound);
     };
     match json {
-        true => term::write_json(&mut out, sizing)?,
+        true => term::write_json(&mut out, &Planned { sizing, recording })?,
         false => {
+            list::table(&mut out, recording)?;
             let rates = format!(
                 "playback takes {:.1} MB/s in the long run, the loader brings up to {:.1} MB/s (in bytes of the buffer)",
                 sizing.playback_bytes_per_s / 1e6,
                 sizing.loader_bytes_per_s / 1e6,
             );
-            writeln!(out, "{}\n{rates}", sentence(sizing)).map_err(CliError::Stdout)?;
+            writeln!(out, "\n{}\n{rates}", sentence(sizing)).map_err(CliError::Stdout)?;
         }
     }
     Ok(ExitStatus::Success)

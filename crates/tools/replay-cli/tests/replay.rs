@@ -184,3 +184,63 @@ fn an_interrupted_sender_ends_with_exit_code_0() {
     assert_eq!(told["stopped"], true);
     assert!((1..400_000).contains(&items), "{told}");
 }
+
+fn listed(dir: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let out = onbeat(dir, words).output().expect("onbeat starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (out.status.code(), text(out.stdout), text(out.stderr))
+}
+
+#[test]
+fn a_recording_is_listed_with_its_streams_damage_and_steps_of_the_clock() {
+    let dir = directory(100);
+    let (code, table, _) = listed(dir.path(), &["info", "can.log"]);
+    assert_eq!(code, Some(0));
+    for wanted in [
+        "can.log: candump log",
+        "can0    CAN frames    100",
+        "identifiers of can0: 123 (100)",
+        "from 2023-11-14 22:13:20.000 UTC",
+    ] {
+        assert!(table.contains(wanted), "{wanted}: {table}");
+    }
+    assert!(!table.contains("damage"), "{table}");
+    let log = "(0.0) can0 123#11\n(torn\n(1700000000.0) can0 123#22\n(1700000000.1) can0 007#33\n";
+    fs::write(dir.path().join("odd.log"), log).expect("written");
+    for words in [&["info", "odd.log"][..], &["replay", "odd.log", "--plan"]] {
+        let (code, table, _) = listed(dir.path(), words);
+        assert_eq!(code, Some(0));
+        for wanted in [
+            "steps by 19675 days",
+            "--max-gap",
+            "damage: lines",
+            "line 2",
+        ] {
+            assert!(table.contains(wanted), "{words:?}: {wanted}: {table}");
+        }
+    }
+    let (code, json, _) = listed(dir.path(), &["info", "odd.log", "can.log", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let counts = [0, 1].map(|at| found[at]["items"].as_u64());
+    assert_eq!((code, counts), (Some(0), [Some(3), Some(100)]));
+    let played = &[
+        "replay",
+        "odd.log",
+        "--to",
+        "udp:127.0.0.1:9",
+        "--max-gap",
+        "10ms",
+        "--json",
+    ];
+    let (code, json, said) = listed(dir.path(), played);
+    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (code, found["items"]["played"].as_u64()),
+        (Some(0), Some(3)),
+        "{said}"
+    );
+    fs::write(dir.path().join("empty.log"), "  can0  123   [1]  11\n").expect("written");
+    let (code, _, said) = listed(dir.path(), &["info", "empty.log"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("candump -l"), "{said}");
+}

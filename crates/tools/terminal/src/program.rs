@@ -92,14 +92,18 @@ pub fn run<W: Parser>(
 /// Runs the program `onbeat-NAME`, which carries out `onbeat NAME`. `W` parses the words of the
 /// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
 ///
+/// `names` are the commands of the program. The first is its own name, and `onbeat` starts the
+/// program under the name `onbeat-NAME` for another.
+///
 /// Called directly with `--version`, the program prints the version that `onbeat` compares with its
 /// own.
 pub fn helper<W: Parser>(
-    name: &str,
+    names: &[&str],
     confine: impl FnOnce() -> io::Result<()>,
     command: impl FnOnce(W) -> Result<ExitStatus, CliError>,
 ) -> ExitCode {
-    let own = format!("onbeat-{name}");
+    let first = names.first().copied().unwrap_or_default();
+    let own = format!("onbeat-{first}");
     let mut given = std::env::args_os();
     let called = given.next().unwrap_or_default();
     let rest: Vec<OsString> = given.collect();
@@ -114,6 +118,9 @@ pub fn helper<W: Parser>(
             Err(_) => ExitCode::FAILURE,
         };
     }
+    let mut others = names.iter().skip(1);
+    let other = others.find(|other| called == *format!("onbeat-{other}"));
+    let name = other.copied().unwrap_or(first);
     let words = ["onbeat", name].map(OsString::from).into_iter();
     run(words.chain(rest).collect(), confine, command)
 }

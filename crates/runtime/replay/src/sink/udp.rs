@@ -135,15 +135,6 @@ fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {
     }
 }
 
-/// Returns the payload of a captured UDP packet. It is `None` for other packets, fragments, and
-/// packets that the capture cut off. Real-time safe.
-pub fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
-    match content(link_type, packet)? {
-        Content::Payload(payload) => Some(payload),
-        Content::Part(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +148,13 @@ mod tests {
             .write(&mut bytes, payload)
             .unwrap();
         bytes
+    }
+
+    fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
+        match content(link_type, packet)? {
+            Content::Payload(payload) => Some(payload),
+            Content::Part(_) => None,
+        }
     }
 
     /// An IPv4 or IPv6 fragment of a UDP datagram, as captured from Ethernet.

@@ -22,7 +22,7 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files, a `candump -l` log, or a pcap or
+/// Opens a recording: a bag's directory or one of its files, a log of `candump`, or a pcap or
 /// pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
@@ -32,29 +32,81 @@ impl<T: Read + Seek + Send> Bytes for T {}
 /// Fails if the file does not exist, has no known format, or cannot be read at all.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let name = path.display().to_string();
-    let io = |error: std::io::Error| fault(&name, error);
-    let about = std::fs::metadata(path).map_err(io)?;
-    if about.is_dir() {
-        return bag::open(path);
+    let open = || File::open(path).map_err(|error| fault(&name, error));
+    match Format::of(path)? {
+        Format::Bag => bag::open(path),
+        Format::Mcap | Format::Sqlite | Format::Packed => part::open_packed(path),
+        Format::Capture => pcap::read(&name, open()?),
+        Format::Candump => candump::read(&name, open()?),
     }
-    if !about.is_file() {
-        return Err(fault(&name, "neither a file nor a bag's directory"));
+}
+
+/// The format of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The directory of a rosbag2 bag.
+    Bag,
+    /// An MCAP file.
+    Mcap,
+    /// An sqlite3 file of a bag.
+    Sqlite,
+    /// A file of a bag that is compressed with zstd.
+    Packed,
+    /// A pcap or pcapng file.
+    Capture,
+    /// A log of `candump`.
+    Candump,
+}
+
+impl Format {
+    /// Returns the name of the format, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Bag => "rosbag2 bag",
+            Format::Mcap => "MCAP file",
+            Format::Sqlite => "sqlite3 file of a bag",
+            Format::Packed => "file of a bag, packed with zstd",
+            Format::Capture => "packet capture",
+            Format::Candump => "candump log",
+        }
     }
-    let mut file = File::open(path).map_err(io)?;
-    let head = head(&mut file).map_err(io)?;
-    if [mcap::MAGIC, sqlite::MAGIC, part::ZSTD]
-        .iter()
-        .any(|magic| head.starts_with(magic))
-    {
-        return part::open_packed(path);
+
+    /// Finds out the format of a recording by its contents.
+    ///
+    /// # Errors
+    /// Fails if the file does not exist, cannot be read, or has no known format.
+    pub fn of(path: &Path) -> Result<Format, SourceError> {
+        let name = path.display().to_string();
+        let io = |error: std::io::Error| fault(&name, error);
+        let about = std::fs::metadata(path).map_err(io)?;
+        if about.is_dir() {
+            return Ok(Format::Bag);
+        }
+        if !about.is_file() {
+            return Err(fault(&name, "neither a file nor a bag's directory"));
+        }
+        let head = File::open(path).and_then(|mut file| head(&mut file));
+        let head = head.map_err(io)?;
+        let magics = [
+            (mcap::MAGIC, Format::Mcap),
+            (sqlite::MAGIC, Format::Sqlite),
+            (part::ZSTD, Format::Packed),
+        ];
+        if let Some((_, format)) = magics.iter().find(|(magic, _)| head.starts_with(magic)) {
+            return Ok(*format);
+        }
+        if pcap::begins(&head) {
+            return Ok(Format::Capture);
+        }
+        if candump::begins(&head) {
+            return Ok(Format::Candump);
+        }
+        Err(unknown(&name))
     }
-    if pcap::begins(&head) {
-        return pcap::read(&name, file);
-    }
-    if candump::begins(&head) {
-        return candump::read(&name, file);
-    }
-    Err(fault(&name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, candump -l logs, pcap and pcapng files"))
+}
+
+fn unknown(name: &str) -> SourceError {
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, pcap and pcapng files")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

@@ -1,0 +1,233 @@
+//! Lists what a recording has: its streams, their counts and rates, gaps and damage.
+
+use crate::item::{Kind, Source, Stamp};
+use serde::Serialize;
+use std::collections::btree_map::{BTreeMap, Entry};
+
+/// The most CAN identifiers that are counted for each stream.
+const MOST_IDS: usize = 4096;
+/// The most steps of the clock that are listed.
+const MOST_STEPS: usize = 100;
+/// From here on a distance between two items is a step of the clock, in ns: one hour.
+pub const STEP_NS: u64 = 3_600_000_000_000;
+
+/// The contents of a recording.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Contents {
+    /// The number of all items.
+    pub items: u64,
+    /// The size of all items, in bytes.
+    pub bytes: u64,
+    /// The recorded time of the first item, in ns since 1970. It is `None` without items.
+    pub first_ns: Option<i64>,
+    /// The recorded time of the last item, in ns since 1970. It is `None` without items.
+    pub last_ns: Option<i64>,
+    /// The longest time without an item.
+    pub longest_gap: Option<Gap>,
+    /// The gaps of an hour or more. A clock that was set leaves such a gap.
+    pub steps: Vec<Gap>,
+    /// The streams, in the order of the recording.
+    pub streams: Vec<StreamContents>,
+    /// The damage in the recording, one sentence each.
+    pub damage: Vec<String>,
+    /// The error that ended the reading before the recording's end.
+    pub error: Option<String>,
+}
+
+/// A time without items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// The recorded time of the last item before the gap, in ns since 1970.
+    pub at_ns: i64,
+    /// The length of the gap, in ns.
+    pub length_ns: u64,
+}
+
+/// The contents of one stream.
+#[derive(Debug, Clone, Serialize)]
+pub struct StreamContents {
+    /// The name of the topic, CAN interface or network interface.
+    pub name: String,
+    /// The kind of the items: `ros`, `can` or `packets`.
+    pub kind: &'static str,
+    /// The message type of a topic, or the link type of packets.
+    pub of_type: Option<String>,
+    /// The number of items.
+    pub items: u64,
+    /// The size of all items, in bytes.
+    pub bytes: u64,
+    /// The recorded time of the first item, in ns since 1970.
+    pub first_ns: Option<i64>,
+    /// The recorded time of the last item, in ns since 1970.
+    pub last_ns: Option<i64>,
+    /// The mean rate. It is `None` with fewer than two items, or if all have the same time.
+    pub rate_hz: Option<f64>,
+    /// The number of frames of each CAN identifier, without flags.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ids: BTreeMap<u32, u64>,
+    /// The identifiers beyond the first 4096 are not counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_more_ids: bool,
+    /// The destinations that can play the stream, as `--to` names them.
+    pub plays_to: &'static [&'static str],
+}
+
+impl StreamContents {
+    fn new(name: &str, kind: &Kind) -> StreamContents {
+        let (kind, of_type, plays_to): (_, _, &[&str]) = match kind {
+            Kind::Ros { type_name, .. } => ("ros", Some(type_name.clone()), &["ros", "udp"]),
+            Kind::Can => ("can", None, &["can", "udp"]),
+            Kind::Packets { link_type: 1 } => ("packets", Some("Ethernet".into()), &["eth", "udp"]),
+            Kind::Packets { link_type } => {
+                ("packets", Some(format!("link type {link_type}")), &["udp"])
+            }
+        };
+        StreamContents {
+            name: name.into(),
+            kind,
+            of_type,
+            items: 0,
+            bytes: 0,
+            first_ns: None,
+            last_ns: None,
+            rate_hz: None,
+            ids: BTreeMap::new(),
+            has_more_ids: false,
+            plays_to,
+        }
+    }
+
+    fn add(&mut self, time_ns: i64, payload: &[u8]) {
+        self.items += 1;
+        self.bytes += payload.len() as u64;
+        self.first_ns.get_or_insert(time_ns);
+        self.last_ns = Some(time_ns);
+        let id = match (self.kind, payload.first_chunk()) {
+            ("can", Some(id)) => u32::from_ne_bytes(*id) & 0x1fff_ffff,
+            _ => return,
+        };
+        let has_room = self.ids.len() < MOST_IDS;
+        match self.ids.entry(id) {
+            Entry::Occupied(mut count) => *count.get_mut() += 1,
+            Entry::Vacant(count) if has_room => drop(count.insert(1)),
+            Entry::Vacant(_) => self.has_more_ids = true,
+        }
+    }
+
+    fn close(&mut self) {
+        let length_ns = self
+            .first_ns
+            .zip(self.last_ns)
+            .map(|(f, l)| l.saturating_sub(f));
+        self.rate_hz = length_ns
+            .filter(|&length_ns| length_ns > 0)
+            .map(|length_ns| (self.items - 1) as f64 * 1e9 / length_ns as f64);
+    }
+}
+
+impl Contents {
+    /// Reads a source to its end, or up to an error, and lists what it has. Calls `tell` with the
+    /// number of items after each item.
+    pub fn of(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Contents {
+        let mut contents = Contents::new(source);
+        let mut payload = Vec::new();
+        loop {
+            match source.next(&mut payload) {
+                Ok(Some(stamp)) => contents.add(stamp, &payload),
+                Ok(None) => break,
+                Err(error) => {
+                    contents.error = Some(error.to_string());
+                    break;
+                }
+            }
+            tell(contents.items);
+        }
+        contents.close(source);
+        contents
+    }
+
+    /// Lists the streams of a source, before its first item.
+    pub(crate) fn new(source: &dyn Source) -> Contents {
+        let streams = source.streams().iter();
+        Contents {
+            streams: streams
+                .map(|s| StreamContents::new(&s.name, &s.kind))
+                .collect(),
+            ..Contents::default()
+        }
+    }
+
+    /// Adds the next item.
+    pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8]) {
+        let time_ns = stamp.time_ns;
+        self.items += 1;
+        self.bytes += payload.len() as u64;
+        self.first_ns.get_or_insert(time_ns);
+        if let Some(at_ns) = self.last_ns.replace(time_ns) {
+            let gap = Gap {
+                at_ns,
+                length_ns: u64::try_from(time_ns.saturating_sub(at_ns)).unwrap_or(0),
+            };
+            if self
+                .longest_gap
+                .is_none_or(|longest| gap.length_ns > longest.length_ns)
+            {
+                self.longest_gap = Some(gap);
+            }
+            if gap.length_ns >= STEP_NS && self.steps.len() < MOST_STEPS {
+                self.steps.push(gap);
+            }
+        }
+        if let Some(stream) = self.streams.get_mut(stamp.stream.0 as usize) {
+            stream.add(time_ns, payload);
+        }
+    }
+
+    /// Ends the list after the last item.
+    pub(crate) fn close(&mut self, source: &dyn Source) {
+        self.streams.iter_mut().for_each(StreamContents::close);
+        self.damage = source.damage().to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{stream, Listed};
+
+    #[test]
+    fn a_recording_is_listed_with_its_gaps_rates_and_identifiers() {
+        let mut listed = Listed::new(vec![stream("can0"), stream("can1"), stream("can2")]);
+        let frame = |id: u32| [&id.to_ne_bytes()[..], &[0; 12]].concat();
+        // The clock was not set before the first item.
+        listed.push(0, 0, &frame(0x123));
+        let begin = 1_700_000_000_000_000_000;
+        for n in 0..5i64 {
+            listed.push(
+                begin + n * 100_000_000,
+                1,
+                &frame(0x8000_0000 | (n as u32 % 2)),
+            );
+        }
+        listed.breaks = Some("cut off".into());
+        let mut told = 0;
+        let found = Contents::of(&mut listed, &mut |items| told = items);
+        assert_eq!((found.items, found.bytes, told), (6, 96, 6));
+        assert_eq!(
+            (found.first_ns, found.last_ns),
+            (Some(0), Some(begin + 400_000_000))
+        );
+        let step = Gap {
+            at_ns: 0,
+            length_ns: begin as u64,
+        };
+        assert_eq!(
+            (found.longest_gap, &found.steps[..]),
+            (Some(step), &[step][..])
+        );
+        let rates: Vec<_> = found.streams.iter().map(|s| s.rate_hz).collect();
+        assert_eq!(rates, [None, Some(10.0), None]);
+        assert_eq!(found.streams[1].ids, BTreeMap::from([(0, 3), (1, 2)]));
+        assert!(found.error.is_some_and(|e| e.contains("cut off")));
+    }
+}

@@ -1,0 +1,250 @@
+//! `onbeat info`: lists what recordings have.
+
+use super::{failed, PATIENCE, SHOW_EVERY};
+use onbeat_document::text::duration;
+use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
+use onbeat_replay::source::{self, Format};
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
+use onbeat_terminal::{date, CliError, ExitStatus};
+use serde::Serialize;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// The most CAN identifiers that the table shows for each stream.
+const IDS_SHOWN: usize = 12;
+
+/// List what recordings have: streams, counts, rates, gaps and damage
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat info drive.mcap                          its topics, with counts and rates
+  onbeat info can.log capture.pcapng              several recordings, one after the other
+  onbeat info can.log --json | jq '.[0].streams[0].ids'
+
+Each recording is read to its end. Damage is reported with the place of the first fault of each
+kind. A gap of an hour or more is reported as a step of the clock: replay --max-gap shortens it.
+
+Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
+3 a recording has no items.")]
+pub struct Args {
+    /// Recordings: rosbag2 bags, MCAP files, logs of candump, pcap and pcapng captures
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// The contents of one recording.
+#[derive(Serialize)]
+struct Listed {
+    file: PathBuf,
+    format: &'static str,
+    #[serde(flatten)]
+    contents: Contents,
+}
+
+/// Lists each recording, and returns the worst result.
+pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut all = Vec::new();
+    for (number, path) in args.files.iter().enumerate() {
+        let listed = read(path)?;
+        if !args.json {
+            if number > 0 {
+                writeln!(out).map_err(CliError::Stdout)?;
+            }
+            let shown = one_line(&path.display().to_string());
+            writeln!(out, "{shown}: {}", listed.format).map_err(CliError::Stdout)?;
+            table(&mut out, &listed.contents)?;
+        }
+        all.push(listed);
+    }
+    if args.json {
+        write_json(&mut out, &all)?;
+    }
+    out.flush().map_err(CliError::Stdout)?;
+    if let Some(error) = all.iter().find_map(|listed| listed.contents.error.as_ref()) {
+        return Err(failed(format!("{error}. What was read before is listed")));
+    }
+    Ok(match all.iter().any(|listed| listed.contents.items == 0) {
+        true => ExitStatus::NothingFound,
+        false => ExitStatus::Success,
+    })
+}
+
+fn read(path: &Path) -> Result<Listed, CliError> {
+    let format = Format::of(path).map_err(failed)?.name();
+    let mut line = LiveLine::new();
+    let (started, mut shown) = (Instant::now(), Instant::now());
+    let mut source = source::open(path).map_err(failed)?;
+    let contents = Contents::of(&mut *source, &mut |items| {
+        // The clock is read rarely, because reading it takes as long as an item.
+        let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
+        if is_time && shown.elapsed() > SHOW_EVERY {
+            shown = Instant::now();
+            line.show(&format!("{items} items read"));
+        }
+    });
+    line.clear();
+    Ok(Listed {
+        file: path.to_owned(),
+        format,
+        contents,
+    })
+}
+
+/// Formats an instant in UTC to the millisecond.
+fn instant(ns: i64) -> String {
+    let Ok(ns) = u64::try_from(ns) else {
+        return format!("{:.3} s before 1970", ns as f64 / -1e9);
+    };
+    let (s, ms) = (ns / 1_000_000_000 % 60, ns / 1_000_000 % 1000);
+    format!("{}:{s:02}.{ms:03} UTC", date::minute(ns))
+}
+
+/// Writes the table of streams, and sentences about times, gaps and damage.
+pub fn table(out: &mut dyn Write, contents: &Contents) -> Result<(), CliError> {
+    let mut table = Table::new()
+        .names("stream", 2)
+        .names("type", 2)
+        .column("items", Align::Right)
+        .column("rate", Align::Right)
+        .column("size", Align::Right)
+        .column("plays to", Align::Left);
+    for stream in &contents.streams {
+        table.row(row(stream));
+    }
+    table.write(out, &Screen::of_stdout())?;
+    for sentence in sentences(contents) {
+        writeln!(out, "{}", one_line(&sentence)).map_err(CliError::Stdout)?;
+    }
+    Ok(())
+}
+
+fn row(stream: &StreamContents) -> Vec<String> {
+    let rate = |hz: f64| match hz {
+        hz if hz >= 100.0 => format!("{hz:.0} Hz"),
+        hz if hz < 0.001 => "< 0.001 Hz".into(),
+        hz => format!("{hz:.3} Hz"),
+    };
+    vec![
+        stream.name.clone(),
+        stream
+            .of_type
+            .clone()
+            .unwrap_or_else(|| "CAN frames".into()),
+        stream.items.to_string(),
+        stream.rate_hz.map_or("-".into(), rate),
+        size(stream.bytes),
+        stream.plays_to.join(", "),
+    ]
+}
+
+/// Formats a length of recorded time, which can be years.
+fn length(ns: u64) -> String {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    match ns / HOUR_NS {
+        0..2 => duration(ns as f64),
+        hours @ 2..48 => format!("{hours} h"),
+        hours => format!("{} days", hours / 24),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1000 => format!("{bytes} B"),
+        1000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+fn sentences(contents: &Contents) -> Vec<String> {
+    let mut said = Vec::new();
+    if let (Some(first_ns), Some(last_ns)) = (contents.first_ns, contents.last_ns) {
+        said.push(format!(
+            "{} items, {}, from {} to {} ({})",
+            contents.items,
+            size(contents.bytes),
+            instant(first_ns),
+            instant(last_ns),
+            length(last_ns.abs_diff(first_ns)),
+        ));
+    } else {
+        said.push("no items".into());
+    }
+    if let Some(gap) = contents
+        .longest_gap
+        .filter(|gap| gap.length_ns > 1_000_000_000)
+    {
+        said.push(format!(
+            "longest gap: {} after {}",
+            duration(gap.length_ns as f64),
+            instant(gap.at_ns)
+        ));
+    }
+    said.extend(step(&contents.steps));
+    for stream in contents.streams.iter().filter(|s| !s.ids.is_empty()) {
+        let shown = stream.ids.iter().take(IDS_SHOWN);
+        let shown: Vec<_> = shown
+            .map(|(id, count)| format!("{id:03X} ({count})"))
+            .collect();
+        let rest = match stream.ids.len().saturating_sub(IDS_SHOWN) {
+            0 => String::new(),
+            rest => format!(" and {rest} more (--json)"),
+        };
+        said.push(format!(
+            "identifiers of {}: {}{rest}",
+            stream.name,
+            shown.join(", ")
+        ));
+    }
+    said.extend(
+        contents
+            .damage
+            .iter()
+            .map(|damage| format!("damage: {damage}")),
+    );
+    said.extend(
+        contents
+            .error
+            .iter()
+            .map(|error| format!("not read to its end: {error}")),
+    );
+    said
+}
+
+/// Returns the sentence about steps of the clock, if there are any.
+pub fn step(steps: &[Gap]) -> Option<String> {
+    let first = steps.first()?;
+    let others = match steps.len() {
+        1 => String::new(),
+        n => format!(", and {} more", n - 1),
+    };
+    Some(format!(
+        "the clock steps by {} after {}{others}: replay waits that long, unless --max-gap 1s shortens it",
+        length(first.length_ns),
+        instant(first.at_ns),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_and_sizes_are_readable() {
+        assert_eq!(
+            instant(1_700_000_000_249_713_000),
+            "2023-11-14 22:13:20.249 UTC"
+        );
+        assert_eq!(instant(-1_500_000_000), "1.500 s before 1970");
+        assert_eq!(
+            [size(999), size(1000), size(2_500_000_000)],
+            ["999 B", "1.0 kB", "2.5 GB"]
+        );
+    }
+}

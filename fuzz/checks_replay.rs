@@ -9,6 +9,11 @@ pub fn candump(data: &[u8]) -> u64 {
     whole(source::candump::read("log", Cursor::new(data.to_vec())))
 }
 
+/// Reads any bytes as an ASC log.
+pub fn asc(data: &[u8]) -> u64 {
+    whole(source::asc::read("log", Cursor::new(data.to_vec())))
+}
+
 /// Reads any bytes as an MCAP file.
 pub fn mcap(data: &[u8]) -> u64 {
     whole(source::mcap::read("file", Cursor::new(data.to_vec())))

@@ -30,6 +30,11 @@ fn the_whole_torn_and_changed_candump_inputs_are_read_without_a_panic() {
 }
 
 #[test]
+fn the_whole_torn_and_changed_asc_inputs_are_read_without_a_panic() {
+    replay("asc", checks::asc);
+}
+
+#[test]
 fn the_whole_torn_and_changed_mcap_inputs_are_read_without_a_panic() {
     replay("mcap", checks::mcap);
 }

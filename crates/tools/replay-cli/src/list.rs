@@ -29,7 +29,7 @@ kind. A gap of an hour or more is reported as a step of the clock: replay --max-
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
 pub struct Args {
-    /// Recordings: rosbag2 bags, MCAP files, logs of candump, pcap and pcapng captures
+    /// Recordings: rosbag2 bags, MCAP files, logs of candump, ASC, pcap and pcapng
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print JSON, for programs
@@ -176,13 +176,11 @@ fn sentences(contents: &Contents) -> Vec<String> {
     } else {
         said.push("no items".into());
     }
-    if let Some(gap) = contents
-        .longest_gap
-        .filter(|gap| gap.length_ns > 1_000_000_000)
-    {
+    let is_pause = |gap: &Gap| (1_000_000_000..STEP_NS).contains(&gap.length_ns);
+    if let Some(gap) = contents.longest_gap.filter(is_pause) {
         said.push(format!(
             "longest gap: {} after {}",
-            duration(gap.length_ns as f64),
+            length(gap.length_ns),
             instant(gap.at_ns)
         ));
     }

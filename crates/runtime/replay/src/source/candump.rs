@@ -1,7 +1,9 @@
 //! Reads the logs of `candump -l`: `(1436509052.249713) vcan0 044#2A366C2BBA`, one frame per line, and
 //! what `candump` prints: `(1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA`.
 
+use super::calendar;
 use super::damage::Damage;
+use super::lines::{Lines, Read};
 use super::order::Ordered;
 use super::{fault, Bytes};
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
@@ -10,8 +12,6 @@ use std::io::{BufRead, BufReader, Seek};
 mod frame;
 mod printed;
 
-/// The longest line that is read. The longest line of can-utils has 6.3 kB (CAN XL).
-const LONGEST: usize = 8192;
 /// The limit for damaged files. No real machine has as many interfaces.
 const MOST_INTERFACES: usize = 1024;
 
@@ -127,106 +127,15 @@ fn time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text)?;
     let (whole, fraction) = (&text[..point], &text[point + 1..]);
     let seconds = match memchr::memchr(b' ', whole) {
-        Some(blank) => date(&whole[..blank])? * 86_400 + time_of_day(&whole[blank + 1..])?,
-        None => digits(whole)?,
-    };
-    if fraction.is_empty() || fraction.len() > 9 {
-        return None;
-    }
-    let mut part = digits(fraction)?;
-    for _ in fraction.len()..9 {
-        part *= 10;
-    }
-    seconds.checked_mul(1_000_000_000)?.checked_add(part)
-}
-
-/// Parses `2015-07-10`. Returns days since 1970.
-fn date(text: &[u8]) -> Option<i64> {
-    let mut fields = text.split(|&byte| byte == b'-').map(digits);
-    let (year, month, day) = (fields.next()??, fields.next()??, fields.next()??);
-    let is_date =
-        (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    if !is_date || fields.next().is_some() {
-        return None;
-    }
-    // Years begin in March, so that the leap day is the last.
-    let (year, month) = if month > 2 {
-        (year, month - 3)
-    } else {
-        (year - 1, month + 9)
-    };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
-}
-
-/// Parses `09:57:32`. Returns seconds.
-fn time_of_day(text: &[u8]) -> Option<i64> {
-    let mut fields = text.split(|&byte| byte == b':').map(digits);
-    let (hour, minute, second) = (fields.next()??, fields.next()??, fields.next()??);
-    let is_time = hour < 24 && minute < 60 && second <= 60 && fields.next().is_none();
-    is_time.then_some(hour * 3600 + minute * 60 + second)
-}
-
-fn digits(text: &[u8]) -> Option<i64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0i64, |number, &byte| {
-        let digit = byte.wrapping_sub(b'0');
-        (digit < 10).then(|| number.checked_mul(10)?.checked_add(i64::from(digit)))?
-    })
-}
-
-struct Lines<R> {
-    bytes: R,
-    line: Vec<u8>,
-    number: u64,
-}
-
-enum Read {
-    Line,
-    TooLong,
-    End,
-}
-
-impl<R: BufRead> Lines<R> {
-    fn new(bytes: R) -> Lines<R> {
-        Lines {
-            bytes,
-            line: Vec::with_capacity(LONGEST),
-            number: 0,
+        Some(blank) => {
+            let date = calendar::date(&whole[..blank])?;
+            date * 86_400 + calendar::time_of_day(&whole[blank + 1..])?
         }
-    }
-
-    fn next(&mut self) -> std::io::Result<Read> {
-        self.line.clear();
-        let mut any = false;
-        let mut fits = true;
-        loop {
-            let filled = self.bytes.fill_buf()?;
-            if filled.is_empty() {
-                break;
-            }
-            any = true;
-            let end = memchr::memchr(b'\n', filled);
-            let part = &filled[..end.unwrap_or(filled.len())];
-            fits &= self.line.len() + part.len() <= LONGEST;
-            if fits {
-                self.line.extend_from_slice(part);
-            }
-            let used = part.len() + usize::from(end.is_some());
-            self.bytes.consume(used);
-            if end.is_some() {
-                break;
-            }
-        }
-        self.number += u64::from(any);
-        Ok(match (any, fits) {
-            (false, _) => Read::End,
-            (true, true) => Read::Line,
-            (true, false) => Read::TooLong,
-        })
-    }
+        None => calendar::digits(whole)?,
+    };
+    seconds
+        .checked_mul(1_000_000_000)?
+        .checked_add(calendar::fraction(fraction)?)
 }
 
 struct Survey {

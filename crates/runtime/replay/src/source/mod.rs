@@ -1,9 +1,12 @@
 //! Opens recordings. It recognises the kind of a file by its content, not by its name.
 
+pub mod asc;
 mod bag;
+mod calendar;
 mod can;
 pub mod candump;
 mod damage;
+mod lines;
 pub mod mcap;
 mod merge;
 mod order;
@@ -22,8 +25,8 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files, a log of `candump`, or a pcap or
-/// pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
+/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC
+/// log, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
 /// and reports them in [`Source::damage`].
@@ -38,6 +41,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
         Format::Mcap | Format::Sqlite | Format::Packed => part::open_packed(path),
         Format::Capture => pcap::read(&name, open()?),
         Format::Candump => candump::read(&name, open()?),
+        Format::Asc => asc::read(&name, open()?),
     }
 }
 
@@ -56,6 +60,8 @@ pub enum Format {
     Capture,
     /// A log of `candump`.
     Candump,
+    /// An ASC log of Vector's tools.
+    Asc,
 }
 
 impl Format {
@@ -68,6 +74,7 @@ impl Format {
             Format::Packed => "file of a bag, packed with zstd",
             Format::Capture => "packet capture",
             Format::Candump => "candump log",
+            Format::Asc => "ASC log",
         }
     }
 
@@ -101,12 +108,15 @@ impl Format {
         if candump::begins(&head) {
             return Ok(Format::Candump);
         }
+        if asc::begins(&head) {
+            return Ok(Format::Asc);
+        }
         Err(unknown(&name))
     }
 }
 
 fn unknown(name: &str) -> SourceError {
-    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, pcap and pcapng files")
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC logs, pcap and pcapng files")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

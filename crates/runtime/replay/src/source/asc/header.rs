@@ -1,0 +1,130 @@
+//! Parses the lines of an ASC log that say how the others are read: date, base of numbers, times.
+
+use crate::source::calendar::{days, digits, fraction, time_of_day};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// The base of identifiers and data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Base {
+    /// Hexadecimal numbers.
+    #[default]
+    Hex,
+    /// Decimal numbers.
+    Dec,
+}
+
+/// What the lines so far say about the lines that follow.
+#[derive(Debug, Default)]
+pub struct Header {
+    pub base: Base,
+    /// Each time is the distance to the line before.
+    pub is_relative: bool,
+    /// The instant of the line `date`, from which times count, in ns since 1970.
+    date_ns: Option<i64>,
+    /// The instant of the first trigger block, for logs without a date.
+    trigger_ns: Option<i64>,
+    /// There was a line that only ASC logs have.
+    is_asc: bool,
+}
+
+impl Header {
+    /// Takes a line. Returns `false` if it is not a line of the header.
+    pub fn take(&mut self, line: &[u8]) -> bool {
+        let mut words = words(line);
+        let (first, second) = (words.next().unwrap_or_default(), words.next());
+        let is = |word: &[u8], text: &str| word.eq_ignore_ascii_case(text.as_bytes());
+        match second {
+            Some(second) if is(first, "base") => {
+                self.base = match second {
+                    second if is(second, "dec") => Base::Dec,
+                    _ => Base::Hex,
+                };
+                self.is_relative = words.any(|word| is(word, "relative"));
+                self.is_asc = true;
+            }
+            Some(_) if is(first, "date") => {
+                self.date_ns = self.date_ns.or(instant(&line[4..]));
+            }
+            Some(second) if is(first, "begin") && is(second, "triggerblock") => {
+                let rest = words.next().map_or(&line[..0], |day| rest_from(line, day));
+                self.trigger_ns = self.trigger_ns.or(instant(rest));
+                self.is_asc = true;
+            }
+            Some(second) if is(first, "end") && is(second, "triggerblock") => {}
+            Some(second) if is(first, "internal") && is(second, "events") => self.is_asc = true,
+            Some(second) if is(first, "no") && is(second, "internal") => self.is_asc = true,
+            _ => return first.starts_with(b"//"),
+        }
+        true
+    }
+
+    /// Reports whether a line was seen that only ASC logs have.
+    pub fn is_stated(&self) -> bool {
+        self.is_asc
+    }
+
+    /// Returns the instant from which the times of the log count, in ns since 1970. It is 0 if the
+    /// log does not state it.
+    pub fn begin_ns(&self) -> i64 {
+        self.date_ns.or(self.trigger_ns).unwrap_or(0)
+    }
+}
+
+pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+}
+
+/// Returns the part of a line that begins with one of its words.
+pub fn rest_from<'l>(line: &'l [u8], word: &[u8]) -> &'l [u8] {
+    let at = word.as_ptr() as usize - line.as_ptr() as usize;
+    line.get(at..).unwrap_or_default()
+}
+
+/// Parses `Thu Apr 20 10:44:38.250 pm 2017`: English or German names, twelve or 24 hours, with or
+/// without a fraction. Returns ns since 1970 in UTC, because logs have no time zone.
+fn instant(text: &[u8]) -> Option<i64> {
+    let mut fields = words(text).skip(1);
+    let (month, day, time) = (
+        month(fields.next()?)?,
+        digits(fields.next()?)?,
+        fields.next()?,
+    );
+    let mut next = fields.next()?;
+    let half = match next {
+        half if half.eq_ignore_ascii_case(b"am") => Some(0),
+        half if half.eq_ignore_ascii_case(b"pm") => Some(12),
+        _ => None,
+    };
+    if half.is_some() {
+        next = fields.next()?;
+    }
+    let point = memchr::memchr(b'.', time);
+    let whole = time_of_day(&time[..point.unwrap_or(time.len())])?;
+    let part = point.map_or(Some(0), |point| fraction(&time[point + 1..]))?;
+    let seconds = match half {
+        Some(half) => whole % 43_200 + half * 3600,
+        None => whole,
+    };
+    let date = days(digits(next)?, month, day)?;
+    (date * 86_400 + seconds)
+        .checked_mul(SECOND_NS)?
+        .checked_add(part)
+}
+
+fn month(name: &[u8]) -> Option<i64> {
+    const NAMES: [&str; 12] = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ];
+    let name = String::from_utf8_lossy(name).to_lowercase();
+    let english = match name.get(..3).unwrap_or(&name) {
+        "mai" => "may",
+        "okt" => "oct",
+        "dez" => "dec",
+        _ if name.starts_with('m') && name.ends_with('r') => "mar",
+        other => other,
+    };
+    let at = NAMES.iter().position(|known| *known == english)?;
+    Some(at as i64 + 1)
+}

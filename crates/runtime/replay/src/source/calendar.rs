@@ -1,0 +1,59 @@
+//! Parses the dates and times of text logs. Times without a zone count as UTC.
+
+/// Parses `2015-07-10`. Returns days since 1970.
+pub fn date(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|&byte| byte == b'-').map(digits);
+    let (year, month, day) = (fields.next()??, fields.next()??, fields.next()??);
+    if fields.next().is_some() {
+        return None;
+    }
+    days(year, month, day)
+}
+
+/// Returns the days from 1970 to a date of the years 1970 to 9999.
+pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    let is_date =
+        (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    if !is_date {
+        return None;
+    }
+    // Years begin in March, so that the leap day is the last.
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
+}
+
+/// Parses `09:57:32`. Returns seconds.
+pub fn time_of_day(text: &[u8]) -> Option<i64> {
+    let mut fields = text.split(|&byte| byte == b':').map(digits);
+    let (hour, minute, second) = (fields.next()??, fields.next()??, fields.next()??);
+    let is_time = hour < 24 && minute < 60 && second <= 60 && fields.next().is_none();
+    is_time.then_some(hour * 3600 + minute * 60 + second)
+}
+
+/// Parses a decimal number.
+pub fn digits(text: &[u8]) -> Option<i64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0i64, |number, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| number.checked_mul(10)?.checked_add(i64::from(digit)))?
+    })
+}
+
+/// Parses a fraction of a second, one to nine digits. Returns nanoseconds.
+pub fn fraction(digits_of: &[u8]) -> Option<i64> {
+    if digits_of.len() > 9 {
+        return None;
+    }
+    let mut part = digits(digits_of)?;
+    for _ in digits_of.len()..9 {
+        part *= 10;
+    }
+    Some(part)
+}

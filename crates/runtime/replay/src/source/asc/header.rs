@@ -14,7 +14,7 @@ pub enum Base {
     Dec,
 }
 
-/// What the lines so far say about the lines that follow.
+/// The meaning of the lines that follow, from the lines so far.
 #[derive(Debug, Default)]
 pub struct Header {
     pub base: Base,

@@ -26,7 +26,8 @@ fn main() {
     ] {
         fs::write(out.join(file), content).expect("OUT_DIR can be written");
     }
-    compile_programs(&out);
+    compile_programs(&out, "onbeat.bpf.o", &[]);
+    compile_programs(&out, "onbeat-raw.bpf.o", &["-DNO_KERNEL_BTF"]);
     compile_library(&out);
 }
 
@@ -59,7 +60,7 @@ fn compile_library(out: &Path) {
     }
 }
 
-fn compile_programs(out: &Path) {
+fn compile_programs(out: &Path, name: &str, defines: &[&str]) {
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets CARGO_CFG_TARGET_ARCH");
     let (target_arch, triplet) = match arch.as_str() {
         "x86_64" => ("x86", "x86_64-linux-gnu"),
@@ -67,12 +68,13 @@ fn compile_programs(out: &Path) {
         other => panic!("onbeat-record has probes for x86_64 and aarch64, not for {other}"),
     };
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".into());
-    let object = out.join("onbeat.bpf.o");
+    let object = out.join(name);
     let status = Command::new(&clang)
         .args([
             "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror",
         ])
         .arg(format!("-D__TARGET_ARCH_{target_arch}"))
+        .args(defines)
         .arg(format!("-I{}", out.display()))
         // These are the target's own headers, and the place where a cross compiler's package puts
         // them.

@@ -24,7 +24,7 @@ mod records;
 
 pub use command::user::{invoking as user_behind_sudo, user_id, User};
 pub use command::CommandStartError;
-pub use kernel::{Join, KernelLoadError, Lineage, Root, WaitTable};
+pub use kernel::{Join, KernelLoadError, Lineage, Root, TypesError, WaitTable};
 pub use libraries::PlacementPolicy;
 pub use limits::{LimitError, Limits, DOMAIN_MAX};
 pub use privilege::{MissingPrivilege, AT_START};

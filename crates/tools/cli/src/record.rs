@@ -49,6 +49,9 @@ pub struct Args {
     /// Record scheduler events of all threads of these processes, also of the middleware's
     #[arg(long, conflicts_with = "preload")]
     pub all_threads: bool,
+    /// Type information of the running kernel (BTF), if it has no /sys/kernel/btf/vmlinux
+    #[arg(long, value_name = "FILE", conflicts_with = "preload")]
+    pub btf: Option<PathBuf>,
     /// Size of the ring buffer between kernel and recorder
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = DEFAULT_BUFFER_BYTES.into(), hide_default_value = true)]
     pub buffer: u64,
@@ -114,6 +117,7 @@ fn options(args: Args, output: PathBuf) -> RecordOptions {
         mode: args.mode.unwrap_or_default(),
         limits: args.limits.limits(),
         all_threads: args.all_threads,
+        btf: args.btf,
         duration: args.duration,
         way: match args.preload {
             true => Way::Preload,

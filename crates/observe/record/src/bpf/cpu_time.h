@@ -12,9 +12,9 @@
 
 static __always_inline struct rq *queue_of(struct task_struct *task)
 {
-	struct cfs_rq *queue = task->se.cfs_rq;
+	struct cfs_rq *queue = GET(task, se.cfs_rq);
 
-	return queue ? queue->rq : 0;
+	return queue ? GET(queue, rq) : 0;
 }
 
 // Updates the distance between CLOCK_MONOTONIC and the clock of this CPU's run queue. `task` is on
@@ -26,7 +26,7 @@ static __always_inline void measure_clock(struct cpu *cpu, struct task_struct *t
 
 	if (!rq)
 		return;
-	offset = now - rq->clock;
+	offset = now - GET(rq, clock);
 	if (!cpu->clock_offset || offset < cpu->clock_offset + OFFSET_STEP_NS)
 		cpu->clock_offset = offset;
 	else
@@ -38,15 +38,15 @@ static __always_inline void measure_clock(struct cpu *cpu, struct task_struct *t
 static __always_inline __u64 cpu_time_now(struct cpu *cpu, struct task_struct *task, __u64 now)
 {
 	struct rq *rq = queue_of(task);
-	__u64 sum = task->se.sum_exec_runtime;
+	__u64 sum = GET(task, se.sum_exec_runtime);
 	__s64 since_start, since_update, stolen = 0;
 
 	if (!rq || !cpu->clock_offset)
 		return 0;
-	since_start = rq->clock_task - task->se.exec_start;
-	since_update = now - rq->clock - cpu->clock_offset;
+	since_start = GET(rq, clock_task) - GET(task, se.exec_start);
+	since_update = now - GET(rq, clock) - cpu->clock_offset;
 	if (have_steal && bpf_core_field_exists(rq->prev_steal_time_rq))
-		stolen = stolen_so_far(task) - rq->prev_steal_time_rq;
+		stolen = stolen_so_far(task) - GET(rq, prev_steal_time_rq);
 	if (since_start > 0)
 		sum += since_start;
 	if (since_update > 0)
@@ -83,8 +83,8 @@ static __always_inline bool report_missed_switch(struct cpu *cpu, __u64 who, __u
 	cpu->running = who;
 	cpu->since_ns = now;
 	cpu->reported_ns = 0;
-	task = bpf_get_current_task_btf();
-	watched = bpf_task_storage_get(&observed_tasks, task, 0, 0);
+	task = current_task();
+	watched = watched_of(task);
 	cpu_time_ns = watched ? cpu_time_now(cpu, task, now) : 0;
 	if (cpu_time_ns)
 		report_cpu_time(watched, who, now, cpu_time_ns);
@@ -114,7 +114,7 @@ static __always_inline struct cpu *account_begins(struct task_struct *task, __u6
 
 	if (!cpu)
 		return 0;
-	cpu->running = task->pid;
+	cpu->running = GET(task, pid);
 	cpu->since_ns = now;
 	cpu->reported_ns = 0;
 	cpu->stolen_ns = stolen_so_far(task);
@@ -139,9 +139,9 @@ static __always_inline void account_ends(struct task_struct *task, struct watche
 	if (!watched)
 		return;
 	difference = (now - cpu->since_ns - cpu->reported_ns) -
-		     (task->se.sum_exec_runtime - watched->cpu_time_ns);
+		     (GET(task, se.sum_exec_runtime) - watched->cpu_time_ns);
 	if (missed || difference > CPU_TIME_MIN_NS || difference < -CPU_TIME_MIN_NS)
-		report_cpu_time(watched, who, now, task->se.sum_exec_runtime);
+		report_cpu_time(watched, who, now, GET(task, se.sum_exec_runtime));
 }
 
 // Keeps the kernel's account of a thread whose switch from its CPU was recorded.
@@ -149,6 +149,6 @@ static __always_inline void account_recorded(struct task_struct *task, struct wa
 {
 	if (!watched)
 		return;
-	watched->cpu_time_ns = task->se.sum_exec_runtime;
+	watched->cpu_time_ns = GET(task, se.sum_exec_runtime);
 	watched->has_cpu_time = true;
 }

@@ -2,7 +2,20 @@
 // The fields of kernel structs that the BPF programs read.
 //
 // CO-RE: when the programs are loaded, the field offsets come from the running kernel's BTF.
+//
+// A kernel without BTF of its own (/sys/kernel/btf/vmlinux) has neither tp_btf programs, whose arguments
+// are pointers of known types, nor helpers that take such pointers. For these kernels the programs are
+// compiled again with NO_KERNEL_BTF, as raw_tp programs that read every field with a helper.
 #pragma once
+
+#ifdef NO_KERNEL_BTF
+#define TRACEPOINT(name) SEC("raw_tp/" #name)
+// Reads a field of a kernel struct.
+#define GET(from, field) BPF_CORE_READ(from, field)
+#else
+#define TRACEPOINT(name) SEC("tp_btf/" #name)
+#define GET(from, field) ((from)->field)
+#endif
 
 struct atomic_counter {
 	int counter;

@@ -160,12 +160,86 @@ struct {
 
 // Has an entry for each thread whose scheduler events are recorded. The scheduler's probes get the
 // task_struct, whose bpf_storage shows without a lookup that a thread is not observed.
+#ifndef NO_KERNEL_BTF
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, struct watched);
 } observed_tasks SEC(".maps");
+
+static __always_inline struct task_struct *current_task(void)
+{
+	return bpf_get_current_task_btf();
+}
+
+// Returns the entry of a thread, or 0 if it has none.
+static __always_inline struct watched *watched_of(struct task_struct *task)
+{
+	return have_storage ? bpf_task_storage_get(&observed_tasks, task, 0, 0) : 0;
+}
+
+// Makes the storage without which the scheduler's probes overlook a thread. Returns false if none
+// can be allocated now.
+static __always_inline bool has_storage(struct task_struct *task)
+{
+	return !have_storage || bpf_task_storage_get(&observed_tasks, task, 0,
+						     BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+// Returns whether it is certain, without a lookup, that a thread is not observed.
+static __always_inline bool is_foreign(struct task_struct *task)
+{
+	return have_storage && !task->bpf_storage;
+}
+
+static __always_inline void forget_task(__u32 tid)
+{
+	(void)tid; // the kernel frees the storage
+}
+#else
+// Without BTF of the kernel there is no storage of tasks. The key is the thread's id.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct watched);
+} observed_tasks SEC(".maps");
+
+static __always_inline struct task_struct *current_task(void)
+{
+	return (void *)bpf_get_current_task();
+}
+
+static __always_inline struct watched *watched_of(struct task_struct *task)
+{
+	__u32 tid = GET(task, pid);
+
+	return have_storage ? bpf_map_lookup_elem(&observed_tasks, &tid) : 0;
+}
+
+static __always_inline bool has_storage(struct task_struct *task)
+{
+	struct watched empty = {};
+	__u32 tid = GET(task, pid);
+
+	if (!have_storage || bpf_map_lookup_elem(&observed_tasks, &tid))
+		return true;
+	return !bpf_map_update_elem(&observed_tasks, &tid, &empty, BPF_ANY);
+}
+
+static __always_inline bool is_foreign(struct task_struct *task)
+{
+	(void)task;
+	return false;
+}
+
+// Another thread may get the id.
+static __always_inline void forget_task(__u32 tid)
+{
+	bpf_map_delete_elem(&observed_tasks, &tid);
+}
+#endif
 
 // ---- endpoints and calls
 // The key of an endpoint whose owner is known, or of a reported task of onbeat-flow.

@@ -36,23 +36,15 @@ static __always_inline void mark_ros(__u64 pid_tgid)
 		*p |= PROCESS_ROS;
 }
 
-// Makes the storage without which the scheduler's probes overlook a thread. Returns false if none
-// can be allocated now.
-static __always_inline bool has_storage(struct task_struct *task)
-{
-	return !have_storage || bpf_task_storage_get(&observed_tasks, task, 0,
-						     BPF_LOCAL_STORAGE_GET_F_CREATE);
-}
-
 // Reports the current thread, and records its scheduler events from now on. `now` is the time of
 // the report; 0 stands for the current time.
 static __always_inline void watch_thread(__u8 *t, __u64 pid_tgid, __u64 now)
 {
 	// Without the storage this is tried again at the thread's next hit.
-	if (have_storage && !has_storage(bpf_get_current_task_btf()))
+	if (have_storage && !has_storage(current_task()))
 		return;
 	if (have_storage && !(*t & THREAD_BORN))
-		account_begins(bpf_get_current_task_btf(), bpf_ktime_get_ns());
+		account_begins(current_task(), bpf_ktime_get_ns());
 	struct record_thread_seen *r = BEGIN_AT(thread_seen, pid_tgid, AT(now));
 	if (r) {
 		*t |= THREAD_SEEN;
@@ -91,9 +83,9 @@ static __always_inline __u8 *scheduled(struct task_struct *task)
 {
 	__u8 *f;
 
-	if (have_storage && !task->bpf_storage)
+	if (is_foreign(task))
 		return 0;
-	f = flag_of(&threads, task->pid);
+	f = flag_of(&threads, GET(task, pid));
 	return f && (*f & THREAD_SCHEDULED) ? f : 0;
 }
 

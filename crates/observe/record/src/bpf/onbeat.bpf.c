@@ -30,3 +30,4 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #include "loader.h"
 #include "dds.h"
 #include "sched.h"
+#include "types.h"

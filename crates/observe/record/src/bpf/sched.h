@@ -16,7 +16,7 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 	if (switch_has_state)
 		return (__u32)ctx[3] & 0xffff;
 	if (bpf_core_field_exists(prev->__state))
-		return prev->__state & 0xffff;
+		return GET(prev, __state) & 0xffff;
 	return BPF_CORE_READ((struct task_struct___before_5_14 *)prev, state) & 0xffff;
 }
 
@@ -24,13 +24,13 @@ static __always_inline __u32 state_of(__u64 *ctx, struct task_struct *prev)
 // is part of run_delay, and counts too.
 static __always_inline __u64 ready_ns(struct task_struct *next, struct watched *before)
 {
-	struct cfs_rq *queue = next->se.cfs_rq;
-	__u64 queued = next->sched_info.last_queued, ready = 0;
+	struct rq *rq = queue_of(next);
+	__u64 queued = GET(next, sched_info.last_queued), ready = 0;
 
-	if (queued && queue && queue->rq)
-		ready = queue->rq->clock - queued;
+	if (queued && rq)
+		ready = GET(rq, clock) - queued;
 	if (before)
-		ready += next->sched_info.run_delay - before->run_delay;
+		ready += GET(next, sched_info.run_delay) - before->run_delay;
 	return ready;
 }
 
@@ -113,6 +113,7 @@ static __always_inline void sleeps_in_wait(USER_REGS *regs, bool may_be_work, __
 		*flags |= THREAD_WAITS;
 }
 
+#ifndef NO_KERNEL_BTF
 // Reports the mutex for which the current thread goes to sleep, or notes that it waits for work.
 static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 state, __u8 *flags,
 				   struct watched *watched)
@@ -135,6 +136,7 @@ static __always_inline void sleeps(struct task_struct *task, __u64 now, __u32 st
 	if (*flags & THREAD_IN_WAIT)
 		sleeps_in_wait(&regs, !for_mutex && on_its_own, flags, watched);
 }
+#endif
 
 // Handles a thread that leaves its CPU.
 static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u64 now,
@@ -144,7 +146,7 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	struct watched *watched;
 	__u32 state = state_of(ctx, prev);
 
-	watched = have_storage ? bpf_task_storage_get(&observed_tasks, prev, 0, 0) : 0;
+	watched = watched_of(prev);
 	account_ends(prev, watched, who, now);
 	stop_waiting(watched);
 	if (!state)
@@ -152,9 +154,11 @@ static __always_inline void switch_out(__u64 *ctx, struct task_struct *prev, __u
 	if (have_delays && state) {
 		*flags |= THREAD_ASLEEP;
 		if (watched) {
-			watched->run_delay = prev->sched_info.run_delay;
+			watched->run_delay = GET(prev, sched_info.run_delay);
+#ifndef NO_KERNEL_BTF // bpf_task_pt_regs needs it
 			if (have_regs)
 				sleeps(prev, now, state, flags, watched);
+#endif
 		}
 	}
 	struct record_switch_out *r = BEGIN_AT(switch_out, who, now);
@@ -179,8 +183,8 @@ static __always_inline void woken_in(struct task_struct *next, __u64 now, __u32 
 	if (r) {
 		r->ready_ns = ready;
 		r->prev_tid = prev_tid;
-		r->priority = next->prio;
-		r->policy = next->policy;
+		r->priority = GET(next, prio);
+		r->policy = GET(next, policy);
 		SUBMIT(r);
 	}
 }
@@ -190,8 +194,7 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 				      __u8 *flags)
 {
 	__u64 who = pid_tgid_of(next);
-	struct watched *watched =
-		have_storage ? bpf_task_storage_get(&observed_tasks, next, 0, 0) : 0;
+	struct watched *watched = watched_of(next);
 	__u32 waited_on = watched ? watched->waits_on : 0;
 	struct cpu *cpu = account_begins(next, now);
 
@@ -208,13 +211,13 @@ static __always_inline void switch_in(struct task_struct *next, __u64 now, __u32
 	struct record_switch_in *r = BEGIN_AT(switch_in, who, now);
 	if (r) {
 		r->prev_tid = prev_tid;
-		r->priority = next->prio;
-		r->policy = next->policy;
+		r->priority = GET(next, prio);
+		r->policy = GET(next, policy);
 		SUBMIT(r);
 	}
 }
 
-SEC("tp_btf/sched_switch")
+TRACEPOINT(sched_switch)
 int on_switch(__u64 *ctx)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
@@ -232,9 +235,9 @@ int on_switch(__u64 *ctx)
 	if (!out)
 		name_bystander(prev, now);
 	if (out)
-		switch_out(ctx, prev, now, next->pid, out);
+		switch_out(ctx, prev, now, GET(next, pid), out);
 	if (in)
-		switch_in(next, now, prev->pid, in);
+		switch_in(next, now, GET(prev, pid), in);
 	return 0;
 }
 
@@ -260,7 +263,7 @@ static __always_inline __u32 waker_of(struct task_struct *task)
 	__u64 current = bpf_get_current_pid_tgid();
 	__u8 *w;
 
-	if (current >> 32 != (__u32)task->tgid || (__u32)current == (__u32)task->pid)
+	if (current >> 32 != (__u32)GET(task, tgid) || (__u32)current == (__u32)GET(task, pid))
 		return 0;
 	w = flag_of(&threads, (__u32)current);
 	if (!w || !(*w & THREAD_SCHEDULED) || is_interrupted())
@@ -270,7 +273,7 @@ static __always_inline __u32 waker_of(struct task_struct *task)
 
 // Reports which thread hands work to another one. If sched_info does not show how long a thread was
 // ready, every wake-up of an observed thread is recorded.
-SEC("tp_btf/sched_waking")
+TRACEPOINT(sched_waking)
 int on_waking(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
@@ -279,10 +282,10 @@ int on_waking(__u64 *ctx)
 	if (!scheduled(task))
 		return 0;
 	if (have_storage && bpf_core_field_exists(task->wake_cpu)) {
-		struct watched *watched = bpf_task_storage_get(&observed_tasks, task, 0, 0);
+		struct watched *watched = watched_of(task);
 
 		stop_waiting(watched);
-		start_waiting(watched, task->wake_cpu);
+		start_waiting(watched, GET(task, wake_cpu));
 	}
 	waker = waker_of(task);
 	if (!waker && have_delays)
@@ -295,42 +298,44 @@ int on_waking(__u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_fork")
+TRACEPOINT(sched_process_fork)
 int on_fork(__u64 *ctx)
 {
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
-	__u8 *p = flag_of(&processes, parent->tgid), *c;
+	__u32 tgid = GET(parent, tgid), child_tgid = GET(child, tgid);
+	__u8 *p = flag_of(&processes, tgid), *c;
 
 	if (!p || !(*p & (PROCESS_MARKED | PROCESS_SEEN)))
 		return 0;
-	if (parent->tgid != child->tgid) {
-		c = flag_of(&processes, child->tgid);
+	if (tgid != child_tgid) {
+		c = flag_of(&processes, child_tgid);
 		if (c)
 			// A fork without exec continues with handles that its parent made.
 			*c = (*p & (PROCESS_MARKED | PROCESS_ROS)) |
 			     (*p & PROCESS_SEEN ? PROCESS_LATE : 0);
 	}
-	c = flag_of(&threads, child->pid);
+	c = flag_of(&threads, GET(child, pid));
 	if (c) {
-		__u8 *maker = flag_of(&threads, parent->pid);
+		__u8 *maker = flag_of(&threads, GET(parent, pid));
 
 		// A thread started by a thread with callbacks works for it, so its scheduler events are recorded
 		// from the beginning.
 		bool works = (all_threads && (*p & PROCESS_SEEN)) ||
 			     (maker && (*maker & THREAD_SCHEDULED));
 
-		*c = parent->tgid == child->tgid && works && has_storage(child) ? THREAD_BORN : 0;
+		*c = tgid == child_tgid && works && has_storage(child) ? THREAD_BORN : 0;
 	}
 	struct record_fork *r = BEGIN(fork, pid_tgid_of(child));
 	if (r) {
-		r->parent_pid = parent->tgid;
-		r->parent_tid = parent->pid;
+		r->parent_pid = tgid;
+		r->parent_tid = GET(parent, pid);
 		READ_COMM(r->comm, child);
 		SUBMIT(r);
 	}
 	return 0;
 }
 
+#ifndef NO_KERNEL_BTF
 // Marks every thread of the processes seen so far. With `all_threads`, the recorder runs this for
 // each new process.
 SEC("iter/task")
@@ -347,11 +352,14 @@ int on_each_thread(struct bpf_iter__task *ctx)
 		*t |= THREAD_BORN;
 	return 0;
 }
+#endif
 
 // Reports the dynamic linker of a container's first program. Returns whether it made a report.
 static __always_inline bool report_loader(struct task_struct *task, __u8 process_flags)
 {
-	__u32 mount = task->nsproxy->mnt_ns->ns.inum;
+	struct nsproxy *nsproxy = GET(task, nsproxy);
+	struct mnt_namespace *namespace = GET(nsproxy, mnt_ns);
+	__u32 mount = GET(namespace, ns.inum);
 	__u8 one = 1;
 
 	if (bpf_map_lookup_elem(&mounts, &mount))
@@ -382,11 +390,11 @@ static __always_inline void report_program(struct task_struct *task, __u8 proces
 		bpf_map_update_elem(&programs, &program, &one, BPF_ANY);
 }
 
-SEC("tp_btf/sched_process_exec")
+TRACEPOINT(sched_process_exec)
 int on_exec(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	__u32 tgid = task->tgid;
+	__u32 tgid = GET(task, tgid);
 	__u8 *p = flag_of(&processes, tgid);
 
 	bpf_map_delete_elem(&link_tails, &tgid);
@@ -414,17 +422,20 @@ int on_exec(__u64 *ctx)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
+TRACEPOINT(sched_process_exit)
 int on_exit_task(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
-	__u32 tgid = task->tgid, tid = task->pid;
+	__u32 tgid = GET(task, tgid), tid = GET(task, pid);
 	__u8 *p = flag_of(&processes, tgid), *t = flag_of(&threads, tid);
 	__u8 *stopped = flag_of(&suspended, tgid), flags = p ? *p : 0;
+	struct signal_struct *signal;
 
+	forget_task(tid);
 	if (t)
 		*t = 0;
-	if (task->signal->live.counter == 0) {
+	signal = GET(task, signal);
+	if (GET(signal, live.counter) == 0) {
 		if (p)
 			*p = 0;
 		if (stopped)

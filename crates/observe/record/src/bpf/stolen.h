@@ -12,24 +12,26 @@ static __always_inline __u64 stolen_so_far(struct task_struct *task)
 {
 	struct kvm_steal_time *clock;
 	struct cfs_rq *queue;
+	struct rq *rq;
 	__u64 now = 0;
 
 	if (!have_steal)
 		return 0;
-	queue = task->se.cfs_rq;
-	if (!queue || !queue->rq)
+	queue = GET(task, se.cfs_rq);
+	rq = queue ? GET(queue, rq) : 0;
+	if (!rq)
 		return 0;
-	clock = (void *)((__u64)queue->rq + steal_distance);
+	clock = (void *)((__u64)rq + steal_distance);
 	bpf_core_read(&now, sizeof(now), &clock->steal);
 	return now;
 }
 
-// Returns the total time stolen from the current CPU. bpf_get_current_task_btf needs Linux 5.11.
+// Returns the total time stolen from the current CPU. This needs Linux 5.11.
 static __always_inline __u64 stolen_now(void)
 {
 	if (!have_steal)
 		return 0;
-	return stolen_so_far(bpf_get_current_task_btf());
+	return stolen_so_far(current_task());
 }
 
 // Reports the time stolen from a running thread since it got this CPU, or since the last call.

@@ -33,7 +33,7 @@ static __always_inline void count_hit(void *ctx)
 // Returns the process and thread of a task, in the form of bpf_get_current_pid_tgid().
 static __always_inline __u64 pid_tgid_of(struct task_struct *task)
 {
-	return ((__u64)task->tgid << 32) | (__u32)task->pid;
+	return ((__u64)GET(task, tgid) << 32) | (__u32)GET(task, pid);
 }
 
 static __always_inline __u64 wakeup_flag(void)

@@ -51,7 +51,7 @@ static __always_inline void expect_followers(struct task_struct *task)
 
 // Handles a SIGSTOP. A follower suspends itself, or its process group. If the recorder is in this
 // group, the guard resumes it.
-SEC("tp_btf/signal_generate")
+TRACEPOINT(signal_generate)
 int on_signal(__u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[2];
@@ -64,7 +64,7 @@ int on_signal(__u64 *ctx)
 	since = bpf_map_lookup_elem(&followers, &sender);
 	if (!since || bpf_ktime_get_ns() - *since > FOLLOW_NS)
 		return 0;
-	note_suspended(task->tgid);
+	note_suspended(GET(task, tgid));
 	expect_followers(task);
 	struct record_followed *r = BEGIN(followed, pid_tgid_of(task));
 	if (r)

@@ -45,19 +45,28 @@ static __always_inline bool is_same(const struct bystander *a, const struct byst
 	       a->comm[1] == b->comm[1] && b->reported_ns - a->reported_ns < RENAME_NS;
 }
 
+static __always_inline void read_name(__u64 *words, struct task_struct *task)
+{
+#ifdef NO_KERNEL_BTF
+	bpf_probe_read_kernel(words, COMM_BYTES, task->comm);
+#else
+	words[0] = ((__u64 *)task->comm)[0];
+	words[1] = ((__u64 *)task->comm)[1];
+#endif
+}
+
 // Reports the name of a thread that is not observed. Two CPUs may write one place at the same time.
 // A mix of both matches no thread, so the name is reported again.
 static __always_inline void name_bystander(struct task_struct *task, __u64 now)
 {
-	struct bystander name = { .reported_ns = now, .tid = task->pid, .tgid = task->tgid };
+	struct bystander name = { .reported_ns = now, .tid = GET(task, pid), .tgid = GET(task, tgid) };
 	__u32 index = name.tid % BYSTANDER_PLACES;
 	struct bystander_place *place;
 	bool second;
 
 	if (!name.tid)
 		return;
-	name.comm[0] = ((__u64 *)task->comm)[0];
-	name.comm[1] = ((__u64 *)task->comm)[1];
+	read_name(name.comm, task);
 	place = bpf_map_lookup_elem(&bystanders, &index);
 	if (!place || is_same(&place->known[0], &name) || is_same(&place->known[1], &name))
 		return;
@@ -68,9 +77,11 @@ static __always_inline void name_bystander(struct task_struct *task, __u64 now)
 	place->known[second] = name;
 	struct record_bystander *r = BEGIN_AT(bystander, pid_tgid_of(task), now);
 	if (r) {
+		struct task_struct *leader = GET(task, group_leader);
+
 		READ_COMM(r->comm, task);
-		READ_COMM(r->process, task->group_leader);
-		r->kernel = (task->flags & PF_KTHREAD) != 0;
+		READ_COMM(r->process, leader);
+		r->kernel = (GET(task, flags) & PF_KTHREAD) != 0;
 		SUBMIT(r);
 	}
 }
@@ -99,5 +110,5 @@ static __always_inline void occupied(struct task_struct *prev, struct task_struc
 	cpu->left -= 1;
 	name_bystander(prev, now);
 	name_bystander(next, now);
-	report_occupied(pid_tgid_of(next), now, prev->pid, !cpu->left);
+	report_occupied(pid_tgid_of(next), now, GET(prev, pid), !cpu->left);
 }

@@ -1,5 +1,6 @@
 //! The abilities of the running kernel, found out from its release and its type information.
 
+use super::Types;
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 
@@ -28,9 +29,16 @@ pub struct Features {
 }
 
 impl Features {
-    pub(super) fn of_this_kernel(release: &str) -> Features {
+    pub(super) fn of_this_kernel(release: &str, types: &Types) -> Features {
         let mut features = Features::of_release(release);
-        features.delays &= has_member("sched_info", "last_queued");
+        let btf = types.btf();
+        features.delays &= has_member(btf.as_ref(), "sched_info", "last_queued");
+        if types.given().is_some() {
+            // These programs use no helper that needs types of the kernel, but a map of threads.
+            features.current_task = true;
+            features.task_storage = true;
+            features.task_registers = false;
+        }
         features.task_registers &= features.delays;
         features.uprobe_link &= std::env::var_os(PERF_EVENTS).is_none();
         features
@@ -55,8 +63,8 @@ impl Features {
     }
 }
 
-fn has_member(structure: &str, member: &str) -> bool {
-    Btf::from_vmlinux().is_ok_and(|btf| {
+fn has_member(btf: Option<&Btf<'_>>, structure: &str, member: &str) -> bool {
+    btf.is_some_and(|btf| {
         btf.type_by_name::<Struct<'_>>(structure)
             .is_some_and(|s| s.iter().any(|m| m.name.is_some_and(|n| n == member)))
     })
@@ -64,21 +72,20 @@ fn has_member(structure: &str, member: &str) -> bool {
 
 /// Returns the bytes from a CPU's run queue to the stolen time that a KVM host reports, or `None`
 /// if the kernel lacks either.
-pub(super) fn steal_distance() -> Option<i64> {
-    distance("steal_time")
+pub(super) fn steal_distance(btf: &Btf<'_>) -> Option<i64> {
+    distance(btf, "steal_time")
 }
 
 /// Returns the bytes from a CPU's run queue to its `preempt_count`, if that is a variable of the
 /// CPU.
-pub(super) fn context_distance() -> Option<i64> {
+pub(super) fn context_distance(btf: &Btf<'_>) -> Option<i64> {
     // Linux 6.2 to 6.14 have it as the second field of another variable, after a pointer.
-    let in_struct = || Some(distance("pcpu_hot")? + 8);
-    distance("__preempt_count").or_else(in_struct)
+    let in_struct = || Some(distance(btf, "pcpu_hot")? + 8);
+    distance(btf, "__preempt_count").or_else(in_struct)
 }
 
 /// Returns the bytes from a CPU's run queue to another variable of the CPU.
-fn distance(to: &str) -> Option<i64> {
-    let btf = Btf::from_vmlinux().ok()?;
+fn distance(btf: &Btf<'_>, to: &str) -> Option<i64> {
     let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
     let offset = |wanted: &str| {
         variables.iter().find_map(|v| {

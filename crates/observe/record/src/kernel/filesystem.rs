@@ -21,6 +21,14 @@ const NAMES: &[(u32, &str)] = &[
 /// Text of EIO in the errors of the standard library and of libbpf.
 const IO_ERROR: &str = "Input/output error";
 
+/// How the explanation begins.
+const CANNOT: &str = "The kernel cannot probe files of this file system";
+
+/// Returns whether [`explained`] found that a file system cannot have probes.
+pub fn is_refused(error: &str) -> bool {
+    error.contains(CANNOT)
+}
+
 /// Adds the name of the file system to the error with which the kernel refused a probe, if the
 /// reason is that the file system cannot have probes. The kernel then returns EIO: it cannot read
 /// the file's pages by itself.
@@ -38,7 +46,7 @@ fn refused(error: &str, magic: Option<u32>) -> String {
         (None, Some(number)) => format!("type {number:#x}"),
         (None, None) => "unknown type".to_owned(),
     };
-    format!("{error}. The kernel cannot probe files of this file system ({name}). Copy the installation to another file system, or record with --preload")
+    format!("{error}. {CANNOT} ({name}). Copy the installation to another file system, or record with --preload")
 }
 
 fn magic(file: &File) -> Option<u32> {
@@ -60,8 +68,9 @@ mod tests {
         assert!(said.contains("this file system (FUSE)"), "{said}");
         assert!(refused(&error, Some(0x1234)).contains("(type 0x1234)"));
         let file = File::open("/proc/self/status").expect("procfs");
-        let said = explained(error, &file);
+        let said = explained(error.clone(), &file);
         assert!(said.contains("(type 0x9fa0)"), "{said}");
+        assert!(is_refused(&said) && !is_refused(&error));
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 mod attachment;
 mod features;
-mod filesystem;
+pub mod filesystem;
 mod flags;
 mod lineage;
 mod ring;
 mod settings;
 mod shield;
 mod suspended;
+mod types;
 mod waits;
 
 pub use features::Features;
 pub use lineage::{Join, Lineage, Root};
 pub use suspended::Suspended;
+pub use types::{Types, TypesError};
 pub use waits::WaitTable;
 
 use crate::decode::Decoded;
@@ -21,8 +23,10 @@ use crate::records::{KIND_COUNT, PROCESS_LATE, PROCESS_MARKED, PROCESS_OUTSIDE, 
 use attachment::Attachment;
 use flags::FlagTable;
 use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, ProgramAttachType,
+    ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject,
+    ProgramAttachType, ProgramInput,
 };
+use onbeat_time::clock::thread_cpu_ns;
 use ring::Ring;
 use std::path::Path;
 use std::rc::Rc;
@@ -40,12 +44,27 @@ static PROGRAMS: &[u8] = {
     &OBJECT.0
 };
 
+/// The same programs for a kernel without BTF of its own.
+static RAW_PROGRAMS: &[u8] = {
+    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/onbeat-raw.bpf.o"
+    )));
+    &OBJECT.0
+};
+
+/// The program that checks the user's type information.
+const TYPES_CHECK: &str = "on_types_check";
+
 /// The reason why the BPF programs could not be loaded.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
     /// The kernel has no type information (BTF).
-    #[error("this kernel has no /sys/kernel/btf/vmlinux. onbeat needs Linux 5.8 or newer, built with CONFIG_DEBUG_INFO_BTF")]
+    #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with it: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]
     NoBtf,
+    /// The file with type information that the user named cannot be used.
+    #[error(transparent)]
+    Types(#[from] TypesError),
     /// The kernel refused the programs.
     #[error("the kernel refused the probes: {0}. onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
     Load(String),
@@ -56,7 +75,12 @@ pub enum KernelLoadError {
 
 impl From<libbpf_rs::Error> for KernelLoadError {
     fn from(error: libbpf_rs::Error) -> KernelLoadError {
-        KernelLoadError::Load(format!("{error:#}"))
+        let said = format!("{error:#}");
+        match error.kind() {
+            // libbpf does not find a type, or the kernel has none.
+            ErrorKind::NotFound => KernelLoadError::Load(format!("{said}. If the kernel lacks type information, give a file with it: onbeat record --btf FILE")),
+            _ => KernelLoadError::Load(said),
+        }
     }
 }
 
@@ -87,6 +111,8 @@ pub struct Kernel {
     lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
     pub features: Features,
+    /// The types come from the user's file.
+    has_given_types: bool,
 }
 
 /// A place for a uprobe, and the program that runs there.
@@ -126,16 +152,27 @@ impl Drop for UprobeLink {
 
 impl Kernel {
     /// Loads the programs without attaching them. `release` is the release of the kernel.
-    pub fn load(options: LoadOptions, release: &str) -> Result<Kernel, KernelLoadError> {
-        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+    pub fn load(
+        options: LoadOptions,
+        release: &str,
+        types: &Types,
+    ) -> Result<Kernel, KernelLoadError> {
+        if !types.exist() {
             return Err(KernelLoadError::NoBtf);
         }
-        let features = Features::of_this_kernel(release);
+        let features = Features::of_this_kernel(release, types);
         set_log();
-        let mut open = ObjectBuilder::default()
-            .name("onbeat")?
-            .open_memory(PROGRAMS)?;
-        prepare(&mut open, options, features)?;
+        let mut builder = ObjectBuilder::default();
+        builder.name("onbeat")?;
+        let programs = match types.given() {
+            Some(path) => {
+                builder.btf_custom_path(path)?;
+                RAW_PROGRAMS
+            }
+            None => PROGRAMS,
+        };
+        let mut open = builder.open_memory(programs)?;
+        prepare(&mut open, programs, options, features, types)?;
         if features.uprobe_link {
             prepare_links(&mut open);
         }
@@ -143,6 +180,9 @@ impl Kernel {
             leave_out_each_thread(&mut open);
         }
         let object = open.load()?;
+        if types.given().is_some() {
+            check_types(&object, types)?;
+        }
         let map = |name: &str| -> Result<MapHandle, KernelLoadError> {
             let found = object.maps().find(|m| m.name() == name);
             let found = found.ok_or_else(|| KernelLoadError::Load(format!("no map {name}")))?;
@@ -172,6 +212,7 @@ impl Kernel {
             distance: map("r_debug_distance")?,
             object,
             features,
+            has_given_types: types.given().is_some(),
         })
     }
 
@@ -182,6 +223,9 @@ impl Kernel {
     }
 
     pub fn attach_threads(&self) -> Result<Link, String> {
+        if self.has_given_types {
+            return Err("this needs the kernel's own type information".into());
+        }
         self.attach_tracepoint(EACH_THREAD)
     }
 
@@ -225,6 +269,13 @@ impl Kernel {
             .progs_mut()
             .find(|p| p.name() == name)
             .ok_or_else(|| format!("no program {name}"))
+    }
+
+    /// Returns a sentence on what the programs do not record because this kernel has no type
+    /// information.
+    pub fn lacks(&self) -> Option<String> {
+        let lacks = "The kernel has no type information of its own (--btf). It is not recorded for which mutex a thread sleeps.";
+        self.has_given_types.then(|| lacks.into())
     }
 
     /// Observes a process and its future children.
@@ -318,12 +369,16 @@ const LINEAGE_MAPS: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
 /// Sizes the maps and writes the settings, before the programs are loaded.
 fn prepare(
     open: &mut OpenObject,
+    programs: &[u8],
     options: LoadOptions,
     features: Features,
+    types: &Types,
 ) -> Result<(), KernelLoadError> {
     let may_steal = features.current_task && onbeat_proc::system::is_virtual_machine();
-    let steal_distance = may_steal.then(features::steal_distance).flatten();
-    let context_distance = features::context_distance();
+    let btf = types.btf();
+    let steal_distance = btf.as_ref().filter(|_| may_steal);
+    let steal_distance = steal_distance.and_then(features::steal_distance);
+    let context_distance = btf.as_ref().and_then(features::context_distance);
     let settings = [
         ("observe_all", options.observe_all.into()),
         ("stop_on_load", options.stop_on_load.into()),
@@ -352,7 +407,7 @@ fn prepare(
         } else if name.ends_with(".rodata") {
             let image = map.initial_value_mut();
             let image = image.ok_or_else(|| KernelLoadError::Load("no settings".into()))?;
-            settings::write(PROGRAMS, image, &settings).map_err(KernelLoadError::Load)?;
+            settings::write(programs, image, &settings).map_err(KernelLoadError::Load)?;
         }
     }
     Ok(())
@@ -363,6 +418,28 @@ fn leave_out_each_thread(open: &mut OpenObject) {
         if program.name() == EACH_THREAD {
             program.set_autoload(false);
         }
+    }
+}
+
+/// The kernel updates a thread's sum of CPU time at least so often while the thread runs.
+const SUM_AGE: Duration = Duration::from_millis(100);
+
+/// Checks that the user's types fit the running kernel, by reading fields of this process. Kernels
+/// before 5.10 cannot run the check.
+fn check_types(object: &Object, types: &Types) -> Result<(), KernelLoadError> {
+    let mut programs = object.progs_mut();
+    let check = programs.find(|p| p.name() == TYPES_CHECK);
+    let before = Duration::from_nanos(thread_cpu_ns());
+    let Some(Ok(result)) = check.map(|program| program.test_run(ProgramInput::default())) else {
+        return Ok(());
+    };
+    let (sum, after) = (
+        Duration::from_micros(result.return_value.into()),
+        Duration::from_nanos(thread_cpu_ns()),
+    );
+    match !sum.is_zero() && sum <= after && sum + SUM_AGE >= before {
+        true => Ok(()),
+        false => Err(types.other_kernel().into()),
     }
 }
 
@@ -438,5 +515,44 @@ mod tests {
             }
         }
         assert!(programs > 50, "{programs}");
+    }
+    /// Helpers of the kernel whose arguments or results have types of its BTF: task_storage_get,
+    /// task_storage_delete, get_current_task_btf, task_pt_regs (include/uapi/linux/bpf.h).
+    const TYPED_HELPERS: [i32; 4] = [156, 157, 158, 175];
+
+    fn calls_typed_helper(programs: &[u8]) -> bool {
+        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs).unwrap();
+        let mut sections = file
+            .sections()
+            .filter(|s| s.kind() == object::SectionKind::Text);
+        sections.any(|section| {
+            let code = section.data().unwrap();
+            code.chunks_exact(8).any(|instruction| {
+                let number = i32::from_le_bytes(instruction[4..].try_into().unwrap());
+                // A call of a helper has no source register.
+                instruction[..2] == [0x85, 0] && TYPED_HELPERS.contains(&number)
+            })
+        })
+    }
+
+    #[test]
+    fn the_programs_for_kernels_without_btf_need_none_of_it() {
+        let names = |programs: &[u8]| -> Vec<String> {
+            let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs).unwrap();
+            file.sections()
+                .map(|s| s.name().unwrap().to_owned())
+                .collect()
+        };
+        let raw = names(RAW_PROGRAMS);
+        assert!(
+            !raw.iter()
+                .any(|s| s.starts_with("tp_btf") || s.starts_with("iter")),
+            "{raw:?}"
+        );
+        for section in names(PROGRAMS).iter().filter(|s| s.starts_with("tp_btf/")) {
+            let same = section.replace("tp_btf/", "raw_tp/");
+            assert!(raw.contains(&same), "{same}");
+        }
+        assert!(!calls_typed_helper(RAW_PROGRAMS) && calls_typed_helper(PROGRAMS));
     }
 }

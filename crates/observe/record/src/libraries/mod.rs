@@ -9,7 +9,7 @@ mod unseen;
 pub use files::installations;
 
 use crate::elf::{has_section, Function, Malformed, Symbols};
-use crate::kernel::{Kernel, Uprobe, UprobeLink};
+use crate::kernel::{filesystem, Kernel, Uprobe, UprobeLink};
 use crate::names::file_name;
 use crate::patience::Patience;
 use crate::placement::{entry, place, Place, Placement};
@@ -312,6 +312,29 @@ impl Libraries {
             number,
             counter_offset: 0,
             pid: 0,
+        })
+    }
+
+    /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the file system
+    /// of one. It tries a probe at the start of the tracing library, where no code is.
+    pub fn refusal(kernel: &Kernel) -> Option<String> {
+        let files = installations()
+            .into_iter()
+            .flat_map(|directory| files::known_files_in(&directory).files);
+        let mut tracing = files.filter(|file| files::is_tracing(&file.path));
+        tracing.find_map(|file| {
+            let opened = file.open().ok()?;
+            let probe = Uprobe {
+                program: "on_rcl_init",
+                file: &opened.path(),
+                offset: 0,
+                at_return: false,
+                number: 0,
+                counter_offset: 0,
+                pid: 0,
+            };
+            let error = kernel.attach_uprobe(&probe).err()?;
+            filesystem::is_refused(&error).then(|| format!("{}: {error}", file.path))
         })
     }
 

@@ -24,6 +24,9 @@ pub enum RecordError {
         /// The error of attaching to the tracepoint, as text.
         reason: String,
     },
+    /// The kernel cannot probe the installation of ROS 2.
+    #[error("{0}")]
+    Unprobed(String),
     /// The trace directory could not be created.
     #[error(transparent)]
     Create(#[from] TraceCreateError),
@@ -61,18 +64,23 @@ impl RecordError {
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
-            RecordError::NoProcess(_) | RecordError::Limit(_) | RecordError::PreloadWithoutCommand
+            RecordError::NoProcess(_)
+                | RecordError::Limit(_)
+                | RecordError::PreloadWithoutCommand
+                | RecordError::Kernel(KernelLoadError::Types(_))
         )
     }
 
     /// Reports whether this machine or user cannot record at all, whatever the options are.
     pub fn is_refusal(&self) -> bool {
-        matches!(
-            self,
-            RecordError::Privilege(_)
-                | RecordError::Kernel(_)
-                | RecordError::Tracepoint { .. }
-                | RecordError::PidNamespace
-        )
+        !self.is_usage()
+            && matches!(
+                self,
+                RecordError::Privilege(_)
+                    | RecordError::Kernel(_)
+                    | RecordError::Tracepoint { .. }
+                    | RecordError::PidNamespace
+                    | RecordError::Unprobed(_)
+            )
     }
 }

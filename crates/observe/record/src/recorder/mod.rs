@@ -53,17 +53,11 @@ pub fn record_observed(
 ) -> Result<Summary, RecordError> {
     // Signals come first, because attaching all probes takes seconds on a busy machine.
     let signals = Signals::catch(options.hangup.as_ref()).map_err(RecordError::Signals)?;
-    let is_command = matches!(options.target, Target::Command { .. });
     if options.way == Way::Preload {
         return observe(Preloaded::begin(options)?, options, &signals, observer);
     }
     match Recording::begin(options) {
-        Err(refusal)
-            if refusal.is_refusal()
-                && is_command
-                && options.way == Way::Either
-                && !options.all_threads =>
-        {
+        Err(refusal) if refusal.is_refusal() && options.is_either() => {
             let preloaded = Preloaded::begin(options)?;
             observer.refused(&refusal);
             observe(preloaded, options, &signals, observer)

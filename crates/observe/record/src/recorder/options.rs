@@ -54,6 +54,8 @@ pub struct RecordOptions {
     /// Otherwise only threads that run callbacks or publish are recorded, and threads that these
     /// start.
     pub all_threads: bool,
+    /// A file with the kernel's type information (BTF), for a kernel that has none in /sys.
+    pub btf: Option<PathBuf>,
     /// The time after which the recording ends.
     pub duration: Option<Duration>,
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
@@ -69,6 +71,14 @@ pub struct RecordOptions {
     /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the
     /// recording, for example when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
+}
+
+impl RecordOptions {
+    /// Returns whether the recorder may use the preloaded library where BPF does not suffice.
+    pub(super) fn is_either(&self) -> bool {
+        let is_command = matches!(self.target, Target::Command { .. });
+        is_command && self.way == Way::Either && !self.all_threads
+    }
 }
 
 /// The means by which the recorder sees calls of ROS 2.
@@ -135,6 +145,7 @@ impl Default for RecordOptions {
             target: Target::Everything,
             limits: Limits::default(),
             all_threads: false,
+            btf: None,
             duration: None,
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             placement: PlacementPolicy::Cheapest,

@@ -14,7 +14,7 @@ use super::RecordError;
 use crate::command::{CommandStartError, Observed, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
 use crate::descriptors;
-use crate::kernel::{Kernel, LoadOptions};
+use crate::kernel::{Kernel, KernelLoadError, LoadOptions, Types};
 use crate::late::{self, LateProcesses, ProcessMemory};
 use crate::libraries::{self, Libraries};
 use crate::limits::Border;
@@ -59,6 +59,8 @@ impl Recording {
     /// Loads the BPF programs, makes the trace directory, and attaches every probe that can be
     /// attached before the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
+        // Still with the user's rights only.
+        let types = Types::open(options.btf.as_deref()).map_err(KernelLoadError::from)?;
         privilege::use_permitted()?;
         if onbeat_proc::system::is_in_pid_namespace() {
             return Err(RecordError::PidNamespace);
@@ -83,7 +85,13 @@ impl Recording {
             lineage: options.lineage,
             buffer_bytes,
         };
-        let kernel = Kernel::load(load, &onbeat_proc::system::kernel_release())?;
+        let kernel = Kernel::load(load, &onbeat_proc::system::kernel_release(), &types)?;
+        // The recorder can choose another way only before the command runs.
+        if options.is_either() {
+            if let Some(why) = Libraries::refusal(&kernel) {
+                return Err(RecordError::Unprobed(why));
+            }
+        }
         let log = Log::create(options, buffer_bytes, Means::BPF)?;
         let mut losses = Losses::default();
         losses.update(kernel.lost());
@@ -501,6 +509,7 @@ impl Session for Recording {
         probes.extend(self.tracepoints.report());
         let mut left_out = self.libraries.left_out();
         left_out.extend(self.libraries.unseen());
+        left_out.extend(self.kernel.lacks());
         left_out.extend(self.crowd.sentences());
         left_out.extend(self.border.sentence());
         left_out.extend(self.all_threads.as_ref().and_then(AllThreads::sentence));

@@ -34,14 +34,17 @@ def arguments(argv=None):
     parser.add_argument("--layout", default="processes",
                         help="'processes': one per node; 'one': all nodes in one process; or which"
                              " nodes share one, e.g. n1,n2,n3/n4,n5,n6")
-    parser.add_argument("--executor", choices=["single", "multi"], default="single")
-    parser.add_argument("--threads", type=int, default=2, help="of the multi-threaded executor")
+    parser.add_argument("--executor", choices=["single", "multi", "events"], default="single",
+                        help="events: as rclcpp's EventsCBGExecutor, for the compiled client")
+    parser.add_argument("--threads", type=int, default=2, help="of an executor with several threads")
     parser.add_argument("--native", metavar="PROGRAM",
                         help="run the nodes in this compiled client (native/build.sh) instead")
     parser.add_argument("--as", dest="style", choices=["rcl", "rclcpp"], default="rcl",
                         help="what the compiled client makes trace calls like")
     parser.add_argument("--intra", action="store_true",
                         help="the compiled client's nodes in one process use no middleware")
+    parser.add_argument("--reentrant", action="store_true",
+                        help="all callbacks of the compiled client may overlap, also each one itself")
     parser.add_argument("--truth", metavar="FILE", help="write the ground truth here as JSON")
     parser.add_argument("--quiet", action="store_true", help="print no table")
     parser.add_argument("--begun", metavar="FILE", help="create this file when all nodes are connected"
@@ -52,6 +55,10 @@ def arguments(argv=None):
     args = parser.parse_args(argv)
     if not args.native and (args.style != "rcl" or args.intra):
         parser.error("--as and --intra are for the compiled client: give --native PROGRAM")
+    if not args.native and args.executor == "events":
+        parser.error("--executor events is for the compiled client: give --native PROGRAM")
+    if not args.native and args.reentrant:
+        parser.error("--reentrant is for the compiled client: give --native PROGRAM")
     if args.intra and args.style != "rclcpp":
         parser.error("--intra needs --as rclcpp")
     if args.namespace and (args.namespace[0] != "/" or args.namespace[-1] == "/"):
@@ -337,14 +344,15 @@ def run_processes(args, names, graph):
         children = {}
         for group in groups(args.layout, names):
             own, raw = "+".join(group), os.path.join(barrier, "+".join(group) + ".json")
-            threads = args.threads if args.executor == "multi" else 1
+            threads = 1 if args.executor == "single" else args.threads
             if args.native:
                 command = [args.native, "--nodes", ",".join(group), "--table", table,
                            "--duration", str(args.duration - 0.25 * graph.base_ms / 1000),
                            "--barrier", barrier, "--raw", raw,
-                           "--threads", str(threads), "--as", args.style,
+                           "--threads", str(threads), "--executor", args.executor, "--as", args.style,
                            "--namespace", args.namespace]
                 command += ["--intra"] if args.intra else []
+                command += ["--reentrant"] if args.reentrant else []
                 command += ["--turns"] if args.turns else []
             else:
                 command = [sys.executable, os.path.abspath(__file__),

@@ -4,9 +4,10 @@
 # usage: build.sh ENVIRONMENT OUT
 #   OUT/syn         a client on rcl; with --as rclcpp its execute_* functions are not exported
 #   OUT/syn-rclcpp  the same, with execute_* in a shared library of rclcpp's name
+#   OUT/syn-lyrical the same, with the symbols of Lyrical
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
-[ $# = 2 ] || { sed -n '4,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# = 2 ] || { sed -n '4,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 env=$(readlink -f "$1")
 mkdir -p "$2"; out=$(cd "$2" && pwd)
 [ -d "$env/include/rcl" ] || { echo "build.sh: no ROS 2 headers in $env: make it with ./dev ros-env" >&2; exit 1; }
@@ -37,5 +38,8 @@ g++ "${flags[@]}" -fPIC -shared -Wl,-soname,librclcpp.so -o "$out/librclcpp.so" 
 g++ "${flags[@]}" -c -o "$out/main.o" main.cpp
 g++ "${flags[@]}" -o "$out/syn" "$out/main.o" rclcpp_stub.cpp "${link[@]}"
 g++ "${flags[@]}" -o "$out/syn-rclcpp" "$out/main.o" "$out/librclcpp.so" "${link[@]}"
+mkdir -p "$out/lyrical"
+g++ "${flags[@]}" -DLYRICAL -fPIC -shared -Wl,-soname,librclcpp.so -o "$out/lyrical/librclcpp.so" rclcpp_stub.cpp
+g++ "${flags[@]}" -DLYRICAL -Wl,-rpath,"\$ORIGIN/lyrical" -o "$out/syn-lyrical" main.cpp "$out/lyrical/librclcpp.so" "${link[@]}"
 rm "$out/main.o"
-echo "$out/syn $out/syn-rclcpp"
+echo "$out/syn $out/syn-rclcpp $out/syn-lyrical"

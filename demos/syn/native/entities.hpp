@@ -109,6 +109,7 @@ class IntraSubscription {
         size_++;
     }
     check(rcl_trigger_guard_condition(&guard), "waking the executor");
+    if (on_ready) on_ready();
   }
   bool has_data() {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -132,6 +133,8 @@ class IntraSubscription {
   }
 
   rcl_guard_condition_t guard = rcl_get_zero_initialized_guard_condition();
+  /// Waitable::set_on_ready_callback; for executors that are driven by events.
+  std::function<void()> on_ready;
 
  private:
   std::function<void(const std::string&)> handler_;

@@ -13,25 +13,36 @@
 
 namespace syn {
 
-class Executor {
+/// What runs the entities of a process.
+class Spinner {
+ public:
+  Spinner() = default;
+  Spinner(const Spinner&) = delete;
+  virtual ~Spinner() = default;
+
+  virtual void spin(size_t threads) = 0;
+  virtual void stop() = 0;
+  virtual void wake() = 0;
+
+  std::vector<std::shared_ptr<Timer>> timers;
+  std::vector<std::shared_ptr<Subscription>> subscriptions;
+  std::vector<std::shared_ptr<Service>> services;
+  std::vector<std::shared_ptr<Client>> clients;
+};
+
+class Executor : public Spinner {
  public:
   Executor(rcl_context_t& context, Style style) : context_(context), style_(style) {
     check(rcl_guard_condition_init(&interrupt_, &context,
                                    rcl_guard_condition_get_default_options()),
           "creating a guard condition");
   }
-  Executor(const Executor&) = delete;
-  ~Executor() {
+  ~Executor() override {
     check(rcl_wait_set_fini(&wait_set_), "cleaning up");
     check(rcl_guard_condition_fini(&interrupt_), "cleaning up");
   }
 
-  std::vector<std::shared_ptr<Timer>> timers;
-  std::vector<std::shared_ptr<Subscription>> subscriptions;
-  std::vector<std::shared_ptr<Service>> services;
-  std::vector<std::shared_ptr<Client>> clients;
-
-  void spin(size_t threads) {
+  void spin(size_t threads) override {
     check(rcl_wait_set_init(&wait_set_, subscriptions.size(), subscriptions.size() + 1,
                             timers.size(), clients.size(), services.size(), 0, &context_,
                             rcl_get_default_allocator()),
@@ -42,11 +53,11 @@ class Executor {
     run();
     for (auto& thread : others) thread.join();
   }
-  void stop() {
+  void stop() override {
     spinning_ = false;
     wake();
   }
-  void wake() { check(rcl_trigger_guard_condition(&interrupt_), "waking the executor"); }
+  void wake() override { check(rcl_trigger_guard_condition(&interrupt_), "waking the executor"); }
 
  private:
   /// What to execute next; exactly one pointer is set.

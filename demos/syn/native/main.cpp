@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "events.hpp"
 #include "executor.hpp"
 
 namespace syn {
@@ -18,7 +19,9 @@ struct Options {
   double duration = 10;
   size_t threads = 1;
   Style style = Style::rcl;
+  bool events = false;
   bool intra = false;
+  bool reentrant = false;
   bool turns = false;
 };
 
@@ -28,6 +31,10 @@ Options read_options(int argc, char** argv) {
     std::string word = argv[i];
     if (word == "--intra") {
       options.intra = true;
+      continue;
+    }
+    if (word == "--reentrant") {
+      options.reentrant = true;
       continue;
     }
     if (word == "--turns") {
@@ -43,6 +50,7 @@ Options read_options(int argc, char** argv) {
     else if (word == "--namespace") options.name_space = value;
     else if (word == "--duration") options.duration = std::stod(value);
     else if (word == "--threads") options.threads = std::stoul(value);
+    else if (word == "--executor") options.events = value == "events";
     else if (word == "--as") options.style = value == "rclcpp" ? Style::rclcpp : Style::rcl;
     else die("no option " + word + ": start this program with syn.py --native");
   }
@@ -54,16 +62,20 @@ Options read_options(int argc, char** argv) {
 class App {
  public:
   App(const Options& options, const Table& table, rcl_context_t& context)
-      : options_(options), table_(table), context_(context), executor_(context, options.style) {
+      : options_(options), table_(table), context_(context) {
+    if (options.events) executor_ = std::make_unique<EventsExecutor>(options.style);
+    else executor_ = std::make_unique<Executor>(context, options.style);
     for (auto& name : options.nodes)
       nodes_.push_back(std::make_unique<NodeHandle>(name, options.name_space, context));
-    for (auto& node : nodes_)
+    for (auto& node : nodes_) {
+      node->group.exclusive = !options.reentrant;
       for (auto& cb : table.callbacks)
         if (cb.node == node->name) create(*node, cb);
+    }
     if (options.intra) connect_intra();
   }
 
-  void spin() { executor_.spin(options_.threads); }
+  void spin() { executor_->spin(options_.threads); }
 
   /// Waits until all is connected, runs the timers for the duration, and ends the executor.
   void direct() {
@@ -72,17 +84,17 @@ class App {
     std::ofstream(options_.barrier + "/" + name()).flush();
     while (access((options_.barrier + "/go").c_str(), F_OK) != 0 && !interrupted) pause_ms(10);
     pause_ms(300);  // the other side may discover us a moment later than we it
-    for (auto& timer : executor_.timers) check(rcl_timer_reset(&timer->handle), "starting a timer");
-    executor_.wake();
+    for (auto& timer : executor_->timers) check(rcl_timer_reset(&timer->handle), "starting a timer");
+    executor_->wake();
     auto end = monotonic_ns() + static_cast<int64_t>(options_.duration * 1e9);
     while (monotonic_ns() < end && !interrupted) pause_ms(10);
-    for (auto& timer : executor_.timers) check(rcl_timer_cancel(&timer->handle), "ending a timer");
+    for (auto& timer : executor_->timers) check(rcl_timer_cancel(&timer->handle), "ending a timer");
     // Items in flight arrive, also on a machine that is short of CPU.
     auto cancelled = monotonic_ns();
     while (monotonic_ns() < std::min(std::max(measured.last_ns.load(), cancelled) + 1'500'000'000,
                                      cancelled + 15'000'000'000))
       pause_ms(50);
-    executor_.stop();
+    executor_->stop();
   }
 
   Measurements measured;
@@ -105,20 +117,20 @@ class App {
       if (!publisher) publisher = std::make_unique<Publisher>(node, topic, options_.style);
     }
     if (cb.kind == "timer") {
-      executor_.timers.push_back(std::make_shared<Timer>(node, context_, cb.period_ns,
+      executor_->timers.push_back(std::make_shared<Timer>(node, context_, cb.period_ns,
                                                          options_.style,
                                                          [this, &cb] { on_timer(cb); }));
     } else if (cb.kind == "subscription") {
-      executor_.subscriptions.push_back(std::make_shared<Subscription>(
+      executor_->subscriptions.push_back(std::make_shared<Subscription>(
           node, context_, cb.input, options_.style, options_.intra,
           [this, &cb](const std::string& text) { on_message(cb, text); }));
     } else if (cb.kind == "service") {
-      executor_.services.push_back(std::make_shared<Service>(
+      executor_->services.push_back(std::make_shared<Service>(
           node, cb.input, options_.style, [this, &cb](bool first) { on_request(cb, first); }));
     } else if (cb.kind == "client") {
       auto client = std::make_shared<Client>(
           node, cb.input, [this, &cb](const Stamps& stamps) { on_response(cb, stamps); });
-      executor_.clients.push_back(client);
+      executor_->clients.push_back(client);
       clients_[cb.name] = client.get();
     }
   }
@@ -126,7 +138,7 @@ class App {
   void connect_intra() {
     for (auto& [key, publisher] : publishers_) {
       std::string topic = key.substr(key.find('/'));
-      for (auto& subscription : executor_.subscriptions) {
+      for (auto& subscription : executor_->subscriptions) {
         if (subscription->topic != topic) continue;
         publisher->intra.push_back(subscription->intra.get());
         subscription->local_publishers.push_back(publisher.get());
@@ -140,7 +152,7 @@ class App {
       check(rcl_publisher_get_subscription_count(&publisher->handle, &matched), "counting");
       if (matched < table_.subscribers(key.substr(key.find('/')))) return false;
     }
-    for (auto& subscription : executor_.subscriptions) {
+    for (auto& subscription : executor_->subscriptions) {
       size_t count = 0;
       check(rcl_count_publishers(&nodes_[0]->node, subscription->topic.c_str(), &count),
             "counting publishers");
@@ -226,7 +238,7 @@ class App {
   std::vector<std::unique_ptr<NodeHandle>> nodes_;
   std::map<std::string, std::unique_ptr<Publisher>> publishers_;  // by node and topic
   std::map<std::string, Client*> clients_;
-  Executor executor_;
+  std::unique_ptr<Spinner> executor_;
   std::atomic<size_t> turn_ = 0;
   std::mutex join_mutex_;
   std::map<std::string, std::map<std::string, Stamps>> waiting_;

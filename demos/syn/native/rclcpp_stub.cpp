@@ -3,13 +3,13 @@
 
 namespace rclcpp {
 
-void Executor::execute_subscription(std::shared_ptr<SubscriptionBase> subscription) {
+void Executor::execute_subscription(Shared<SubscriptionBase> subscription) {
   subscription->execute();
 }
-void Executor::execute_timer(std::shared_ptr<TimerBase> timer, const std::shared_ptr<void>&) {
+void Executor::execute_timer(Shared<TimerBase> timer, const std::shared_ptr<void>&) {
   timer->execute();
 }
-void Executor::execute_service(std::shared_ptr<ServiceBase> service) { service->execute(); }
-void Executor::execute_client(std::shared_ptr<ClientBase> client) { client->execute(); }
+void Executor::execute_service(Shared<ServiceBase> service) { service->execute(); }
+void Executor::execute_client(Shared<ClientBase> client) { client->execute(); }
 
 }  // namespace rclcpp

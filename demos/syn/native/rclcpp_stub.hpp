@@ -25,12 +25,21 @@ struct ClientBase {
   virtual void execute() = 0;
 };
 
+/// Lyrical passes shared pointers by reference, which changes the symbols.
+#ifdef LYRICAL
+template <typename T>
+using Shared = const std::shared_ptr<T>&;
+#else
+template <typename T>
+using Shared = std::shared_ptr<T>;
+#endif
+
 class Executor {
  public:
-  static void execute_subscription(std::shared_ptr<SubscriptionBase> subscription);
-  static void execute_timer(std::shared_ptr<TimerBase> timer, const std::shared_ptr<void>& data);
-  static void execute_service(std::shared_ptr<ServiceBase> service);
-  static void execute_client(std::shared_ptr<ClientBase> client);
+  static void execute_subscription(Shared<SubscriptionBase> subscription);
+  static void execute_timer(Shared<TimerBase> timer, const std::shared_ptr<void>& data);
+  static void execute_service(Shared<ServiceBase> service);
+  static void execute_client(Shared<ClientBase> client);
 };
 
 }  // namespace rclcpp

@@ -319,9 +319,10 @@ fn owners(
     }
     let real = nodes.real_handles(votes.values());
     let mut owners = Vec::new();
-    for votes in votes.values_mut() {
+    for (kind, votes) in &mut votes {
         drop_votes_for_others(votes, &real);
-        for (target, (node, rcl)) in elect(votes) {
+        let endpoints = targets.iter().filter(|t| t.kind == *kind).count();
+        for (target, (node, rcl)) in elect(votes, endpoints) {
             owners.push(Owner {
                 target: targets[target],
                 rcl,
@@ -356,9 +357,13 @@ fn words_around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
 }
 
 /// Returns the node and the rcl handle of each endpoint, by the layouts that hold for the most
-/// endpoints. Leaves out endpoints for which these layouts disagree.
-fn elect(votes: &Votes) -> Vec<(usize, (u64, u64))> {
+/// endpoints. Leaves out endpoints for which these layouts disagree. A layout that holds for one of
+/// several `endpoints` of the kind is chance: a node's handle is somewhere near.
+fn elect(votes: &Votes, endpoints: usize) -> Vec<(usize, (u64, u64))> {
     let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
+    if most == 1 && endpoints > 1 {
+        return Vec::new();
+    }
     let mut seen: BTreeMap<usize, BTreeSet<(u64, u64)>> = BTreeMap::new();
     for layout in votes.values().filter(|v| v.len() == most) {
         for (&target, nodes) in layout {
@@ -504,6 +509,27 @@ mod tests {
         assert_eq!(found.owners, []);
         let named = [(None, "/a".into()), (None, "/b".into())];
         assert_eq!(found.nodes, named);
+    }
+
+    #[test]
+    fn a_nodes_handle_beside_one_of_several_endpoints_is_chance() {
+        let mut p = Process::new();
+        let nodes = p.nodes.clone();
+        // The client library's objects hold no nodes, but one lies beside another object that does.
+        let mut targets: Vec<Target> = Vec::new();
+        for i in 0..4 {
+            let (rcl, rmw) = p.endpoint(if i == 0 { nodes[1] } else { 0 }, 2, "/t");
+            targets.push(Target::new(EndpointKind::Service, rcl, rmw));
+        }
+        assert_eq!(search(&p.image, &targets).owners, []);
+        let mut owners = Vec::new();
+        owners.extend(
+            search(&p.image, &targets[..1])
+                .owners
+                .iter()
+                .map(|o| o.node),
+        );
+        assert_eq!(owners, [nodes[1]]);
     }
 
     #[test]

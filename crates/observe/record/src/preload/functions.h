@@ -77,6 +77,7 @@ ENTRY(ros_trace_rclcpp_executor_get_next_ready, on_executor_next_ready, HUMBLE, 
 ENTRY(ros_trace_rclcpp_executor_wait_for_work, on_executor_wait_for_work, HUMBLE, NEVER)
 ENTRY(ros_trace_rclcpp_executor_execute, on_executor_execute, HUMBLE, NEVER)
 AROUND(_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE, on_execute_client, on_execute_client_return, HUMBLE, NEVER)
+AROUND(_ZN6rclcpp8Executor14execute_clientERKSt10shared_ptrINS_10ClientBaseEE, on_execute_client, on_execute_client_return, HUMBLE, NEVER)
 ENTRY(rcl_wait_set_init, on_wait_set_init, HUMBLE, NEVER)
 ENTRY(rcl_wait, on_wait, HUMBLE, NEVER)
 ENTRY(rcl_trigger_guard_condition, on_guard_trigger, HUMBLE, NEVER)

@@ -31,7 +31,7 @@ pub enum Distribution {
     /// The generation in which `rmw_publish` has a handle and a time stamp. It adds intra-process
     /// events.
     Jazzy,
-    /// The generation that adds request and response events.
+    /// The generation that adds request and response events. Lyrical has the same events.
     Kilted,
 }
 
@@ -233,6 +233,72 @@ mod tests {
             assert!(humble.contains(&format!("Tracetools:{name}")), "{name}");
         }
         assert!(!humble.iter().any(|r| r.contains("ring_buffer")));
+    }
+
+    /// The functions of Lyrical's tracetools 8.10, without `ros_trace_` (tracetools.h).
+    const LYRICAL: &[&str] = &[
+        "rcl_init",
+        "rcl_node_init",
+        "rmw_publisher_init",
+        "rcl_publisher_init",
+        "rclcpp_publish",
+        "rclcpp_intra_publish",
+        "rcl_publish",
+        "rmw_publish",
+        "rmw_subscription_init",
+        "rcl_subscription_init",
+        "rclcpp_subscription_init",
+        "rclcpp_subscription_callback_added",
+        "rmw_take",
+        "rcl_take",
+        "rclcpp_take",
+        "rcl_service_init",
+        "rclcpp_service_callback_added",
+        "rmw_take_request",
+        "rmw_send_response",
+        "rmw_client_init",
+        "rcl_client_init",
+        "rmw_send_request",
+        "rmw_take_response",
+        "rcl_timer_init",
+        "rclcpp_timer_callback_added",
+        "rclcpp_timer_link_node",
+        "rclcpp_callback_register",
+        "callback_start",
+        "callback_end",
+        "rcl_lifecycle_state_machine_init",
+        "rcl_lifecycle_transition",
+        "rclcpp_executor_get_next_ready",
+        "rclcpp_executor_wait_for_work",
+        "rclcpp_executor_execute",
+        "rclcpp_ipb_to_subscription",
+        "rclcpp_buffer_to_ipb",
+        "rclcpp_construct_ring_buffer",
+        "rclcpp_ring_buffer_enqueue",
+        "rclcpp_ring_buffer_dequeue",
+        "rclcpp_ring_buffer_clear",
+    ];
+
+    #[test]
+    fn lyrical_has_all_events_of_kilted_and_another_symbol_of_execute_client() {
+        let exports = |symbol: &str| {
+            let name = symbol.trim_start_matches("ros_trace_");
+            let name = name
+                .trim_start_matches("enabled_")
+                .trim_start_matches("do_");
+            LYRICAL.contains(&name)
+        };
+        let lyrical = Distribution::of_tracetools(exports);
+        assert_eq!(lyrical, Distribution::Kilted);
+        let traced = |p: &&Probe| p.library == Library::Tracetools && p.applies_to(lyrical);
+        for probe in PROBES.iter().filter(traced) {
+            assert!(probe.symbols.iter().all(|s| exports(s)), "{}", probe.name);
+        }
+        // rclcpp passes shared pointers by reference. For by value, it passes a pointer, too.
+        let execute = PROBES.iter().find(|p| p.name == "execute_client");
+        let symbols = execute.expect("a row").symbols;
+        let by_reference = |s: &&str| s.contains("execute_clientERKSt10shared_ptr");
+        assert_eq!(symbols.iter().filter(|s| by_reference(s)).count(), 1);
     }
 
     #[test]

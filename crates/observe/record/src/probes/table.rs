@@ -448,7 +448,11 @@ pub const PROBES: &[Probe] = &[
     row!(
         "execute_client",
         Rclcpp,
-        ["_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE"],
+        [
+            "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",
+            // Since Lyrical, the pointer is passed by reference.
+            "_ZN6rclcpp8Executor14execute_clientERKSt10shared_ptrINS_10ClientBaseEE"
+        ],
         "on_execute_client",
         "starts and ends of rclcpp's client callbacks are inferred",
         return_program = Some("on_execute_client_return")

@@ -41,7 +41,7 @@ pub enum TypesError {
     Format {
         /// The file that the user named.
         path: PathBuf,
-        /// What is wrong with the content.
+        /// The fault of the content.
         why: &'static str,
     },
     /// The file describes another kernel than the one that runs.

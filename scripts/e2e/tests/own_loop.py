@@ -1,0 +1,78 @@
+"""A loop of the program's own over a wait set, which executes services itself: no executor marks their begin or end."""
+
+import os
+import subprocess
+import time
+
+from compare import lost
+from harness import load
+from registry import expect, need, test
+from tests.late import own_model, syn_command
+
+# Services of 1.2 ms, beside callbacks of several ms on the same threads.
+SHORT_MS = 1.2
+WORDS = ["--rate", "2", *(word for name in ("sv1", "sv2", "sv3", "sv4") for word in ("--set", f"{name}={SHORT_MS}"))]
+# What taking a request and sending its response may add to an execution, and a cold cache to the longest.
+MEAN_SHARE = 0.05
+LONGEST_NS = 400_000
+
+
+def services(document):
+    """The services of a truth or a model by their names; several callers of one are together."""
+    found = {}
+    for callback in document["callbacks"]:
+        if callback["type"] == "service":
+            name = callback["id"].split(":service(")[1].split(")")[0]
+            found.setdefault(name, []).append(callback)
+    return found
+
+
+def compare_services(harness, known, model):
+    """Complaints about services whose mean or longest execution is not the program's own."""
+    wrong, found = lost(model), services(model)
+    for name, callbacks in services(known).items():
+        ran = [ns for c in callbacks for ns in c["cpu_ns"]]
+        figures = [c["exec_ns"] for c in found.get(name, []) if c["exec_ns"]["count"]]
+        count = sum(f["count"] for f in figures)
+        if not count:
+            wrong.append(f"{name}: no execution")
+            continue
+        mean, longest = sum(f["mean"] * f["count"] for f in figures) / count, max(f["max"] for f in figures)
+        expected = sum(ran) / len(ran)
+        if abs(mean / expected - 1) > MEAN_SHARE:
+            wrong.append(f"{name}: {mean / 1e6:.3f} ms at the mean, not {expected / 1e6:.3f} ms")
+        if longest > max(ran) + LONGEST_NS:
+            wrong.append(f"{name}: {longest / 1e6:.3f} ms at most, not {max(ran) / 1e6:.3f} ms")
+        harness.figures.append(f"{name} {(mean / expected - 1) * 100:+.1f} %")
+    return wrong
+
+
+def native(harness):
+    """The words for the compiled client, whose loop makes no trace calls."""
+    return ["--native", os.path.join(harness.native("kilted"), "syn")]
+
+
+@test
+def own_loop_services(harness):
+    """Started under the recorder, and recorded by the library."""
+    for name, how in [("own_loop_bpf", []), ("own_loop_preload", ["--preload"])]:
+        truth, model = harness.syn(name, "kilted", "--duration", "8", *WORDS, *native(harness), how=how)
+        expect(compare_services(harness, truth, model))
+        need(sum(c["exec_ns"]["count"] for found in services(model).values() for c in found)
+             == sum(len(c["cpu_ns"]) for found in services(truth).values() for c in found),
+             "another number of services ran")
+
+
+@test
+def own_loop_services_late(harness):
+    """The same, running already when the recorder comes."""
+    truth, begun = harness.file("own_loop.truth.json"), harness.new_file("own_loop.begun")
+    app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "16", "--begun", begun, *WORDS,
+                                       *native(harness)))
+    try:
+        harness.begun(begun, app)
+        with harness.recording("own_loop", "--duration", "6s") as trace:
+            time.sleep(6)
+    finally:
+        app.wait()
+    expect(compare_services(harness, load(truth), own_model(harness, "own_loop", trace)))

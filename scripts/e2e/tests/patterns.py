@@ -120,6 +120,25 @@ def sleeps(truth, model):
     return wrong
 
 
+# How far the median of a loop's blocked time may be off: Python's lock is another wait.
+LOOP_BLOCKED_NS = 2_000_000
+LOOP_PERIOD_SHARE = 0.02
+
+
+def loops(truth, model):
+    """A loop of the program's own has its period, and its waits for a mutex are within its executions."""
+    loop = truth["loop"]
+    found = next((c for c in model["callbacks"] if c["id"] == loop["id"]), None)
+    if not found:
+        return [f"no {loop['id']}"]
+    wrong, blocked = [], found["blocked_ns"]["p50"]
+    if abs((found["period_ns"] or 0) / loop["period_ns"] - 1) > LOOP_PERIOD_SHARE:
+        wrong.append(f"{loop['id']}: its period is {found['period_ns']}, not {loop['period_ns']}")
+    if abs(blocked - loop["blocked_ns"]) > LOOP_BLOCKED_NS:
+        wrong.append(f"{loop['id']}: blocked for {blocked / 1e6:.2f} ms, not {loop['blocked_ns'] / 1e6:.2f} ms")
+    return wrong
+
+
 PATTERNS = [
     Pattern("plain"),
     # Its last execution has no next one, whose call would show the sleep after it; and between a
@@ -140,6 +159,8 @@ PATTERNS = [
             not_late="the junction is stated by the node's name, which a late recorder may not have"),
     # The work of a driver for its first publication is not known.
     Pattern("own_threads", counts=False),
+    # The work of its thread before its first publication is not known.
+    Pattern("control_loop", counts=False, also=loops),
     Pattern("polling", not_late="three nodes in one process: one that only listens may have no name"),
     Pattern("nested_spin"),
     # The middleware keeps only the latest state of a goal, so the taken states depend on chance. And rclpy

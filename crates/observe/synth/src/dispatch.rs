@@ -62,8 +62,11 @@ impl Synth {
                 let who = (event.pid, event.tid);
                 self.cx.causes.name_bystander(who, names, (kernel, known));
             }
-            // The switch event that follows has all that is needed.
-            EventKind::LockWait { .. } => {}
+            // The switch event that follows has the time.
+            EventKind::LockWait { .. } => {
+                let ti = self.thread(event, time);
+                self.spans.needs_mutex(ti);
+            }
             EventKind::ClockOffset {
                 realtime_minus_monotonic_ns: offset,
             } => {

@@ -304,6 +304,11 @@ impl Spans {
         }
     }
 
+    /// Notes that the thread goes to sleep for a mutex.
+    pub(crate) fn needs_mutex(&mut self, ti: ThreadIndex) {
+        self.threads[ti].sleeps.need_mutex();
+    }
+
     /// Notes that the thread became runnable. `by` is the thread of the same process that woke it
     /// up, or 0.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {

@@ -4,7 +4,8 @@
 //! The work of such a thread for one publication is an execution of the publisher's thread vertex.
 //! The execution begins when the thread wakes up from the longest sleep since the previous
 //! publication, in which it waited for work. It ends when the thread goes to the longest sleep
-//! before the next publication. A thread that does not sleep goes from publication to publication.
+//! before the next publication. A sleep for a mutex is part of an execution, however long it is. A
+//! thread that does not sleep goes from publication to publication.
 //!
 //! All of the thread's time is therefore in its executions. The end of an execution is known once
 //! the next one begins.
@@ -15,7 +16,7 @@ use crate::entities::Entities;
 use crate::events::{Begin, Ending, Input, Owner, SpanEvent};
 use crate::ids::{EntityId, HandedId, InstanceId, ThreadIndex};
 use crate::index::NameId;
-use crate::values::{Cpus, Release};
+use crate::values::{Cpus, Idle, Release};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnThread {
@@ -188,8 +189,15 @@ impl Spans {
             self.report_not_handed(unused.filter(|_| unused != work));
         }
         let input = work.map_or(Input::Unknown, |work| Input::Handed { work });
+        // Nobody handed over work, so the thread was ready when its own sleep was over.
+        let idle = gap
+            .filter(|gap| input == Input::Unknown && from.is_some_and(|f| f.time == gap.to.time));
+        let idle = idle.map(|gap| Idle {
+            from: gap.from.time,
+            woken: gap.woken,
+        });
         let execution = from.map(|from| Execution {
-            instance: self.begin_own(ti, publisher, from, input),
+            instance: self.begin_own(ti, publisher, from, input, idle),
             from,
             slept,
             topics: vec![topic],
@@ -259,6 +267,7 @@ impl Spans {
         publisher: EntityId,
         from: Mark,
         input: Input,
+        idle: Option<Idle>,
     ) -> InstanceId {
         let instance = self.instances.next();
         self.new_events.push(SpanEvent::Begin(Begin {
@@ -267,7 +276,7 @@ impl Spans {
             start: from.time,
             thread: self.threads[ti].id,
             input,
-            idle: None,
+            idle,
             release: Release::Unknown,
         }));
         instance
@@ -361,6 +370,42 @@ mod tests {
         assert_eq!(
             Harness::new(&trace.concat()).span_events(),
             ["8000 begin #0 /a", "9000 publish /a by #0"]
+        );
+    }
+
+    #[test]
+    fn a_loop_that_waits_long_for_a_mutex_is_within_its_execution() {
+        // The second execution sleeps 6 ms for a mutex, longer than the 4 ms until its period begins.
+        let trace = [
+            NODE,
+            "4ms cpu1 10/11 switch_out state=1
+10ms cpu1 10/11 switch_in
+12ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
+13ms cpu1 10/11 switch_out state=1
+17ms cpu1 10/11 switch_in
+18ms cpu1 10/11 lock_wait lock=0x77 owner_tid=12
+18ms cpu1 10/11 switch_out state=1
+24ms cpu1 10/11 switch_in
+25ms cpu1 10/11 publish rmw=0x1010 source_ns=2us
+26ms cpu1 10/11 switch_out state=1
+30ms cpu1 10/11 switch_in
+31ms cpu1 10/11 publish rmw=0x1010 source_ns=3us
+32ms cpu1 10/11 exit
+",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "10000 begin #0 /a",
+                "12000 publish /a by #0",
+                "13000 end #0 Inferred exec 3000",
+                "17000 begin #1 /a",
+                "25000 publish /a by #1",
+                "26000 end #1 Inferred exec 3000",
+                "30000 begin #0 /a",
+                "31000 publish /a by #0",
+                "32000 end #0 Inferred exec 2000",
+            ]
         );
     }
 

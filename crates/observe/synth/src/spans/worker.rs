@@ -9,6 +9,8 @@ use super::account::{Account, Mark};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sleep {
     pub(super) length: u64,
+    /// The time at which the thread became ready again.
+    pub(super) woken: u64,
     pub(super) from: Mark,
     pub(super) to: Mark,
 }
@@ -25,8 +27,10 @@ const MAX_LOCK_NS: u64 = 6_000_000;
 pub(super) struct Sleeps {
     asleep: Option<u64>,
     last: Option<Mark>,
-    /// The longest sleep since the last trigger or publication.
+    /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
     longest: Option<Sleep>,
+    /// The thread sleeps for a mutex, and not for work.
+    needs_mutex: bool,
     woken: Option<u64>,
     /// The time when the thread woke up for its current work. Before, it had used almost no CPU
     /// time since the last trigger or publication, or it had slept long.
@@ -45,6 +49,11 @@ impl Sleeps {
         self.last = Some(at);
     }
 
+    /// Notes that the sleep that comes now is for a mutex.
+    pub(super) fn need_mutex(&mut self) {
+        self.needs_mutex = true;
+    }
+
     pub(super) fn wake(&mut self, time: u64) {
         self.woken = Some(time);
     }
@@ -58,23 +67,27 @@ impl Sleeps {
     /// longest one so far.
     pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
         let asleep = self.asleep.take();
+        let for_mutex = std::mem::take(&mut self.needs_mutex);
         let mark = account.mark(time);
         let first = self.last.is_none() && self.up.is_none();
         let done_ns = mark.totals.exec_ns.saturating_sub(self.base_ns);
         let slept_ns = asleep.map(|since| self.woken.unwrap_or(time).saturating_sub(since));
-        let waited = slept_ns.is_some_and(|ns| done_ns < MAX_IDLE_NS || ns > MAX_LOCK_NS);
+        let waited =
+            !for_mutex && slept_ns.is_some_and(|ns| done_ns < MAX_IDLE_NS || ns > MAX_LOCK_NS);
         if first || waited {
             (self.up, self.base_ns) = (Some(mark), mark.totals.exec_ns);
         }
-        let Some(since) = asleep else {
+        let Some(since) = asleep.filter(|_| !for_mutex) else {
             return false;
         };
         let length = time.saturating_sub(since);
         let is_longest = self.longest.is_none_or(|longest| length > longest.length);
         if is_longest {
             let from = self.last.unwrap_or(mark);
+            let woken = self.woken.filter(|woken| (since..=time).contains(woken));
             self.longest = Some(Sleep {
                 length,
+                woken: woken.unwrap_or(time),
                 from,
                 to: mark,
             });
@@ -109,7 +122,7 @@ impl Sleeps {
     /// Returns when the longest sleep began, including a sleep that continues at `time`.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
-        let now = self.asleep.zip(self.last);
+        let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);
         let now = now.map(|(since, from)| (time.saturating_sub(since), from));
         let longer = longest.into_iter().chain(now).max_by_key(|sleep| sleep.0);
         longer.map(|sleep| sleep.1)

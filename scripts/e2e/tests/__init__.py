@@ -1,9 +1,11 @@
 """The tests, a module for each subject; importing them registers them in this order."""
 
-from tests import (observe, btf, preload, zoo, patterns, events, own_loop, actions, late, flow, dds, link, shaper,
-                   shape, gate, container, faults, interrupted, replay, replay_sized, replay_can, replay_parking, replay_remote,
-                   replay_rosbags, diff, qos, influence, modes, hosts, engines, advise, why)
+from tests import (observe, btf, preload, zoo, patterns, events, own_loop, actions, late, flow, dds, link,
+                   shaper, shape, gate, container, faults, interrupted, replay, replay_sized, replay_can,
+                   replay_parking, replay_remote, replay_rosbags, diff, qos, influence, modes, hosts, engines,
+                   advise, why)
 
-__all__ = ["observe", "btf", "preload", "zoo", "patterns", "events", "own_loop", "actions", "late", "flow", "dds",
-           "link", "shaper", "shape", "gate", "container", "faults", "interrupted", "replay", "replay_sized", "replay_can", "replay_parking", "replay_remote",
-           "replay_rosbags", "diff", "qos", "influence", "modes", "hosts", "engines", "advise", "why"]
+__all__ = ["observe", "btf", "preload", "zoo", "patterns", "events", "own_loop", "actions", "late", "flow",
+           "dds", "link", "shaper", "shape", "gate", "container", "faults", "interrupted", "replay",
+           "replay_sized", "replay_can", "replay_parking", "replay_remote", "replay_rosbags", "diff", "qos",
+           "influence", "modes", "hosts", "engines", "advise", "why"]

@@ -104,7 +104,7 @@ const latencyCanvas = document.getElementById('latency');
 const flowCanvas = document.getElementById('flow');
 const LATENCY_HEIGHT = 210;
 const AXIS = 24;
-const [LATENCY_TOP, FLOW_TOP] = [14, 8];
+const [LATENCY_TOP, FLOW_TOP] = [14, 16];
 
 function gutter(width) {
   return Math.max(90, Math.min(300, Math.round(width * 0.2)));
@@ -126,6 +126,14 @@ function flowHeight() {
 function yOfLatency(ns) {
   const top = Math.max(data.longest_ns, LONGEST, 1) * 1.06;
   return LATENCY_HEIGHT - AXIS - (ns / top) * (LATENCY_HEIGHT - AXIS - LATENCY_TOP);
+}
+
+function triangle(pen, x, y, size) {
+  pen.beginPath();
+  pen.moveTo(x, y - size);
+  pen.lineTo(x + size * 0.9, y + size * 0.7);
+  pen.lineTo(x - size * 0.9, y + size * 0.7);
+  pen.fill();
 }
 
 function drawLatency(view, state) {
@@ -172,11 +180,7 @@ function drawLatency(view, state) {
         pen.fillRect(px - 1.5, py - 1.5, 3, 3);
         continue;
       }
-      pen.beginPath();
-      pen.moveTo(px, py - 5);
-      pen.lineTo(px + 4.5, py + 3.5);
-      pen.lineTo(px - 4.5, py + 3.5);
-      pen.fill();
+      triangle(pen, px, py, 5);
     }
   }
   pen.globalAlpha = 1;
@@ -220,6 +224,7 @@ function drawFlow(view, state) {
   const filtered = isFiltered(), drawn = new Map();
   const alpha = filtered ? (s) => (causeMatches[stretchCause[s]] ? 1 : 0.22) : () => 1;
   const execution = (i, always) => {
+    const isWide = latencies[i] * scale > 16;
     for (let n = shares.first[i]; n < shares.first[i + 1]; n++) {
       const a = x(shares.begin[n]), b = x(shares.end[n]), place = shares.place[n], top = y(place, levels[i]);
       if (b < left || a > right) continue;
@@ -227,7 +232,7 @@ function drawFlow(view, state) {
         // The line of the execution, from the callback before.
         pen.fillStyle = isLate[i] ? theme.late : theme.soft;
         const from = y(shares.place[n - 1], levels[i]);
-        if (b - a > 2) pen.fillRect(a - 0.5, Math.min(from, top) + height / 2, 1, Math.abs(top - from));
+        if (isWide) pen.fillRect(a - 0.5, Math.min(from, top) + height / 2, 1, Math.abs(top - from));
       }
       if (b - a < 3) {
         // At this zoom an execution is a line. One line per pixel is enough.
@@ -244,7 +249,13 @@ function drawFlow(view, state) {
   };
   const from = firstFrom(view.lo - LONGEST), to = firstFrom(view.hi);
   for (const late of [0, 1]) {
-    for (let i = from; i < to; i++) if (isLate[i] === late && matches[i]) execution(i, late);
+    for (let i = from; i < to; i++) {
+      if (isLate[i] !== late || !matches[i]) continue;
+      execution(i, late);
+      if (!late) continue;
+      pen.fillStyle = theme.late;
+      triangle(pen, x(starts[i]), FLOW_TOP - 7, 4);
+    }
   }
   for (const [i, colour] of [[state.cursor, theme.soft], [state.selected, theme.accent]]) {
     if (i < 0) continue;

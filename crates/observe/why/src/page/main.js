@@ -212,7 +212,7 @@ function wire() {
     field(id).addEventListener('blur', showView);
   }
   field('filter').addEventListener('submit', (event) => event.preventDefault());
-  field('reset').addEventListener('click', () => {
+  field('show-all').addEventListener('click', () => {
     field('filter').reset();
     Object.assign(filter, { kinds: new Set(), text: '', leastNs: 0, onlyLate: false });
     fillKinds();

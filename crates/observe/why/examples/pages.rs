@@ -22,7 +22,10 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (self.0 >> 33) % limit
     }
 }
@@ -51,14 +54,22 @@ fn execution(number: u64, callbacks: &[String], culprit: &str, random: &mut Rand
             let (kind, by, during) = match i % 6 {
                 _ if is_planted => (Kind::Preempted, Some(thread(culprit)), None),
                 0 => (Kind::Transport, None, None),
-                1 => (Kind::Executor, Some(Culprit::Callback(format!("{culprit}:timer"))), None),
+                1 => (
+                    Kind::Executor,
+                    Some(Culprit::Callback(format!("{culprit}:timer"))),
+                    None,
+                ),
                 3 => (Kind::Preempted, Some(thread("kworker")), None),
                 5 => {
                     let queued = During {
                         kind: Kind::Queued,
                         by: Some(thread("camera")),
                     };
-                    (Kind::Sleeps, Some(Culprit::WokenBy(component(culprit))), Some(queued))
+                    (
+                        Kind::Sleeps,
+                        Some(Culprit::WokenBy(component(culprit))),
+                        Some(queued),
+                    )
                 }
                 _ => (Kind::Runs, None, None),
             };
@@ -86,7 +97,12 @@ fn execution(number: u64, callbacks: &[String], culprit: &str, random: &mut Rand
     }
 }
 
-fn page(count: u64, callbacks: &[String], culprit: &str, title: &str) -> Result<String, serde_json::Error> {
+fn page(
+    count: u64,
+    callbacks: &[String],
+    culprit: &str,
+    title: &str,
+) -> Result<String, serde_json::Error> {
     let mut random = Random(7);
     let executions: Vec<Execution> = (0..count)
         .map(|i| execution(i, callbacks, culprit, &mut random))
@@ -145,14 +161,24 @@ fn page(count: u64, callbacks: &[String], culprit: &str, title: &str) -> Result<
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = std::env::args().nth(1).ok_or("name a directory")?;
     let directory = Path::new(&directory);
-    let nodes = ["lidar:timer(50ms)", "filter:subscription(/points)", "fusion:subscription(/filtered)"];
+    let nodes = [
+        "lidar:timer(50ms)",
+        "filter:subscription(/points)",
+        "fusion:subscription(/filtered)",
+    ];
     let more = ["planner:subscription(/objects)"];
     let callbacks: Vec<String> = nodes.iter().chain(&more).map(|n| format!("/{n}")).collect();
     let many = page(10_000, &callbacks, "neighbour", "lidar -> planner")?;
     std::fs::write(directory.join("many.html"), many)?;
     let attack = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">";
     let long = "/very_long".repeat(1_000);
-    let hostile = [attack, &long, "/\u{202e}turned\u{1b}[31m\n\u{2028}\u{0}", "__proto__", "\\u003cb>"];
+    let hostile = [
+        attack,
+        &long,
+        "/\u{202e}turned\u{1b}[31m\n\u{2028}\u{0}",
+        "__proto__",
+        "\\u003cb>",
+    ];
     let hostile: Vec<String> = hostile.iter().map(|n| n.to_string()).collect();
     let page = page(60, &hostile, attack, attack)?;
     std::fs::write(directory.join("hostile.html"), page)?;

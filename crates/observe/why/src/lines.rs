@@ -14,7 +14,7 @@ pub struct Line {
     pub ns: u64,
     /// The number of stretches.
     pub parts: usize,
-    /// What happened, in words. It contains names from the recorded system.
+    /// The cause in words, with names from the recorded system. Escape it before showing.
     pub what: String,
     /// The states of the culprit meanwhile.
     pub during: Vec<Line>,

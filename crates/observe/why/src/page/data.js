@@ -48,7 +48,7 @@ function shorten(text, limit) {
   return `${all.slice(0, head).join('')}…${all.slice(all.length - (kept - head)).join('')}`;
 }
 
-const names = data.names.map((name) => shorten(visible(name), 2000));
+const names = data.names.map((name) => shorten(visible(name), 300));
 const searched = data.names.map((name) => name.toLowerCase());
 
 function instant(sinceNs) {

@@ -30,7 +30,7 @@ const SCRIPT: &[&str] = &[
     include_str!("main.js"),
 ];
 
-/// What the page says of an explanation.
+/// An explanation with its title and notes, to be written as a page.
 pub struct Page<'a> {
     /// The title of the chain, or the id of the callback.
     pub title: &'a str,
@@ -122,7 +122,9 @@ impl Page<'_> {
         let mut longest: Vec<&Execution> = self.explanation.executions.iter().collect();
         longest.sort_by_key(|e| (Reverse(e.latency_ns), e.start_ns));
         longest.truncate(TABLES);
-        out.push_str("<details id=\"tables\" open><summary>The longest executions as tables</summary>\n");
+        out.push_str(
+            "<details id=\"tables\" open><summary>The longest executions as tables</summary>\n",
+        );
         if longest.is_empty() {
             out.push_str("<p>No execution was found.</p>\n");
         }

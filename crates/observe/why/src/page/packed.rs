@@ -81,7 +81,7 @@ impl Numbers {
     }
 }
 
-/// What distinguishes causes.
+/// The parts of a stretch that distinguish its cause from others.
 type Key<'a> = (
     Kind,
     &'a str,
@@ -107,7 +107,13 @@ impl Packed {
             let count = execution.stretches.len() as u64;
             executions.extend([since, execution.latency_ns, count]);
             for s in &execution.stretches {
-                let key = (s.kind, s.place.as_str(), s.by.as_ref(), s.during.as_ref(), s.reason);
+                let key = (
+                    s.kind,
+                    s.place.as_str(),
+                    s.by.as_ref(),
+                    s.during.as_ref(),
+                    s.reason,
+                );
                 let number = *known.entry(key).or_insert_with(|| {
                     let row = row_of.get(s.place.as_str()).copied().unwrap_or(0);
                     causes.push(cause(s, row, &mut numbers));
@@ -126,7 +132,9 @@ impl Packed {
             limit_ns: e.limit_ns,
             longest_ns: e.longest_ns,
             left_out: e.count.saturating_sub(e.executions.len() as u64),
-            at_ns: page.at_ns.map(|at| at.saturating_sub(page.start_monotonic_ns)),
+            at_ns: page
+                .at_ns
+                .map(|at| at.saturating_sub(page.start_monotonic_ns)),
             kinds: kinds.collect(),
             names: numbers.names,
             places: rows,

@@ -37,7 +37,11 @@ fn execution(start: u64, limit: u64, parts: &[(usize, u64)], place: &str) -> Exe
         Stretch {
             begin_ns: begin_ns - ns,
             ns,
-            place: if i % 5 == 4 { format!("{place}/2") } else { place.into() },
+            place: if i % 5 == 4 {
+                format!("{place}/2")
+            } else {
+                place.into()
+            },
             kind,
             by,
             during,
@@ -103,7 +107,11 @@ fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
 }
 
 fn data(page: &str) -> Value {
-    let json = between(page, "<script type=\"application/json\" id=\"data\">", "</script>");
+    let json = between(
+        page,
+        "<script type=\"application/json\" id=\"data\">",
+        "</script>",
+    );
     serde_json::from_str(json).unwrap()
 }
 
@@ -123,8 +131,21 @@ fn the_policy_allows_only_the_script_and_the_styles_of_the_page() {
         )
     );
     // The digest of the empty text, as `openssl dgst -sha256 -binary | base64` prints it.
-    assert_eq!(hash(""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
-    for loading in ["http:", "https:", "src=", "import ", "@import", "url(", "style=", "innerHTML", "fetch("] {
+    assert_eq!(
+        hash(""),
+        "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+    );
+    for loading in [
+        "http:",
+        "https:",
+        "src=",
+        "import ",
+        "@import",
+        "url(",
+        "style=",
+        "innerHTML",
+        "fetch(",
+    ] {
         assert!(!page.contains(loading), "{loading}");
     }
 }
@@ -162,7 +183,10 @@ fn the_page_without_scripts_has_the_longest_executions_and_the_sentence() {
     let page = page(&explanation, "/a");
     let tables = between(&page, "<details id=\"tables\" open>", "</details>");
     assert_eq!(tables.matches("<caption>").count(), TABLES);
-    assert!(tables.contains("<caption>95 ns at 1000450 of /a, late</caption>"), "{tables}");
+    assert!(
+        tables.contains("<caption>95 ns at 1000450 of /a, late</caption>"),
+        "{tables}"
+    );
     assert!(tables.contains("preempted by"));
     assert!(page.contains(&xml(&explanation.comparison.as_ref().unwrap().sentence())));
     assert!(page.contains("The stretches of 9 executions are on this page. The other 11"));
@@ -174,7 +198,7 @@ fn the_page_without_scripts_has_the_longest_executions_and_the_sentence() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What the page's script reads is what `--json` says.
+    /// The script of the page reads the same executions as a reader of `--json`.
     #[test]
     fn the_data_of_the_page_is_the_explanation(
         parts in proptest::collection::vec(
@@ -239,7 +263,12 @@ fn rows_follow_the_chain_and_other_places_come_behind_the_one_before_them() {
     };
     let data = data(&page.html(&|_| String::new()).unwrap());
     let name = |n: &Value| data["names"][n.as_u64().unwrap() as usize].clone();
-    let rows: Vec<Value> = data["places"].as_array().unwrap().iter().map(name).collect();
+    let rows: Vec<Value> = data["places"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(name)
+        .collect();
     assert_eq!(rows, ["/a", "/sync", "/b"]);
     assert_eq!(data["at_ns"], Value::Null);
 }

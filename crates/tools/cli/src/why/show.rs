@@ -126,7 +126,10 @@ impl Shown<'_> {
 
     /// Returns what the recording does not show.
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = limits(self.scheduling).map(String::from).into_iter().collect();
+        let mut notes: Vec<String> = limits(self.scheduling)
+            .map(String::from)
+            .into_iter()
+            .collect();
         if self.explanation.unknown_share > UNKNOWN_SAID {
             let share = percent(self.explanation.unknown_share);
             notes.push(format!(
@@ -145,9 +148,11 @@ impl Shown<'_> {
                 title.as_str(),
                 chain.callbacks.as_slice(),
             ),
-            Subject::Callback(callback) => {
-                (None, callback.id.as_str(), std::slice::from_ref(&callback.id))
-            }
+            Subject::Callback(callback) => (
+                None,
+                callback.id.as_str(),
+                std::slice::from_ref(&callback.id),
+            ),
         };
         let mut notes = vec![format!("{}.", self.counts())];
         notes.extend(self.notes());

@@ -127,8 +127,12 @@ function drawStretches(pen, from, to, begin, x, y, height, clip, alpha) {
     const here = x(at);
     if (sums.size > 0 && (here - left >= 1) && (!sums.has(k) || opacity !== dim)) flush(here);
     if (sums.size === 0) [left, dim] = [here, opacity];
-    dim = Math.max(dim, opacity);
-    sums.set(k, (sums.get(k) || 0) + stretchNs[s]);
+    // Within a pixel, the stretches that the filter found cover the others.
+    if (opacity > dim) {
+      sums.clear();
+      dim = opacity;
+    }
+    if (opacity === dim) sums.set(k, (sums.get(k) || 0) + stretchNs[s]);
     at += stretchNs[s];
   }
   if (sums.size > 0) flush(x(at));

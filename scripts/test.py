@@ -7,6 +7,7 @@ usage: ./dev test                          everything
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
        ./dev test check                    flow's channels under loom and Miri
        ./dev test pages                    man pages and completions, made from every command's --help
+       ./dev test browser                  `onbeat why --html` in a Chromium
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
        ./dev test link-verbs               links over RDMA in a guest with two Soft-RoCE devices (a minute or two)
@@ -303,6 +304,11 @@ def pages():
     return Part("man pages and completions", [sys.executable, os.path.join(ROOT, "scripts/package/test_pages.py")])
 
 
+def browser():
+    """Pages of the built program in a Chromium."""
+    return Part("pages in a browser", [sys.executable, os.path.join(ROOT, "scripts/browser.py")])
+
+
 def low_priority(part):
     """The same part with the lowest priority."""
     part.command = ["nice", "-n", "19", *part.command]
@@ -318,7 +324,7 @@ def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
-    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages())]
+    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages(), browser())]
     parts += [unit(*computing), *computing]
     parts.append(end_to_end([]).run())
     return parts
@@ -327,7 +333,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, pages, aarch64, sched-ext, link-verbs, replay-can")
+    print("parts:  unit, e2e, check, pages, browser, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -360,6 +366,8 @@ def chosen(words):
         return beside(check("miri-lib"), check("loom"))
     if first == "pages":
         return [*beside(build()), pages().run()]
+    if first == "browser":
+        return [*beside(build()), browser().run()]
     if first == "aarch64":
         return [aarch64().run()]
     if first == "sched-ext":

@@ -18,7 +18,11 @@ def main():
     parser.add_argument("--duration", type=float, default=0, help="seconds; 0: until stopped")
     parser.add_argument("--log", metavar="FILE",
                         help="keep when it was busy: begin and end (CLOCK_MONOTONIC, ns), CPU time")
+    parser.add_argument("--name", help="the process's name, as ps and recordings show it")
     args = parser.parse_args()
+    if args.name:
+        with open("/proc/self/comm", "w", encoding="utf-8") as comm:
+            comm.write(args.name)
     if not 0 <= args.busy < args.period:
         parser.error("--busy must be less than --period: a CPU that is always busy hangs others")
     try:

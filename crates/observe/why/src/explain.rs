@@ -4,6 +4,7 @@
 use crate::compare::{Comparison, Sums};
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::history::{History, DEFERRAL_NS};
+use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
 use onbeat_synth::followed::{ChainEnd, ChainStep};
@@ -81,6 +82,8 @@ pub struct Explanation {
     pub nearest_ns: Option<u64>,
     /// The difference between late executions and the others, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
+    /// The latency of all executions over time.
+    pub overview: Overview,
 }
 
 struct Ended {
@@ -117,6 +120,7 @@ pub struct Why {
     /// The paths of synthesis that are the target's, and those that are not.
     paths: FxHashMap<u32, bool>,
     kept: Keeper,
+    overview: Collector,
     /// The time of the latest event.
     now: Option<u64>,
     next_forget: u64,
@@ -150,6 +154,7 @@ impl Why {
             waiting: VecDeque::new(),
             paths: FxHashMap::default(),
             kept: Keeper::default(),
+            overview: Collector::default(),
             now: None,
             next_forget: 0,
         }
@@ -210,6 +215,7 @@ impl Why {
             executions: kept.iter().map(execution).collect(),
             left_out,
             comparison: self.sums.compare(&names),
+            overview: self.overview.finish(),
         }
     }
 
@@ -345,6 +351,7 @@ impl Why {
         }
         let latency = end - start;
         self.sums.add(latency, &pieces);
+        self.overview.add(start, latency);
         let kept = Kept {
             start,
             latency,

@@ -31,6 +31,38 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 11] = [
+        Kind::Runs,
+        Kind::Library,
+        Kind::Preempted,
+        Kind::Queued,
+        Kind::Sleeps,
+        Kind::Executor,
+        Kind::Transport,
+        Kind::Inputs,
+        Kind::Timer,
+        Kind::Stolen,
+        Kind::Unknown,
+    ];
+
+    /// Returns the letter that stands for the kind where colours do not suffice.
+    pub fn letter(self) -> char {
+        match self {
+            Kind::Runs => 'R',
+            Kind::Library => 'L',
+            Kind::Preempted => 'P',
+            Kind::Queued => 'Q',
+            Kind::Sleeps => 'S',
+            Kind::Executor => 'E',
+            Kind::Transport => 'T',
+            Kind::Inputs => 'I',
+            Kind::Timer => 'C',
+            Kind::Stolen => 'H',
+            Kind::Unknown => '?',
+        }
+    }
+
     /// Returns the kind in words, as tables show it.
     pub fn text(self) -> &'static str {
         match self {

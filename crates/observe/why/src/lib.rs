@@ -11,15 +11,22 @@
 //! - `cut` cuts one execution into stretches.
 //! - `explain` collects executions, and keeps those that the caller asked for.
 //! - `compare` compares late executions with the others, and says the result in a sentence.
+//! - `overview` keeps the latency of every execution in bounded memory.
+//! - `lines` sums up stretches for tables.
+//! - `page` shows all of that as an HTML page.
 
 pub mod compare;
 mod cut;
 mod explain;
 mod history;
 mod kind;
+pub mod lines;
+mod overview;
+pub mod page;
 mod stretch;
 
 pub use compare::{Comparison, Finding};
 pub use explain::{Choice, Explanation, Target, Why};
 pub use kind::{Kind, Reason};
+pub use overview::{Bin, Overview};
 pub use stretch::{Culprit, During, Execution, Stretch};

@@ -6,7 +6,7 @@ use onbeat_document::schema::{Component, ComponentKind};
 use serde::Serialize;
 
 /// The culprit of a stretch. Names come from the recorded system: escape them before showing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
     /// The callback that ran meanwhile, by its id.
@@ -40,7 +40,7 @@ pub(crate) fn title(component: &Component) -> String {
 }
 
 /// The state of a culprit during a stretch.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
     /// The state of the culprit's thread.
     pub kind: Kind,

@@ -596,6 +596,49 @@ fn names_from_a_trace_cannot_control_the_terminal_in_why() {
 }
 
 #[test]
+fn why_writes_a_page_with_all_executions() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("t"), 3);
+    let all = json(here, &["why", "t", "--all", "--json"], 0);
+    let head = good(here, &["why", "t", "--html"], 0);
+    assert!(head.contains("executions, the longest took"), "{head}");
+    assert!(!head.contains("share"), "only the head is printed: {head}");
+    let page = fs::read_to_string(here.join("why.html")).unwrap();
+    let data = page.split_once("id=\"data\">").unwrap().1;
+    let data = data.split_once("</script>").unwrap().0;
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let packed: Vec<u64> = serde_json::from_value(data["executions"].clone()).unwrap();
+    let executions = all["executions"].as_array().unwrap();
+    assert!(executions.len() > 1);
+    assert_eq!(packed.len(), 3 * executions.len());
+    for (packed, execution) in packed.chunks(3).zip(executions) {
+        assert_eq!(execution["since_start_ns"], packed[0]);
+        assert_eq!(execution["latency_ns"], packed[1]);
+        assert_eq!(
+            execution["stretches"].as_array().unwrap().len() as u64,
+            packed[2]
+        );
+    }
+    // The page of a part, of a callback, at an instant, on standard output.
+    let id = "/locate:subscription(/filtered)";
+    let page = good(here, &["why", "t", "--callback", id, "--html", "-"], 0);
+    assert!(page.starts_with("<!doctype html>") && page.ends_with("</html>\n"));
+    let opens = |page: &str| page.contains("\"at_ns\":1500000000,");
+    assert!(!opens(&page));
+    assert!(opens(&good(
+        here,
+        &["why", "t", "--at", "1.5s", "--html", "-"],
+        0
+    )));
+    let worst = good(here, &["why", "t", "--worst", "1", "--html", "-"], 0);
+    assert!(worst.contains("The stretches of 1 executions are on this page"));
+    fails(here, &["why", "t", "--html", "no/such/place.html"], 1);
+    let out = onbeat(here, &["why", "t", "--html", "x.html", "--json"]);
+    assert_eq!(out.status.code(), Some(2));
+}
+
+#[test]
 fn an_unknown_subject_of_why_is_named_with_the_way_out() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();

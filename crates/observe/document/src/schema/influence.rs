@@ -24,7 +24,7 @@ pub enum ComponentKind {
 }
 
 /// A component that made a callback wait.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Component {
     /// The kind of the component.
     pub kind: ComponentKind,

@@ -18,7 +18,8 @@ pub(super) fn chains(out: &mut String, model: &Model) {
     out.push_str(
         "<h2 id=\"chains\">Chains</h2>\n<p class=\"note\">Latency runs from the start of the first \
          callback to the publication of the chain's output, followed item by item. Jitter is half of \
-         the difference between its largest and its smallest value. The slowest chain comes first.</p>\n",
+         the difference between its largest and its smallest value. The slowest chain comes first. <code>onbeat why TRACE --html</code> \
+         writes a page with the cause of each late execution.</p>\n",
     );
     let sorted = by_latency(model);
     let names = names(model);

@@ -39,6 +39,9 @@ pub struct Recordings<'a> {
 
 pub use charts::pair;
 
+/// The styles that all pages share.
+pub const STYLE: &str = include_str!("style.css");
+
 /// Begins a page with a title, the name of its `kind` of page, and its own styles.
 pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     let title = xml(&shorten(title, 200));
@@ -50,7 +53,7 @@ pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title} – onbeat {kind}</title>\n<style>\n{}{style}</style>\n</head>\n<body>\n<main>\n\
          <h1>{title}</h1>\n",
-        include_str!("style.css"),
+        STYLE,
     );
 }
 

@@ -29,6 +29,11 @@ impl Clock {
         }
     }
 
+    /// Returns the start of the recording: CLOCK_MONOTONIC, and ns since 1970.
+    pub fn start(&self) -> (u64, u64) {
+        (self.monotonic_ns, self.realtime_ns)
+    }
+
     /// Returns the time since the start of the recording, ns.
     pub fn since_start(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_sub(self.monotonic_ns)

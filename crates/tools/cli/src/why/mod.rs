@@ -19,7 +19,8 @@ use onbeat_terminal::{files, ExitStatus};
 use onbeat_trace::Reader;
 use onbeat_why::{Choice, Explanation, Target, Why};
 use show::Shown;
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use subject::{Asked, Subject};
 
@@ -34,6 +35,7 @@ Examples:
   onbeat why trace --chain 664e --at 14:03:07          the executions at this time of day (UTC)
   onbeat why trace --chain 664e --at 12.5s             or by the time since the recording began
   onbeat why trace --chain 664e --all --json | jq '.executions[0].stretches'
+  onbeat why trace --chain 664e --html                 a page of all executions: why.html
 
 The latency of each execution is cut into stretches that follow one another. They add up to the
 latency that `onbeat model` computes. What the recording does not show is 'unknown', with a reason.
@@ -85,6 +87,10 @@ pub struct Args {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
+    /// Write an HTML page of all executions, or of those chosen by --worst. It loads nothing from
+    /// elsewhere ('-': standard output) [default FILE: why.html]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "why.html", conflicts_with = "json")]
+    html: Option<PathBuf>,
 }
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
@@ -95,7 +101,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut options = options(run_of(&reader, None));
     options.shortened = !reader.has_beginning();
     let clock = Clock::of(&mut reader);
-    let choice = choice(&args, &clock)?;
+    let at_ns = args.at.as_deref().map(|at| clock.parse(at)).transpose()?;
+    let choice = choice(&args, at_ns);
     let model = model(&mut reader, &args, &mut options)?;
     let asked = Asked {
         chain: args.chain.as_deref(),
@@ -133,10 +140,10 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         scheduling: reader.manifest().observed.means.scheduling,
         explanation: &explanation,
     };
-    if args.json {
-        shown.write_json()?;
-    } else {
-        shown.write(choice)?;
+    match (&args.html, args.json) {
+        (Some(file), _) => write_page(&shown, file, at_ns)?,
+        (None, true) => shown.write_json()?,
+        (None, false) => shown.write(Some(choice))?,
     }
     Ok(match explanation.executions.is_empty() {
         true => ExitStatus::NothingFound,
@@ -144,17 +151,28 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
+/// Writes the page, and prints the head of the explanation unless the page goes to standard output.
+fn write_page(shown: &Shown, file: &Path, at_ns: Option<u64>) -> Result<(), CliError> {
+    files::write_whole(file, |out| out.write_all(shown.page(at_ns)?.as_bytes()))?;
+    if file.as_os_str() != "-" {
+        shown.write(None)?;
+        let _ = writeln!(std::io::stderr(), "{}", file.display());
+    }
+    Ok(())
+}
+
 fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn choice(args: &Args, clock: &Clock) -> Result<Choice, CliError> {
-    Ok(match (&args.at, args.over, args.worst) {
-        (Some(at), ..) => Choice::At(clock.parse(at)?),
-        _ if args.all => Choice::All,
+fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
+    let has_page = args.html.is_some() && args.worst.is_none();
+    match (at_ns, args.over, args.worst) {
+        _ if args.all || has_page => Choice::All,
+        (Some(at), ..) => Choice::At(at),
         (None, Some(over), None) => Choice::Over(ns(over)),
         (None, _, worst) => Choice::Worst(worst.unwrap_or(5)),
-    })
+    }
 }
 
 /// Makes the model, and completes the options so that another pass follows the same chains.

@@ -8,12 +8,10 @@ use onbeat_document::text::{duration, percent};
 use onbeat_terminal::term::{self, fit, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use onbeat_trace::manifest::Scheduling;
-use onbeat_why::{Choice, Execution, Explanation, Stretch};
+use onbeat_why::page::Page;
+use onbeat_why::{lines, Choice, Execution, Explanation};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
-
-/// Causes below this share of the latency are shown together.
-const SHARE_SHOWN: f64 = 0.005;
 
 /// An unknown share above this one is said.
 const UNKNOWN_SAID: f64 = 0.005;
@@ -67,15 +65,18 @@ impl Shown<'_> {
         out.flush().map_err(CliError::Stdout)
     }
 
-    pub fn write(&self, choice: Choice) -> Result<(), CliError> {
+    /// Writes the head, and the executions unless `choice` is `None`.
+    pub fn write(&self, choice: Option<Choice>) -> Result<(), CliError> {
         let screen = Screen::of_stdout();
         let mut out = BufWriter::new(io::stdout().lock());
         self.write_head(&mut out, &screen)
             .map_err(CliError::Stdout)?;
-        for execution in &self.explanation.executions {
-            self.write_execution(&mut out, &screen, execution)?;
+        if let Some(choice) = choice {
+            for execution in &self.explanation.executions {
+                self.write_execution(&mut out, &screen, execution)?;
+            }
+            self.write_end(&mut out, choice).map_err(CliError::Stdout)?;
         }
-        self.write_end(&mut out, choice).map_err(CliError::Stdout)?;
         out.flush().map_err(CliError::Stdout)
     }
 
@@ -96,31 +97,77 @@ impl Shown<'_> {
                 writeln!(out, "{}", screen.bold(&fit(&callback.id, screen.width)))?;
             }
         }
+        writeln!(out, "{}", self.counts())?;
+        if let Some(comparison) = &e.comparison {
+            writeln!(out)?;
+            wrap(out, screen, &term::one_line(&comparison.sentence()))?;
+        }
+        for note in self.notes() {
+            wrap(out, screen, &note)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many executions there are, and how many are late.
+    fn counts(&self) -> String {
+        let e = self.explanation;
         let late = e.comparison.as_ref().map_or(0, |c| c.late);
         let share = percent(late as f64 / e.count.max(1) as f64);
         let limit = match self.over {
             true => above(e.limit_ns),
             false => format!("{}, the longest {share}", above(e.limit_ns)),
         };
-        writeln!(
-            out,
-            "{} executions, the longest took {}; {late} are late ({limit})",
-            e.count,
-            duration(e.longest_ns as f64)
-        )?;
-        if let Some(comparison) = &e.comparison {
-            writeln!(out)?;
-            wrap(out, screen, &term::one_line(&comparison.sentence()))?;
+        let longest = duration(e.longest_ns as f64);
+        format!(
+            "{} executions, the longest took {longest}; {late} are late ({limit})",
+            e.count
+        )
+    }
+
+    /// Returns what the recording does not show.
+    fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = limits(self.scheduling)
+            .map(String::from)
+            .into_iter()
+            .collect();
+        if self.explanation.unknown_share > UNKNOWN_SAID {
+            let share = percent(self.explanation.unknown_share);
+            notes.push(format!(
+                "{share} of the latency of all executions is unknown."
+            ));
         }
-        if let Some(limits) = limits(self.scheduling) {
-            wrap(out, screen, limits)?;
-        }
-        if e.unknown_share > UNKNOWN_SAID {
-            let share = percent(e.unknown_share);
-            let text = format!("{share} of the latency of all executions is unknown.");
-            wrap(out, screen, &text)?;
-        }
-        Ok(())
+        notes
+    }
+
+    /// Returns the explanation as an HTML page. It opens with the executions at `at_ns`,
+    /// CLOCK_MONOTONIC.
+    pub fn page(&self, at_ns: Option<u64>) -> Result<String, serde_json::Error> {
+        let (id, title, callbacks) = match self.subject {
+            Subject::Chain { chain, title, .. } => (
+                Some(chain.id.as_str()),
+                title.as_str(),
+                chain.callbacks.as_slice(),
+            ),
+            Subject::Callback(callback) => (
+                None,
+                callback.id.as_str(),
+                std::slice::from_ref(&callback.id),
+            ),
+        };
+        let mut notes = vec![format!("{}.", self.counts())];
+        notes.extend(self.notes());
+        let (start_monotonic_ns, start_realtime_ns) = self.clock.start();
+        let page = Page {
+            title,
+            id,
+            callbacks,
+            notes: &notes,
+            start_monotonic_ns,
+            start_realtime_ns,
+            at_ns,
+            explanation: self.explanation,
+        };
+        page.html(&|at| self.clock.text(at))
     }
 
     fn write_execution(
@@ -158,8 +205,8 @@ impl Shown<'_> {
             let ns = last.begin_ns + last.ns - first.begin_ns;
             row(first.begin_ns, ns, first.place.clone());
             let lines = match self.each {
-                true => each(share),
-                false => summed(share, SHARE_SHOWN * all),
+                true => lines::each(share),
+                false => lines::summed(share, execution.latency_ns),
             };
             for line in lines {
                 row(line.begin_ns, line.ns, format!("  {}", line.text()));
@@ -213,89 +260,4 @@ fn limits(scheduling: Scheduling) -> Option<&'static str> {
             "The recorder saw only the CPU clocks of threads, so it estimated when threads had no CPU.",
         ),
     }
-}
-
-/// One or more stretches of a callback's share that say the same.
-struct Line {
-    begin_ns: u64,
-    ns: u64,
-    parts: usize,
-    what: String,
-    /// The states of the culprit meanwhile.
-    during: Vec<Line>,
-}
-
-impl Line {
-    fn new(stretch: &Stretch, what: String) -> Line {
-        Line {
-            begin_ns: stretch.begin_ns,
-            ns: stretch.ns,
-            parts: 1,
-            what,
-            during: Vec::new(),
-        }
-    }
-
-    /// Adds a stretch to the line that says the same, or as a new line.
-    fn add(lines: &mut Vec<Line>, stretch: &Stretch, what: String) -> usize {
-        match lines.iter().position(|l| l.what == what) {
-            Some(at) => {
-                lines[at].ns += stretch.ns;
-                lines[at].parts += 1;
-                at
-            }
-            None => {
-                lines.push(Line::new(stretch, what));
-                lines.len() - 1
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        match self.parts {
-            1 => self.what.clone(),
-            n => format!("{} (in {n} parts)", self.what),
-        }
-    }
-}
-
-/// Returns a line for each stretch.
-fn each(share: &[Stretch]) -> Vec<Line> {
-    let line = |stretch: &Stretch| {
-        let mut line = Line::new(stretch, stretch.text());
-        let during = stretch.during.as_ref();
-        line.during
-            .extend(during.map(|d| Line::new(stretch, d.text())));
-        line
-    };
-    share.iter().map(line).collect()
-}
-
-/// Sums up the stretches that say the same, in order of their first one. Sums below `shown` are
-/// one line.
-fn summed(share: &[Stretch], shown: f64) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for stretch in share {
-        let at = Line::add(&mut lines, stretch, stretch.text());
-        if let Some(during) = &stretch.during {
-            Line::add(&mut lines[at].during, stretch, during.text());
-        }
-    }
-    let is_large = |line: &Line| line.ns as f64 >= shown;
-    for line in &mut lines {
-        line.during.retain(is_large);
-    }
-    let (mut large, small): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(is_large);
-    match small.len() {
-        0 => {}
-        1 => large.extend(small),
-        n => large.push(Line {
-            begin_ns: small[0].begin_ns,
-            ns: small.iter().map(|l| l.ns).sum(),
-            parts: 1,
-            what: format!("{n} short causes"),
-            during: Vec::new(),
-        }),
-    }
-    large
 }

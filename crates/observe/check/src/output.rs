@@ -33,6 +33,9 @@ fn sentence(f: &Finding) -> String {
     if !f.why.is_empty() {
         text += &format!(" ({})", f.why);
     }
+    if let Some(late) = &f.late {
+        text += &format!(". {late}");
+    }
     visible(&text)
 }
 

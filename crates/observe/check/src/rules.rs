@@ -65,6 +65,8 @@ impl<'m> Checker<'m> {
             measured: outcome.measured,
             verdict: outcome.verdict,
             why: outcome.why,
+            late_above_ns: None,
+            late: None,
         });
     }
 
@@ -115,7 +117,7 @@ impl<'m> Checker<'m> {
                 .figures_of(self.mode, &chain.figures, &chain.modes);
             let none = ChainFigures::default();
             let f = figures.unwrap_or(&none);
-            self.times(place, &about, "latency", &f.latency_ns, &rule.latency);
+            self.latency(place, &about, &f.latency_ns, &rule.latency);
             self.times(place, &about, "age", f.data_age_ns(), &rule.age);
             self.times(place, &about, "reaction", &f.reaction_ns, &rule.reaction);
             if let Some(limit) = &rule.jitter {
@@ -137,6 +139,16 @@ impl<'m> Checker<'m> {
                 let said = format!("{limit} from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
+        }
+    }
+
+    /// Judges a chain's latency, and notes from which latency on an execution is late.
+    fn latency(&mut self, place: &str, about: &Chosen, dist: &Dist, limits: &Times) {
+        let from = self.findings.len();
+        self.times(place, about, "latency", dist, limits);
+        for (finding, (_, limit)) in self.findings[from..].iter_mut().zip(limits) {
+            // A limit in ns fits, and a fraction of one does not matter.
+            finding.late_above_ns = limit.most.map(|most| most as u64);
         }
     }
 

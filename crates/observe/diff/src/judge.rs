@@ -37,6 +37,10 @@ pub struct Found {
     pub follows: Option<String>,
     /// The part of the chain that has most of the change of the chain's latency.
     pub mostly: Option<String>,
+    /// What the late executions of the chain in the second model have in common, in a sentence
+    /// (untrusted). The caller adds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<String>,
 }
 
 /// The changes between two models.
@@ -212,6 +216,7 @@ fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
         of_chain,
         follows: None,
         mostly: None,
+        late: None,
     }
 }
 
@@ -271,6 +276,7 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
         of_chain: Some((change.shift, "all chains".into())),
         follows: None,
         mostly: None,
+        late: None,
     }
 }
 
@@ -334,6 +340,7 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
             of_chain: None,
             follows: None,
             mostly: None,
+            late: None,
         });
     }
     found

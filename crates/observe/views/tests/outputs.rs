@@ -563,6 +563,7 @@ fn a_report_shows_command_lines_only_when_asked() {
         let recordings = report::Recordings {
             manifests,
             process_names,
+            ..report::Recordings::default()
         };
         report::html(&generate::parking(1), "Parking", recordings)
     };

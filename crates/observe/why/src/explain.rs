@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
 
 /// The most executions that are kept in detail.
 pub const KEPT_MAX: usize = 10_000;
@@ -62,8 +63,21 @@ pub enum Choice {
     All,
 }
 
+/// What the caller asks about one chain or callback.
+#[derive(Debug, Clone)]
+pub struct Question {
+    /// The chain or callback.
+    pub target: Target,
+    /// The executions to keep in detail.
+    pub choice: Choice,
+    /// The latency above which an execution is late.
+    pub limit_ns: u64,
+    /// The largest latency in the model.
+    pub longest_ns: u64,
+}
+
 /// The executions of a chain, explained.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
     /// The latency above which an execution is late.
     pub limit_ns: u64,
@@ -89,6 +103,8 @@ pub struct Explanation {
 struct Ended {
     steps: Vec<ChainStep>,
     end: u64,
+    /// The subjects of which this is an execution, by their places in the list.
+    of: Rc<[usize]>,
 }
 
 impl Ended {
@@ -105,22 +121,31 @@ struct Kept {
     pieces: Vec<Piece>,
 }
 
-/// Explains the executions of one chain or callback while it reads a recording.
+/// A chain or callback with what is known of its executions so far.
+struct Subject {
+    target: Target,
+    choice: Choice,
+    sums: Sums,
+    kept: Keeper,
+    overview: Collector,
+}
+
+/// Explains the executions of chains or callbacks while it reads a recording.
 pub struct Why {
     synth: Synth,
     /// The callback ids by number, as the earlier pass found them.
     ids: Vec<Option<String>>,
-    target: Target,
-    choice: Choice,
-    sums: Sums,
+    subjects: Vec<Subject>,
+    /// Some subject is a callback.
+    callbacks: bool,
     history: History,
     joins: Joins,
     arrivals: FxHashMap<(u32, u64), u64>,
     waiting: VecDeque<Ended>,
-    /// The paths of synthesis that are the target's, and those that are not.
-    paths: FxHashMap<u32, bool>,
-    kept: Keeper,
-    overview: Collector,
+    /// The subjects to which each path of synthesis belongs. Cut and whole chains are apart.
+    paths: FxHashMap<(u32, bool), Rc<[usize]>>,
+    /// The subjects to which the executions of each callback belong.
+    ran: FxHashMap<u32, Rc<[usize]>>,
     /// The time of the latest event.
     now: Option<u64>,
     next_forget: u64,
@@ -136,25 +161,49 @@ impl Why {
         choice: Choice,
         (limit_ns, longest_ns): (u64, u64),
     ) -> Why {
+        Why::of_all(
+            options,
+            vec![Question {
+                target,
+                choice,
+                limit_ns,
+                longest_ns,
+            }],
+        )
+    }
+
+    /// Starts an explanation of several chains or callbacks in one pass. `options` must be those
+    /// of the pass that made the model, with the ids that it found.
+    pub fn of_all(options: SynthOptions, questions: Vec<Question>) -> Why {
         let ids = options.ids.clone();
         let mut synth = Synth::new(options);
         synth.observe();
         synth.follow();
         // An execution is cut once no later event can change it.
-        let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
+        let longest_ns = questions.iter().map(|q| q.longest_ns).max();
+        let window = longest_ns
+            .unwrap_or_default()
+            .saturating_add(2 * DEFERRAL_NS);
+        let subject = |question: Question| Subject {
+            target: question.target,
+            choice: question.choice,
+            sums: Sums::new(question.limit_ns),
+            kept: Keeper::default(),
+            overview: Collector::default(),
+        };
+        let subjects: Vec<Subject> = questions.into_iter().map(subject).collect();
+        let is_callback = |s: &Subject| matches!(s.target, Target::Callback(_));
         Why {
             synth,
             ids,
-            target,
-            choice,
-            sums: Sums::new(limit_ns),
+            callbacks: subjects.iter().any(is_callback),
+            subjects,
             history: History::new(window),
             joins: Joins::default(),
             arrivals: FxHashMap::default(),
             waiting: VecDeque::new(),
             paths: FxHashMap::default(),
-            kept: Keeper::default(),
-            overview: Collector::default(),
+            ran: FxHashMap::default(),
             now: None,
             next_forget: 0,
         }
@@ -181,8 +230,13 @@ impl Why {
         }
     }
 
-    /// Ends the events and returns the explanation.
-    pub fn finish(mut self) -> Explanation {
+    /// Ends the events and returns the explanation of the first chain or callback.
+    pub fn finish(self) -> Explanation {
+        self.finish_all().into_iter().next().unwrap_or_default()
+    }
+
+    /// Ends the events and returns the explanations in the order of the questions.
+    pub fn finish_all(mut self) -> Vec<Explanation> {
         self.synth.end_of_events();
         self.observe();
         while !self.waiting.is_empty() {
@@ -192,31 +246,8 @@ impl Why {
             ids: self.synth.callback_ids(),
             components: self.synth.components(),
         };
-        let limit = self.sums.limit_ns;
-        let execution = |kept: &Kept| Execution {
-            start_ns: kept.start,
-            latency_ns: kept.latency,
-            late: kept.latency > limit,
-            stretches: kept
-                .pieces
-                .iter()
-                .map(|p| names.stretch(p, kept.start))
-                .collect(),
-        };
-        let nearest = self.kept.nearest.map(|n| n.1);
-        let left_out = self.kept.left_out;
-        let kept = self.kept.into_list(self.choice);
-        Explanation {
-            limit_ns: limit,
-            count: self.sums.count(),
-            longest_ns: self.sums.longest_ns,
-            unknown_share: self.sums.unknown_share(),
-            nearest_ns: nearest.filter(|_| kept.is_empty()),
-            executions: kept.iter().map(execution).collect(),
-            left_out,
-            comparison: self.sums.compare(&names),
-            overview: self.overview.finish(),
-        }
+        let subjects = self.subjects.into_iter();
+        subjects.map(|s| s.explanation(&names)).collect()
     }
 
     fn observe(&mut self) {
@@ -231,7 +262,7 @@ impl Why {
             self.joins.insert(key, joined.steps);
         }
         let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
-        let is_callback = matches!(self.target, Target::Callback(_));
+        let is_callback = self.callbacks;
         for arrival in self.synth.drain_arrivals() {
             if is_callback {
                 let key = (arrival.tid, arrival.start_ns);
@@ -260,21 +291,8 @@ impl Why {
     }
 
     fn callback_ended(&mut self, observation: &Observation) {
-        let (&Observation::Execution { callback, .. }, Target::Callback(id)) =
-            (observation, &self.target)
-        else {
-            return;
-        };
-        let is_target = match self.paths.get(&callback) {
-            Some(&known) => known,
-            None => {
-                let of_it = self.ids.get(callback as usize).and_then(Option::as_ref);
-                let is = of_it == Some(id);
-                self.paths.insert(callback, is);
-                is
-            }
-        };
         let &Observation::Execution {
+            callback,
             pid,
             tid,
             start_ns,
@@ -284,9 +302,18 @@ impl Why {
         else {
             return;
         };
-        if !is_target {
+        let (subjects, ids) = (&self.subjects, &self.ids);
+        let of = self.ran.entry(callback).or_insert_with(|| {
+            let id = ids.get(callback as usize).and_then(Option::as_ref);
+            of_which(subjects, |target| match target {
+                Target::Callback(wanted) => id == Some(wanted),
+                Target::Chain { .. } => false,
+            })
+        });
+        if of.is_empty() {
             return;
         }
+        let of = Rc::clone(of);
         let since = self.arrivals.remove(&(tid, start_ns)).unwrap_or(start_ns);
         let step = ChainStep {
             callback,
@@ -303,30 +330,30 @@ impl Why {
         self.waiting.push_back(Ended {
             steps: vec![step],
             end: end_ns.max(start_ns),
+            of,
         });
     }
 
     fn chain_ended(&mut self, end: ChainEnd) {
-        let Target::Chain {
-            callbacks,
-            topics,
-            cut,
-        } = &self.target
-        else {
-            return;
-        };
-        if end.cut != *cut {
-            return;
-        }
-        let (synth, ids) = (&self.synth, &self.ids);
-        let is_target = *self
-            .paths
-            .entry(end.path)
-            .or_insert_with(|| is_path(&end.steps, (callbacks, topics), ids, |n| synth.name(n)));
-        if is_target {
+        let (synth, ids, subjects) = (&self.synth, &self.ids, &self.subjects);
+        let of = self.paths.entry((end.path, end.cut)).or_insert_with(|| {
+            of_which(subjects, |target| match target {
+                Target::Chain {
+                    callbacks,
+                    topics,
+                    cut,
+                } => {
+                    let chain = (callbacks.as_slice(), topics.as_slice());
+                    *cut == end.cut && is_path(&end.steps, chain, ids, |n| synth.name(n))
+                }
+                Target::Callback(_) => false,
+            })
+        });
+        if !of.is_empty() {
             self.waiting.push_back(Ended {
                 steps: end.steps,
                 end: end.end_ns,
+                of: Rc::clone(of),
             });
         }
     }
@@ -350,14 +377,19 @@ impl Why {
             });
         }
         let latency = end - start;
-        self.sums.add(latency, &pieces);
-        self.overview.add(start, latency);
-        let kept = Kept {
-            start,
-            latency,
-            pieces,
-        };
-        self.kept.offer(self.choice, kept);
+        for &i in ended.of.iter() {
+            let Some(subject) = self.subjects.get_mut(i) else {
+                continue;
+            };
+            subject.sums.add(latency, &pieces);
+            subject.overview.add(start, latency);
+            let kept = Kept {
+                start,
+                latency,
+                pieces: pieces.clone(),
+            };
+            subject.kept.offer(subject.choice, kept);
+        }
     }
 
     /// Forgets joins and arrivals that no execution can refer to any more.
@@ -368,6 +400,42 @@ impl Why {
         self.joins.retain(|key, _| key.1 >= from);
         self.arrivals.retain(|key, _| key.1 >= from);
     }
+}
+
+impl Subject {
+    fn explanation(self, names: &Names) -> Explanation {
+        let limit = self.sums.limit_ns;
+        let execution = |kept: &Kept| Execution {
+            start_ns: kept.start,
+            latency_ns: kept.latency,
+            late: kept.latency > limit,
+            stretches: kept
+                .pieces
+                .iter()
+                .map(|p| names.stretch(p, kept.start))
+                .collect(),
+        };
+        let nearest = self.kept.nearest.map(|n| n.1);
+        let left_out = self.kept.left_out;
+        let kept = self.kept.into_list(self.choice);
+        Explanation {
+            limit_ns: limit,
+            count: self.sums.count(),
+            longest_ns: self.sums.longest_ns,
+            unknown_share: self.sums.unknown_share(),
+            nearest_ns: nearest.filter(|_| kept.is_empty()),
+            executions: kept.iter().map(execution).collect(),
+            left_out,
+            comparison: self.sums.compare(names),
+            overview: self.overview.finish(),
+        }
+    }
+}
+
+/// Returns the places of the subjects whose target fits.
+fn of_which(subjects: &[Subject], fits: impl Fn(&Target) -> bool) -> Rc<[usize]> {
+    let all = subjects.iter().enumerate();
+    all.filter(|(_, s)| fits(&s.target)).map(|s| s.0).collect()
 }
 
 /// Replaces a thread by the number of its component.

@@ -26,7 +26,7 @@ pub mod page;
 mod stretch;
 
 pub use compare::{Comparison, Finding};
-pub use explain::{Choice, Explanation, Target, Why};
+pub use explain::{Choice, Explanation, Question, Target, Why};
 pub use kind::{Kind, Reason};
 pub use overview::{Bin, Overview};
 pub use stretch::{Culprit, During, Execution, Stretch};

@@ -1,5 +1,6 @@
 //! `onbeat check`: checks a model against requirements.
 
+use crate::late::{self, Wanted};
 use crate::mode;
 use onbeat_check::{Finding, Verdict};
 use onbeat_terminal::term::{self, Align, Screen, Table};
@@ -7,13 +8,14 @@ use onbeat_terminal::units::parse_share;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Check a model against requirements: figures, structure, and whether the sample suffices
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   onbeat check model.json requirements.yaml
+  onbeat check model.json requirements.yaml --trace trace     says why chains were late
   onbeat check model.json requirements.yaml --junit check.xml --sarif check.sarif
   onbeat check model.json --init requirements.yaml --margin 30%
 
@@ -29,8 +31,12 @@ pub struct Args {
     /// Requirements file
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
+    /// Say below each violated latency what the late executions in this recording have in common.
+    /// Name a trace from which the model was made
+    #[arg(long, value_name = "TRACE")]
+    trace: Option<PathBuf>,
     /// Write requirements that this model satisfies, for you to edit
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "json", "junit", "sarif", "all"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "trace", "json", "junit", "sarif", "all"])]
     init: Option<PathBuf>,
     /// Let the limits exceed the measured values by this share
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
@@ -64,11 +70,14 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         files::write_whole(path, |out| out.write_all(text.as_bytes()))?;
         return Ok(ExitStatus::of_model(&model));
     }
-    let path = args.requirements.unwrap_or_default();
+    let path = args.requirements.clone().unwrap_or_default();
     let bytes = files::read_at_most(&path, onbeat_check::MAX_BYTES)?;
     let requirements = onbeat_check::read(&bytes).map_err(CliError::in_file(&path))?;
     mode::check(&model, requirements.mode.as_deref(), &args.model)?;
-    let findings = onbeat_check::check(&model, &requirements);
+    let mut findings = onbeat_check::check(&model, &requirements);
+    if let Some(trace) = &args.trace {
+        explain(&mut findings, trace)?;
+    }
     if let Some(file) = &args.junit {
         let text = onbeat_check::junit(&findings, &args.model.display().to_string());
         files::write_whole(file, |out| out.write_all(text.as_bytes()))?;
@@ -83,7 +92,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut out = BufWriter::new(io::stdout().lock());
     match args.json {
         true => term::write_json(&mut out, &onbeat_check::json(&findings))?,
-        false => write(&mut out, &findings, args.all)?,
+        false => write(&mut out, &findings, &args)?,
     }
     out.flush().map_err(CliError::Stdout)?;
     Ok(match onbeat_check::verdict(&findings) {
@@ -93,11 +102,51 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
+/// Reports whether executions of a chain were later than a requirement allows.
+fn is_late(finding: &Finding) -> bool {
+    finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
+}
+
+/// Adds to each violated latency what the late executions of a recording have in common.
+fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
+    let late = || findings.iter().filter(|f| is_late(f));
+    let wanted: Vec<Wanted> = late()
+        .map(|f| Wanted {
+            id: f.id.clone(),
+            over_ns: f.late_above_ns,
+        })
+        .collect();
+    let said = late::sentences(trace, "--trace", &wanted)?;
+    let broken = findings.iter_mut().filter(|f| is_late(f));
+    for (finding, said) in broken.zip(said) {
+        finding.late = said;
+    }
+    Ok(())
+}
+
+/// Returns a line that explains a violated latency, or says which command does.
+fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
+    let over_ns = f.late_above_ns.filter(|_| is_late(f))?;
+    let place = format!("{}, {}", f.requirement, f.subject);
+    let over = over_ns as f64 / 1e6;
+    Some(match (&f.late, trace) {
+        (Some(said), _) => format!("{place}: {said}"),
+        (None, Some(trace)) => format!(
+            "{place}: {} does not tell late executions of this chain from others",
+            trace.display()
+        ),
+        (None, None) => format!(
+            "{place}: what made it late shows `onbeat why TRACE --chain {} --over {over}ms`",
+            f.id
+        ),
+    })
+}
+
 /// Prints the findings that did not pass, the worst first, and the number of each verdict.
-fn write(out: &mut dyn Write, findings: &[Finding], all: bool) -> Result<(), CliError> {
+fn write(out: &mut dyn Write, findings: &[Finding], args: &Args) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut shown: Vec<&Finding> = findings.iter().collect();
-    shown.retain(|f| all || f.verdict != Verdict::Passed);
+    shown.retain(|f| args.all || f.verdict != Verdict::Passed);
     shown.sort_by_key(|f| std::cmp::Reverse(f.verdict));
     if !shown.is_empty() {
         let mut table = Table::new()
@@ -124,6 +173,9 @@ fn write(out: &mut dyn Write, findings: &[Finding], all: bool) -> Result<(), Cli
     }
     for f in shown.iter().filter(|f| !f.why.is_empty()) {
         let line = format!("{}, {}: {}", f.requirement, f.subject, f.why);
+        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    }
+    for line in shown.iter().filter_map(|f| cause(f, args.trace.as_deref())) {
         writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
     }
     let count = |verdict| findings.iter().filter(|f| f.verdict == verdict).count();

@@ -1,5 +1,6 @@
 //! `onbeat diff`: shows what changed between two models.
 
+use crate::late::{self, Wanted};
 use crate::mode;
 use onbeat_diff::{Found, Influences, Options, Report};
 use onbeat_document::text::{duration, percent};
@@ -19,6 +20,7 @@ Examples:
   onbeat merge old-*.json -o before.json; onbeat merge new-*.json -o after.json
   onbeat diff all.json --modes urban,highway         two modes of one model
   onbeat diff before.json after.json --html diff.html
+  onbeat diff before.json after.json --trace after   says why chains are late now
   onbeat diff before.json after.json --min-effect 2% --json
   onbeat diff alone.json integrated.json --influence
 
@@ -55,6 +57,10 @@ pub struct Args {
     /// Show instead how much time each component costs each chain: preemption and sleep by cause
     #[arg(long, conflicts_with_all = ["html", "absolute"])]
     influence: bool,
+    /// Say below each chain that changed what its late executions in this recording have in common.
+    /// Name a trace from which B was made
+    #[arg(long, value_name = "TRACE", conflicts_with = "influence")]
+    trace: Option<PathBuf>,
     /// Compare two modes of A. With B, compare the first mode of A with the second mode of B
     #[arg(
         long,
@@ -89,7 +95,10 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.influence {
         return influence(&a, &b, &options, args.json);
     }
-    let report = onbeat_diff::diff(&a, &b, &options);
+    let mut report = onbeat_diff::diff(&a, &b, &options);
+    if let Some(trace) = &args.trace {
+        explain(&mut report, trace)?;
+    }
     if let Some(file) = &args.html {
         let name = |path: &Path| {
             path.file_stem()
@@ -114,6 +123,33 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         (true, 0) => ExitStatus::NotKnown,
         (true, _) => ExitStatus::Success,
     })
+}
+
+/// Adds to each chain whose latency changed what its late executions have in common.
+fn explain(report: &mut Report, trace: &Path) -> Result<(), CliError> {
+    let mut ids: Vec<String> = Vec::new();
+    for found in report.figures.iter().filter(|f| is_chain(f)) {
+        if !ids.contains(&found.id) {
+            ids.push(found.id.clone());
+        }
+    }
+    let wanted: Vec<Wanted> = ids
+        .into_iter()
+        .map(|id| Wanted { id, over_ns: None })
+        .collect();
+    let said = late::sentences(trace, "--trace", &wanted)?;
+    for (chain, said) in wanted.iter().zip(said) {
+        // A chain's tail can change too. One sentence suffices.
+        let mut of = report.figures.iter_mut();
+        if let Some(found) = of.find(|f| is_chain(f) && f.id == chain.id) {
+            found.late = said;
+        }
+    }
+    Ok(())
+}
+
+fn is_chain(found: &Found) -> bool {
+    found.id.starts_with("chain-")
 }
 
 /// Returns the mode to compare for each of the two models.
@@ -256,6 +292,10 @@ fn figures(out: &mut dyn Write, report: &Report, screen: &Screen) -> Result<(), 
     for f in &report.figures {
         if let Some(mostly) = &f.mostly {
             let line = format!("{}: mostly {mostly}", f.title);
+            writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+        }
+        if let Some(late) = &f.late {
+            let line = format!("{}: {late}", f.title);
             writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
         }
     }

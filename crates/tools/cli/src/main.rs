@@ -7,6 +7,7 @@ mod diagnostics;
 mod diff;
 mod export;
 mod hosts;
+mod late;
 mod limits;
 mod merge;
 mod mode;

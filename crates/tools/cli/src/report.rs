@@ -1,5 +1,8 @@
 //! `onbeat report`: writes a model as one HTML page.
 
+use crate::late::{self, Wanted};
+use onbeat_document::schema::Chain;
+use onbeat_document::Model;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use onbeat_views::report::{ProcessNames, Recordings};
@@ -26,8 +29,8 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// Add the recorder's own figures from these trace directories. Name those from which the model
-    /// was made
+    /// Add the recorder's own figures from these trace directories, and what the late executions of
+    /// each chain have in common. Name those from which the model was made
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
     /// Show whole command lines of processes, which may contain secrets [default: program names]
@@ -48,9 +51,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut recordings = Vec::new();
     for path in &args.trace {
         let reader = files::open_trace(path, "--trace", "")?;
-        onbeat_terminal::traces::warn(path, reader.warnings());
         recordings.push(reader.manifest().clone());
     }
+    let late = late(&model, &args.trace)?;
     let process_names = if args.command_lines {
         ProcessNames::CommandLines
     } else {
@@ -59,6 +62,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let recordings = Recordings {
         manifests: &recordings,
         process_names,
+        late: &late,
     };
     let page = onbeat_views::report::html(&model, &title, recordings);
     files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
@@ -66,4 +70,26 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());
     }
     Ok(ExitStatus::of_model(&model))
+}
+
+/// Returns what the late executions of each chain have in common, for each trace that shows it.
+fn late(model: &Model, traces: &[PathBuf]) -> Result<Vec<(String, String)>, CliError> {
+    let wanted = |c: &Chain| Wanted {
+        id: c.id.clone(),
+        over_ns: None,
+    };
+    let wanted: Vec<Wanted> = model.chains.iter().map(wanted).collect();
+    let mut all = Vec::new();
+    for path in traces {
+        let said = late::sentences(path, "--trace", &wanted)?;
+        for (chain, said) in wanted.iter().zip(said) {
+            let Some(said) = said else { continue };
+            let said = match traces.len() {
+                1 => said,
+                _ => format!("{}: {said}", path.display()),
+            };
+            all.push((chain.id.clone(), said));
+        }
+    }
+    Ok(all)
 }

@@ -595,6 +595,109 @@ fn names_from_a_trace_cannot_control_the_terminal_in_why() {
     assert_eq!(by, "evil\u{1b}[31m<b>\u{202e}");
 }
 
+/// Writes a trace in which another process preempts each execution, one of twenty for longer.
+fn preempted(path: &Path, usual_us: u64, late_us: u64) {
+    let mut text = String::from(
+        "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=/a
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/points
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+1ms cpu0 20/20 node_init node=0x2 rmw=0x1002 name=/b
+1ms cpu0 20/20 subscription_init subscription=0x70 node=0x2 rmw=0x1070 topic=/points
+1ms cpu0 20/20 subscription_object subscription=0x70 object=0x75
+1ms cpu0 20/20 subscription_callback object=0x75 callback=0x80
+1ms cpu0 30/31 bystander comm=burn process=neighbour kernel=no
+",
+    );
+    for round in 1..400u64 {
+        let t = 10_000 * round;
+        let end = t + if round % 20 == 0 { late_us } else { usual_us };
+        text += &format!(
+            "{t}us cpu0 10/10 timer_call timer=0x50
+{t}us cpu0 10/10 callback_start callback=0x60
+{}us cpu0 10/10 switch_out next_tid=31 state=0
+{}us cpu0 10/10 switch_in prev_tid=31
+{end}us cpu0 10/10 publish rmw=0x1010 source_ns={end}us
+{end}us cpu0 10/10 callback_end callback=0x60
+{}us cpu0 20/20 take rmw=0x1070 source_ns={end}us
+{}us cpu0 20/20 callback_start callback=0x80
+{}us cpu0 20/20 callback_end callback=0x80
+",
+            t + 100,
+            end - 100,
+            end + 50,
+            end + 60,
+            end + 260,
+        );
+    }
+    let options = onbeat_trace::WriterOptions::default();
+    let mut writer = onbeat_trace::Writer::create(path, options).unwrap();
+    for event in onbeat_trace::text::parse(&text).unwrap() {
+        writer.push(&event).unwrap();
+    }
+    writer.finish(onbeat_trace::Manifest::default()).unwrap();
+}
+
+#[test]
+fn commands_that_show_late_chains_say_what_these_have_in_common() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    preempted(&here.join("t"), 1_000, 6_000);
+    preempted(&here.join("slow"), 1_500, 6_500);
+    preempted(&here.join("before"), 1_000, 1_000);
+    good(here, &["model", "t"], 0);
+    for other in ["slow", "before"] {
+        good(here, &["model", other, "-o", &format!("{other}.json")], 0);
+    }
+    let model = json(here, &["chains", "model.json", "--json"], 0);
+    let id = model["chains"][0]["id"].as_str().unwrap();
+    let rules = format!("chains:\n- chain: {id}\n  latency: {{p50: 9ms, max: 2500us}}\n");
+    fs::write(here.join("wanted.yaml"), rules).unwrap();
+    let said = "19 late executions exceed the mean of the other 380, 5 ms are preemptions of \
+                /a:timer(10ms) by neighbour (burn) (19 of 19 late ones, 0 of 380 others)";
+    let check = ["check", "model.json", "wanted.yaml"];
+    let text = good(here, &check, 5);
+    let command = format!("`onbeat why TRACE --chain {id} --over 2.5ms`");
+    assert!(text.contains(&command), "{text}");
+    let with = [&check[..], &["--trace", "t"]].concat();
+    let text = good(here, &with, 5);
+    assert!(text.contains(said) && !text.contains(&command), "{text}");
+    // The recording from before has no late execution.
+    let other = [&check[..], &["--trace", "before"]].concat();
+    let text = good(here, &other, 5);
+    assert!(text.contains("before does not tell late"), "{text}");
+    let out = json(here, &[&with[..], &["--json"]].concat(), 5);
+    let findings = out["findings"].as_array().unwrap();
+    let late: Vec<_> = findings.iter().map(|f| f["late"].as_str()).collect();
+    assert!(
+        late[0].is_none() && late[1].unwrap().contains(said),
+        "{late:?}"
+    );
+    good(
+        here,
+        &[&with[..], &["--junit", "j", "--sarif", "s"]].concat(),
+        5,
+    );
+    for file in ["j", "s"] {
+        let text = fs::read_to_string(here.join(file)).unwrap();
+        assert!(text.contains("by neighbour (burn)"), "{text}");
+    }
+    let line = fails(here, &[&check[..], &["--trace", "model.json"]].concat(), 1);
+    assert!(line.contains("needs a trace"), "{line}");
+    good(here, &["report", "--trace", "t"], 0);
+    let page = fs::read_to_string(here.join("report.html")).unwrap();
+    assert!(page.contains(said), "no sentence");
+    good(here, &["report"], 0);
+    let page = fs::read_to_string(here.join("report.html")).unwrap();
+    assert!(!page.contains("late executions exceed"));
+    let diff = ["diff", "before.json", "slow.json", "--run-spread", "0%"];
+    let text = good(here, &[&diff[..], &["--trace", "slow"]].concat(), 7);
+    assert_eq!(text.matches(said).count(), 1, "{text}");
+    let text = good(here, &diff, 7);
+    assert!(!text.contains("late executions"), "{text}");
+}
+
 #[test]
 fn why_writes_a_page_with_all_executions() {
     let dir = TempDir::new().unwrap();

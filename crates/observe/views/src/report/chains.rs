@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// The number of chains shown at first. The rest can be unfolded.
 const CHAINS_SHOWN: usize = 10;
 
-pub(super) fn chains(out: &mut String, model: &Model) {
+pub(super) fn chains(out: &mut String, model: &Model, late: &[(String, String)]) {
     if model.chains.is_empty() {
         return;
     }
@@ -25,7 +25,7 @@ pub(super) fn chains(out: &mut String, model: &Model) {
     let names = names(model);
     let shown = sorted.len().min(CHAINS_SHOWN);
     for chain in &sorted[..shown] {
-        card(out, model, chain, &names[chain.id.as_str()]);
+        card(out, model, chain, &names[chain.id.as_str()], late);
     }
     if sorted.len() > shown {
         let _ = write!(
@@ -34,7 +34,7 @@ pub(super) fn chains(out: &mut String, model: &Model) {
             sorted.len() - shown
         );
         for chain in &sorted[shown..] {
-            card(out, model, chain, &names[chain.id.as_str()]);
+            card(out, model, chain, &names[chain.id.as_str()], late);
         }
         out.push_str("</details>\n");
     }
@@ -54,7 +54,7 @@ pub(super) fn by_latency(model: &Model) -> Vec<&Chain> {
     sorted
 }
 
-fn card(out: &mut String, model: &Model, chain: &Chain, name: &str) {
+fn card(out: &mut String, model: &Model, chain: &Chain, name: &str, late: &[(String, String)]) {
     let f = &chain.figures;
     let l = &f.latency_ns;
     let _ = write!(
@@ -83,7 +83,11 @@ fn card(out: &mut String, model: &Model, chain: &Chain, name: &str) {
     figures(out, chain);
     out.push_str("</div><div>");
     shares(out, model, chain);
-    out.push_str("</div></div></section>\n");
+    out.push_str("</div></div>");
+    for (_, sentence) in late.iter().filter(|l| l.0 == chain.id) {
+        let _ = write!(out, "<p class=\"note\">{}</p>", xml(sentence));
+    }
+    out.push_str("</section>\n");
 }
 
 fn path(out: &mut String, model: &Model, chain: &Chain) {

@@ -35,6 +35,9 @@ pub struct Recordings<'a> {
     pub manifests: &'a [Manifest],
     /// The form in which processes are named.
     pub process_names: ProcessNames,
+    /// What the late executions of chains have in common: ids of chains, each with a sentence
+    /// (untrusted).
+    pub late: &'a [(String, String)],
 }
 
 pub use charts::pair;
@@ -78,7 +81,7 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
         out.push_str("<h2>Nothing ran</h2>\n<p>No callback was executed in this recording.</p>\n");
     } else {
         graph::graph(&mut out, model);
-        chains::chains(&mut out, model);
+        chains::chains(&mut out, model, recordings.late);
         ends::ends(&mut out, model);
         callbacks::callbacks(&mut out, model);
         callbacks::box_plots(&mut out, model);

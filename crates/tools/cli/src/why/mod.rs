@@ -16,7 +16,7 @@ use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
-use onbeat_trace::Reader;
+use onbeat_trace::{Event, Reader};
 use onbeat_why::{Choice, Explanation, Target, Why};
 use show::Shown;
 use std::io::Write as _;
@@ -201,16 +201,21 @@ fn ends(args: &Args) -> Ends {
 }
 
 fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
+    feed(reader, |event| why.push(event));
+    why.finish()
+}
+
+/// Reads all events of a recording for their causes.
+pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
     let mut progress = Progress::new(format!("{}, causes", reader.path().display()));
     for (i, event) in reader.events().enumerate() {
-        why.push(&event);
+        push(&event);
         if i % 8192 == 0 {
             progress.update(i as u64, events, bytes);
         }
     }
-    why.finish()
 }
 
 /// Formats a limit for a sentence.

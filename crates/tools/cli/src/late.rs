@@ -1,0 +1,62 @@
+//! Says what late executions of chains have in common, for commands that show chains of a model.
+
+use crate::model::pass;
+use onbeat_document::Model;
+use onbeat_synth::SynthOptions;
+use onbeat_terminal::traces::{run_of, warn};
+use onbeat_terminal::{files, CliError};
+use onbeat_why::{compare, Choice, Question, Target, Why};
+use std::path::Path;
+
+/// A chain whose late executions are compared with the others.
+pub struct Wanted {
+    /// The chain's id.
+    pub id: String,
+    /// The latency above which an execution is late, or `None` for the usual limit.
+    pub over_ns: Option<u64>,
+}
+
+/// Returns a sentence for each wanted chain. It is `None` if the recording does not show the chain,
+/// or if none or all of its executions are late.
+///
+/// # Errors
+///
+/// Fails if the trace cannot be read.
+pub fn sentences(
+    path: &Path,
+    option: &str,
+    wanted: &[Wanted],
+) -> Result<Vec<Option<String>>, CliError> {
+    let mut reader = files::open_trace(path, option, "")?;
+    warn(path, reader.warnings());
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut options = SynthOptions::new(run_of(&reader, None));
+    options.shortened = !reader.has_beginning();
+    let synth = pass(&mut reader, options.clone(), "chains");
+    let model = synth.clone().finish();
+    options.ids = synth.into_ids();
+    let known: Vec<Option<Question>> = wanted.iter().map(|w| question(&model, w)).collect();
+    let mut why = Why::of_all(options, known.iter().flatten().cloned().collect());
+    crate::why::feed(&mut reader, |event| why.push(event));
+    let mut explained = why.finish_all().into_iter();
+    let said = known.iter().map(|question| {
+        let explanation = question.as_ref().and_then(|_| explained.next())?;
+        Some(explanation.comparison?.sentence())
+    });
+    Ok(said.collect())
+}
+
+fn question(model: &Model, wanted: &Wanted) -> Option<Question> {
+    let chain = model.chains.iter().find(|c| c.id == wanted.id)?;
+    let latency = &chain.figures.latency_ns;
+    Some(Question {
+        target: Target::chain(chain, &[]),
+        choice: Choice::Worst(0),
+        limit_ns: wanted
+            .over_ns
+            .unwrap_or_else(|| compare::late_limit(latency)),
+        longest_ns: latency.max(),
+    })
+}

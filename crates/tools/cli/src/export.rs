@@ -1,6 +1,8 @@
 //! `onbeat export`: writes a model or a trace in the format of another tool.
 
 use crate::programs::Program;
+use crate::tracks::Tracks;
+use onbeat_synth::SynthOptions;
 use onbeat_terminal::files::{self, Kind};
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::CliError;
@@ -23,7 +25,7 @@ pub enum Format {
     Caret,
     /// Tables: callbacks.csv, edges.csv, chains.csv and more (from a model)
     Csv,
-    /// Timeline for ui.perfetto.dev (from a trace)
+    /// Timeline for ui.perfetto.dev, with the causes in each chain (from a trace)
     Perfetto,
     /// One table of all events, for DuckDB, pandas, Spark (from a trace)
     Parquet,
@@ -187,11 +189,21 @@ fn second_pass(
 /// Writes the timeline, and returns the number of slices.
 fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
     let run = onbeat_terminal::traces::run_of(reader, None);
-    let names = first_pass(reader, input);
+    let mut options = SynthOptions::new(run.clone());
+    options.shortened = !reader.has_beginning();
+    let synth = crate::model::pass(reader, options.clone(), "first pass");
+    let names = Names::new(synth.callback_ids());
+    let model = synth.clone().finish();
+    options.ids = synth.into_ids();
+    let mut tracks = Tracks::new(&model, options);
     let mut slices = 0;
     files::write_whole(output, |out| {
         let mut timeline = Timeline::new(out, names, run)?;
-        second_pass(reader, input, |event| timeline.push(event))?;
+        second_pass(reader, input, |event| {
+            tracks.push(event);
+            timeline.push(event)
+        })?;
+        tracks.write(&mut timeline)?;
         slices = timeline.finish()?;
         Ok(())
     })?;

@@ -1,7 +1,7 @@
 //! Says what late executions of chains have in common, for commands that show chains of a model.
 
 use crate::model::pass;
-use onbeat_document::Model;
+use onbeat_document::schema::Chain;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::{files, CliError};
@@ -37,7 +37,13 @@ pub fn sentences(
     let synth = pass(&mut reader, options.clone(), "chains");
     let model = synth.clone().finish();
     options.ids = synth.into_ids();
-    let known: Vec<Option<Question>> = wanted.iter().map(|w| question(&model, w)).collect();
+    let known: Vec<Option<Question>> = wanted
+        .iter()
+        .map(|wanted| {
+            let chain = model.chains.iter().find(|c| c.id == wanted.id)?;
+            Some(question(chain, Choice::Worst(0), wanted.over_ns))
+        })
+        .collect();
     let mut why = Why::of_all(options, known.iter().flatten().cloned().collect());
     crate::why::feed(&mut reader, |event| why.push(event));
     let mut explained = why.finish_all().into_iter();
@@ -48,15 +54,13 @@ pub fn sentences(
     Ok(said.collect())
 }
 
-fn question(model: &Model, wanted: &Wanted) -> Option<Question> {
-    let chain = model.chains.iter().find(|c| c.id == wanted.id)?;
+/// Asks about a chain's executions. Without a limit, the usual one tells which of them are late.
+pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
-    Some(Question {
+    Question {
         target: Target::chain(chain, &[]),
-        choice: Choice::Worst(0),
-        limit_ns: wanted
-            .over_ns
-            .unwrap_or_else(|| compare::late_limit(latency)),
+        choice,
+        limit_ns: over_ns.unwrap_or_else(|| compare::late_limit(latency)),
         longest_ns: latency.max(),
-    })
+    }
 }

@@ -23,6 +23,7 @@ mod report;
 mod shape;
 mod shaper;
 mod show;
+mod tracks;
 mod why;
 
 use clap::{Parser, Subcommand};

@@ -419,6 +419,66 @@ fn traces_become_timelines() {
 }
 
 #[test]
+fn a_timeline_has_the_stretches_of_each_chain() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    trace(&here.join("one"), 1);
+    preempted(&here.join("late"), 1_000, 6_000);
+    for name in ["one", "late"] {
+        let text = good(here, &["export", name, "--to", "perfetto"], 0);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = value["traceEvents"].as_array().unwrap();
+        let all = |key: &str, is: &str| -> Vec<&serde_json::Value> {
+            events.iter().filter(|e| e[key] == is).collect()
+        };
+        let (wholes, parts) = (all("cat", "chain"), all("cat", "stretch"));
+        let ns = |e: &serde_json::Value, key: &str| (e[key].as_f64().unwrap() * 1e3).round() as u64;
+        let range = |e: &serde_json::Value| (ns(e, "ts"), ns(e, "ts") + ns(e, "dur"));
+        // The stretches of an execution follow it in the file, and cover it without gap or overlap.
+        let of_chains = |e: &&serde_json::Value| e["cat"] == "chain" || e["cat"] == "stretch";
+        let (mut at, mut end) = (0, 0);
+        for slice in events.iter().filter(of_chains) {
+            let (from, to) = range(slice);
+            if slice["cat"] == "chain" {
+                assert_eq!(at, end, "before {slice}");
+                (at, end) = (from, to);
+            } else {
+                assert_eq!(from, at, "{slice}");
+                assert!(slice["args"]["place"].is_string(), "{slice}");
+                at = to;
+            }
+        }
+        assert_eq!(at, end, "{name}");
+        for track in wholes.chunk_by(|a, b| a["tid"] == b["tid"]) {
+            assert!(track.is_sorted_by(|a, b| range(a).1 <= range(b).0));
+        }
+        good(here, &["model", name], 0);
+        let chains = json(here, &["chains", "model.json", "--json"], 0);
+        for chain in chains["chains"].as_array().unwrap() {
+            let id = chain["id"].as_str().unwrap();
+            let names = all("name", "thread_name").into_iter();
+            let tracks: Vec<_> = names
+                .filter(|t| t["args"]["name"].as_str().unwrap().contains(id))
+                .map(|t| (&t["pid"], &t["tid"]))
+                .collect();
+            let of = wholes
+                .iter()
+                .filter(|w| tracks.contains(&(&w["pid"], &w["tid"])));
+            let count = chain["latency_ns"]["count"].as_u64().unwrap();
+            assert!(count > 0);
+            assert_eq!(of.count() as u64, count, "{id}");
+        }
+        let culprit = |p: &&&serde_json::Value| p["args"]["by"] == "neighbour (burn)";
+        let preempted = parts.iter().filter(culprit);
+        if name == "late" {
+            assert_eq!(preempted.count(), 399);
+            let late = |w: &&&serde_json::Value| w["args"]["late"] == "true";
+            assert_eq!(wholes.iter().filter(late).count(), 19);
+        }
+    }
+}
+
+#[test]
 fn traces_become_parquet() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();

@@ -1,5 +1,6 @@
 //! Exports a recording as a time line for ui.perfetto.dev (JSON trace events). It shows callbacks
-//! as slices of their threads, items as arrows, and the threads that ran on each CPU.
+//! as slices of their threads, items as arrows, and the threads that ran on each CPU. The caller can
+//! add tracks of its own.
 //!
 //! The ids of callbacks are known only at the end of a recording. So its events are read twice:
 //! first for [`names`], then for the output.
@@ -15,11 +16,19 @@ use std::io::{self, Write};
 /// The process id of the *CPUs* track, above every real process id.
 const CPUS: u32 = 1 << 23;
 
+/// The process id of the *Chains* track.
+const CHAINS: u32 = CPUS + 1;
+
 /// The ids of a recording's callbacks, by their number.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
+    /// Returns the names for the ids that synthesis gave to callbacks.
+    pub fn new(ids: Vec<Option<String>>) -> Names {
+        Names(ids)
+    }
+
     /// Returns the id of the callback with this number, or `None` if the model leaves it out.
     pub(super) fn of(&self, callback: u32) -> Option<&str> {
         self.0.get(callback as usize)?.as_deref()
@@ -34,6 +43,23 @@ pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     Names(synth.callback_ids())
 }
 
+/// A slice of a track that the caller adds.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice<'a> {
+    /// The number of the track.
+    pub track: u32,
+    /// The category.
+    pub category: &'static str,
+    /// The name that Perfetto shows (untrusted).
+    pub name: &'a str,
+    /// The start, CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    /// The length.
+    pub ns: u64,
+    /// More about the slice: names, each with a text (untrusted).
+    pub args: &'a [(&'static str, String)],
+}
+
 /// Writes the time line in a second pass over the events.
 pub struct Timeline<W: Write> {
     out: W,
@@ -46,6 +72,7 @@ pub struct Timeline<W: Write> {
     threads: BTreeMap<u32, String>,
     first: bool,
     slices: u64,
+    tracks: u64,
 }
 
 fn text(name: &str) -> String {
@@ -75,6 +102,7 @@ impl<W: Write> Timeline<W> {
             threads: BTreeMap::new(),
             first: true,
             slices: 0,
+            tracks: 0,
         };
         timeline.write(format_args!(
             "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CPUS},\"args\":{{\"name\":\"CPUs\"}}}}"
@@ -229,6 +257,36 @@ impl<W: Write> Timeline<W> {
         let id = item(name, published_ns);
         self.write(format_args!(
             "{{\"ph\":{end},\"cat\":\"item\",\"name\":{topic},\"id\":{id},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}"
+        ))
+    }
+
+    /// Adds a track to the process *Chains*.
+    pub fn track(&mut self, number: u32, name: &str) -> io::Result<()> {
+        if self.tracks == 0 {
+            self.write(format_args!(
+                "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CHAINS},\"args\":{{\"name\":\"Chains\"}}}}"
+            ))?;
+        }
+        self.tracks += 1;
+        let name = text(name);
+        self.write(format_args!(
+            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{CHAINS},\"tid\":{number},\"args\":{{\"name\":{name}}}}}"
+        ))
+    }
+
+    /// Adds a slice to a track. A slice that begins later must lie within or after the slices
+    /// before it.
+    pub fn slice(&mut self, slice: &Slice) -> io::Result<()> {
+        let (name, category, track) = (text(slice.name), slice.category, slice.track);
+        let (at, long) = (self.at(slice.begin_ns), micros(slice.ns));
+        let args = slice.args.iter();
+        let args: Vec<String> = args
+            .map(|(name, said)| format!("{}:{}", text(name), text(said)))
+            .collect();
+        self.write(format_args!(
+            "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{CHAINS},\"tid\":{track},\
+             \"ts\":{at},\"dur\":{long},\"args\":{{{}}}}}",
+            args.join(",")
         ))
     }
 

@@ -53,10 +53,10 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
-    /// Of a chain's latency: the largest that the requirement allows. Executions above it are late.
+    /// The largest latency that the requirement allows a chain, ns. Executions above it are late.
     #[serde(skip)]
     pub late_above_ns: Option<u64>,
-    /// What the late executions have in common, in a sentence (untrusted). The caller adds it.
+    /// A sentence (untrusted) about what the late executions have in common. The caller adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
 }

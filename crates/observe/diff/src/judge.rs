@@ -37,8 +37,8 @@ pub struct Found {
     pub follows: Option<String>,
     /// The part of the chain that has most of the change of the chain's latency.
     pub mostly: Option<String>,
-    /// What the late executions of the chain in the second model have in common, in a sentence
-    /// (untrusted). The caller adds it.
+    /// A sentence (untrusted) about what the chain's late executions in the second model have in
+    /// common. The caller adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
 }

@@ -63,7 +63,7 @@ pub enum Choice {
     All,
 }
 
-/// What the caller asks about one chain or callback.
+/// A question about one chain or callback.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The chain or callback.

@@ -35,8 +35,8 @@ pub struct Recordings<'a> {
     pub manifests: &'a [Manifest],
     /// The form in which processes are named.
     pub process_names: ProcessNames,
-    /// What the late executions of chains have in common: ids of chains, each with a sentence
-    /// (untrusted).
+    /// Ids of chains, each with a sentence (untrusted) about what its late executions have in
+    /// common.
     pub late: &'a [(String, String)],
 }
 

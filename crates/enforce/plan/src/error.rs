@@ -41,7 +41,8 @@ pub enum PlanError {
     /// The request names an end that does not exist, or no chain leads from one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// Several parts of chains lead from one end to the other.
+    /// Several parts of chains lead to the requested ends, from different callbacks or to different
+    /// outputs.
     #[error("{} chains lead from one end to the other. Name one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// A callback or topic of each part that is on no other part.

@@ -152,7 +152,7 @@ impl<'m> Scope<'m> {
     ) -> Result<Self, PlanError> {
         let chains = match request.ends.is_empty() {
             true => chains::select(model, &request.chains)?,
-            false => vec![chains::chain_between(model, &request.ends)?],
+            false => chains::chains_between(model, &request.ends)?,
         };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();

@@ -77,13 +77,25 @@ fn a_profile_that_is_all_slow_is_refused_with_the_period_that_would_fit() {
         .unwrap_err()
         .to_string();
     for part in [
-        "600 of 600 executions (100 %) are longer than fits",
-        "may leave out 47 of this sample",
+        "None of 600 executions fits.",
         "A period of 190 ms fits without the slowest 1 %.",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("--miss"), "{text}");
+}
+
+#[test]
+fn too_many_slow_executions_are_refused_with_their_number() {
+    let text = plan(&profile(540, &[120.0; 60]), &request())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains(
+            "without the 60 slowest of 600 executions (10 %), but onbeat may leave out 47"
+        ) && text.contains("A period of 130 ms fits"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -31,9 +31,9 @@ pub(super) fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> 
     let sample = Sample::of(&scope);
     let least = match &whole {
         Ok(_) => 0,
-        Err(_) => match fewest_that_fit(model, request, &sample) {
+        Err(_) => match fewest_that_fit(model, request, sample.most()) {
             Some(count) => count,
-            None => return whole.map_err(|e| with_remedy(e, &scope, &sample)),
+            None => return whole.map_err(|e| with_remedy(e, (model, request), &scope, &sample)),
         },
     };
     let count = match request.strategy {
@@ -77,7 +77,8 @@ impl Sample {
     fn rate(&self, count: u64) -> f64 {
         let exceeded = (count as f64 / self.effect).ceil() as u64;
         let rate = upper_share(exceeded, self.independent()).max(LEAST);
-        (rate * 1e4).ceil() / 1e4
+        // A miss rate is below 1, also of a plan that only tells what would fit.
+        ((rate * 1e4).ceil() / 1e4).min(0.9999)
     }
 
     /// Returns how many executions may be left out at most.
@@ -88,8 +89,9 @@ impl Sample {
     }
 }
 
-fn fewest_that_fit(model: &Model, request: &Request, sample: &Sample) -> Option<u64> {
-    let (mut low, mut high) = (0, sample.most());
+/// Returns the fewest executions, up to `most`, without which the chain fits.
+fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
+    let (mut low, mut high) = (0, most);
     let fits = |count| without(model, request, count).is_ok();
     if high == 0 || !fits(high) {
         return None;
@@ -124,7 +126,12 @@ fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
 }
 
 /// Adds to an error what would fit.
-fn with_remedy(error: PlanError, scope: &Scope<'_>, sample: &Sample) -> PlanError {
+fn with_remedy(
+    error: PlanError,
+    (model, request): (&Model, &Request),
+    scope: &Scope<'_>,
+    sample: &Sample,
+) -> PlanError {
     let PlanError::TooLong {
         what,
         need,
@@ -136,28 +143,29 @@ fn with_remedy(error: PlanError, scope: &Scope<'_>, sample: &Sample) -> PlanErro
     else {
         return error;
     };
-    // The buffer and the slot.
-    let over = need.0.saturating_sub(scope.latency.max());
-    // Executions longer than this do not fit.
-    let room = have.0.saturating_sub(over);
-    let pairs = Samples::pairs(&scope.latency);
-    let long: u64 = pairs.iter().filter(|p| p.0 > room).map(|p| p.1).sum();
-    let share = long as f64 / sample.executions.max(1) as f64;
-    let tenth = |ns: u64| Ms(ns.div_ceil(10_000_000) * 10_000_000);
-    let typical = scope.latency.quantile(1.0 - FEW).saturating_add(over);
-    let mut remedy = format!(
-        "{} of {} executions ({}) are longer than fits, and onbeat may leave out {} of this sample. ",
-        long,
-        sample.executions,
-        percent(share),
-        sample.most()
-    );
-    remedy += &match share < MOST {
-        true => "Record longer: a larger sample lets onbeat leave out more.".to_string(),
-        false => format!(
-            "A period of {} fits without the slowest 1 %.",
-            tenth(typical)
+    let all = sample.executions;
+    let too_many = fewest_that_fit(model, request, all.saturating_sub(1));
+    let mut remedy = match too_many {
+        Some(count) => format!(
+            "It fits without the {count} slowest of {all} executions ({}), but onbeat may leave out {} of this sample.",
+            percent(count as f64 / all as f64),
+            sample.most()
         ),
+        None => format!("None of {all} executions fits."),
+    };
+    remedy += &match too_many {
+        Some(count) if (count as f64) < all as f64 * MOST => {
+            " Record longer: a larger sample lets onbeat leave out more.".to_string()
+        }
+        _ => {
+            let usual = without(model, request, (all as f64 * FEW) as u64);
+            let need = match usual {
+                Err(PlanError::TooLong { need, .. }) => need,
+                _ => need,
+            };
+            let tenth = need.0.div_ceil(10_000_000).saturating_mul(10_000_000);
+            format!(" A period of {} fits without the slowest 1 %.", Ms(tenth))
+        }
     };
     if !scope.has_real_time_priority() {
         remedy += " The chain was measured without real-time priority: measure it again under --strategy fifo.";
@@ -200,8 +208,8 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Returns why the slowest executions were slow: the longest excess of any callback of the chain over
-/// its usual time, if it explains half of theirs.
+/// Returns why the slowest executions were slow. It is the longest time by which a callback of the
+/// chain exceeded its usual time, if this explains half of the slowest latency.
 fn cause(scope: &Scope<'_>) -> String {
     let excess = |dist: &Dist| dist.max().saturating_sub(dist.quantile(0.95));
     let of_part = |callback: &Callback| {

@@ -38,8 +38,8 @@ pub struct PartArgs {
     /// topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
-    /// Choose the chain that passes this callback, node or topic, if several have these ends;
-    /// repeatable
+    /// Choose the branch that passes this callback, node or topic [default: all branches between
+    /// the ends]; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     through: Vec<String>,
 }

@@ -38,7 +38,10 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
     }
     servers(plan).write(out, &screen)?;
     for line in promises(plan) {
-        for line in wrap(&line, screen.width) {
+        writeln!(out, "{line}").map_err(CliError::Stdout)?;
+    }
+    if let Some(left_out) = &plan.promises.left_out {
+        for line in wrap(&left_out_of(left_out, plan.promises.miss), screen.width) {
             writeln!(out, "{line}").map_err(CliError::Stdout)?;
         }
     }
@@ -105,9 +108,8 @@ fn promises(plan: &Plan) -> Vec<String> {
             slot(&band.latency_ms)
         )
     }));
-    match &p.left_out {
-        Some(left_out) => lines.push(format!("  {}", left_out_of(left_out, p.miss))),
-        None => lines.extend(p.miss.map(miss)),
+    if p.left_out.is_none() {
+        lines.extend(p.miss.map(miss));
     }
     lines.extend(p.cost.map(|cost| {
         format!(

@@ -104,7 +104,11 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines.extend(p.bands.iter().map(|band| {
         format!(
             "  {:>6} of executions within {} ms",
-            percent(band.share),
+            match percent(band.share) {
+                // Rounding must not hide the executions that are in no band.
+                all if all == percent(1.0) && band.share < 1.0 => exact(band.share),
+                share => share,
+            },
             slot(&band.latency_ms)
         )
     }));
@@ -131,6 +135,11 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines
 }
 
+/// Formats a share with two digits behind the point of its percentage.
+fn exact(share: f64) -> String {
+    format!("{} %", (share * 1e4).round() / 100.0)
+}
+
 /// Says what the plan leaves out, how often it occurred, why, and what the plan promises.
 fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     let Slot(shortest, longest) = &left_out.latency_ms;
@@ -145,7 +154,7 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     let promise = miss.map_or_else(String::new, |miss| {
         format!(
             ". At most {} of later executions miss the last slot ({} confidence; {} executions measured)",
-            percent(miss.rate),
+            exact(miss.rate),
             percent(miss.confidence),
             miss.executions
         )

@@ -4,7 +4,7 @@ mod sharing;
 
 use crate::chains::output;
 use crate::request::Request;
-use crate::schema::{Hold, Miss, Ms, Overshoot, Plan};
+use crate::schema::{Hold, Ms, Overshoot, Plan, Promises};
 use crate::scope::Scope;
 use onbeat_document::cuts;
 use onbeat_document::schema::{Callback, Chain, JunctionKind};
@@ -26,7 +26,7 @@ pub(crate) fn sentences(
     plan: &Plan,
     times: &Times,
 ) -> Vec<String> {
-    let mut lines = measured(scope, plan.promises.miss);
+    let mut lines = measured(scope, &plan.promises);
     lines.extend(scope.chains.iter().filter(|c| c.cut).map(|c| cut(scope, c)));
     lines.extend(redacted(scope));
     lines.extend(joined(scope));
@@ -61,7 +61,7 @@ const CANNOT_END: &str = "With `drop` a late output is discarded, but its execut
     of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
     end it.";
 
-fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
+fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
     let executions = scope.latency.count();
     let modes: BTreeSet<String> = scope.model.runs.iter().map(|r| visible(&r.mode)).collect();
     let modes = modes.into_iter().collect::<Vec<_>>().join(", ");
@@ -70,13 +70,18 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
         count(scope.model.runs.len(), "run"),
         if modes.is_empty() { "default" } else { &modes },
     );
-    let mut lines = vec![match miss {
-        Some(miss) => format!(
+    let mut lines = vec![match (promises.miss, &promises.left_out) {
+        (Some(miss), Some(_)) => format!(
+            "Later executions are like the {} in {runs}, under the load of that time. They count as {} independent \
+             ones, as far as these runs can show.",
+            miss.executions, miss.independent
+        ),
+        (Some(miss), None) => format!(
             "Later executions are like the {executions} in {runs}, where each run is a start of the application. They count \
              as {} independent ones. In m later executions the longest of these is exceeded with probability m/({} + m).",
             miss.independent, miss.independent
         ),
-        None => format!(
+        (None, _) => format!(
             "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
              {runs}, under the load of that time; in m later ones at best with probability m/({executions} + m) one does \
              all the same.",
@@ -90,8 +95,7 @@ fn measured(scope: &Scope<'_>, miss: Option<Miss>) -> Vec<String> {
             count(lost as usize, "execution")
         ));
     }
-    let mut threads = scope.parts.iter().flat_map(|p| &p.callback.threads);
-    if !threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline")) {
+    if !scope.has_real_time_priority() {
         lines.push(
             "The chain was measured without real-time priority, so its latencies contain interference that the plan \
              removes. Measure again under `--strategy fifo` for a tighter plan."

@@ -64,21 +64,36 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-pub(crate) fn chain_between<'m>(model: &'m Model, ends: &Ends) -> Result<&'m Chain, PlanError> {
+/// Returns all chains between two ends. Branches that join between the ends are planned together.
+///
+/// # Errors
+/// Fails if a branch was not measured, or if the branches begin or end at different places.
+pub(crate) fn chains_between<'m>(
+    model: &'m Model,
+    ends: &Ends,
+) -> Result<Vec<&'m Chain>, PlanError> {
     let ways = cuts::ways(model, ends)?;
-    let way = match ways.as_slice() {
-        [one] => one,
-        several => {
-            return Err(PlanError::SeveralWays {
-                differ: differences(several),
-            })
-        }
+    let ends_of = |way: &Way| {
+        let callbacks = (
+            way.callbacks.first().cloned(),
+            way.callbacks.last().cloned(),
+        );
+        (callbacks, way.topics.last().cloned())
     };
-    let measured = model.chains.iter().find(|c| way.is(c));
-    measured.ok_or_else(|| PlanError::NotMeasured {
-        callbacks: way.callbacks.len(),
-        options: options(ends),
-    })
+    let several = ways.iter().map(ends_of).collect::<BTreeSet<_>>().len() > 1;
+    if several {
+        return Err(PlanError::SeveralWays {
+            differ: differences(&ways),
+        });
+    }
+    let measured = |way: &Way| {
+        let chain = model.chains.iter().find(|c| way.is(c));
+        chain.ok_or_else(|| PlanError::NotMeasured {
+            callbacks: way.callbacks.len(),
+            options: options(ends),
+        })
+    };
+    ways.iter().map(measured).collect()
 }
 
 fn options(ends: &Ends) -> Vec<(&'static str, String)> {

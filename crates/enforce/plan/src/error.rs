@@ -41,7 +41,8 @@ pub enum PlanError {
     /// The request names an end that does not exist, or no chain leads from one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
-    /// Several parts of chains lead from one end to the other.
+    /// Several parts of chains lead to the requested ends, from different callbacks or to different
+    /// outputs.
     #[error("{} chains lead from one end to the other. Name one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// A callback or topic of each part that is on no other part.
@@ -232,7 +233,7 @@ pub enum PlanError {
         /// The 99th percentile of the measured latency.
         usual: Ms,
         /// The way out, as a sentence.
-        remedy: &'static str,
+        remedy: String,
     },
     /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
@@ -312,6 +313,19 @@ pub enum PlanError {
     /// The resulting plan contradicts itself.
     #[error("the resulting plan has a fault: {0}")]
     Fault(#[from] PlanFault),
+}
+
+impl PlanError {
+    /// Reports whether the chain is too long for its cycle or its CPU, so that a plan without the
+    /// slowest executions may fit.
+    pub(crate) fn is_about_length(&self) -> bool {
+        matches!(
+            self,
+            PlanError::TooLong { .. }
+                | PlanError::SharedTooLong { .. }
+                | PlanError::Utilisation { .. }
+        )
+    }
 }
 
 fn quoted(options: &[(&'static str, String)]) -> String {

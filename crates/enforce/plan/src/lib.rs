@@ -18,6 +18,7 @@ pub mod reload;
 pub mod request;
 pub mod schema;
 mod scope;
+mod slowest;
 mod sources;
 
 pub use beside::priority_beside;

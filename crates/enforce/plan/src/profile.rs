@@ -5,9 +5,11 @@
 
 mod average;
 mod pareto;
+mod share;
 mod tail;
 
 pub use average::Average;
+pub(crate) use share::upper_share;
 pub use tail::Limit;
 
 use crate::bands::{BandsError, Samples};

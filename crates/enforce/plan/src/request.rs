@@ -93,6 +93,10 @@ pub struct OutputRequest {
     /// The share of later executions that may miss the last slot, with confidence. `None` places
     /// the last slot a buffer behind the measured worst case.
     pub miss: Option<f64>,
+    /// The plan may leave out the slowest executions of the profile, and then promises a miss rate.
+    /// It does so if they do not fit into the cycle, or if they are few and far from the rest.
+    /// `miss` and `epsilon_ns` exclude this.
+    pub may_leave_out: bool,
     /// The buffer behind the measured worst case, without `miss`. `None` stands for 1 % of the
     /// worst case, at least 0.5 ms.
     pub epsilon_ns: Option<u64>,
@@ -112,6 +116,7 @@ impl Default for OutputRequest {
         OutputRequest {
             hold: Hold::Republish,
             miss: None,
+            may_leave_out: false,
             epsilon_ns: None,
             slot_ns: None,
             liveliness_ns: None,
@@ -177,6 +182,14 @@ impl Default for Request {
 }
 
 impl Request {
+    pub(crate) fn may_leave_out(&self) -> bool {
+        let outputs = &self.outputs;
+        outputs.may_leave_out
+            && outputs.miss.is_none()
+            && outputs.epsilon_ns.is_none()
+            && self.strategy.has_bands()
+    }
+
     pub(crate) fn cpu_for(&self, callback: &onbeat_document::schema::Callback) -> Option<u16> {
         let said = |name: &str| {
             let mut latest = self.cpus.of.iter().rev();

@@ -225,11 +225,30 @@ pub struct Promises {
     /// The miss rate of the last slot, if the request has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
+    /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The cost of the bands in average latency, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
     /// The share of each CPU (by its number) that the servers' threads use in the worst case.
     pub utilisation: BTreeMap<u16, f64>,
+}
+
+/// The slowest executions of the profile, which the plan leaves out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// The number of executions that are left out.
+    pub executions: u64,
+    /// The share of all measured executions that they are, 0 to 1.
+    pub share: f64,
+    /// The shortest and the longest latency of these executions.
+    pub latency_ms: Slot,
+    /// The longest latency of the executions that the plan keeps.
+    pub kept_ms: Ms,
+    /// The probable cause, as a part of a sentence.
+    pub cause: String,
 }
 
 /// A promised miss rate, and the profile that supports it.

@@ -7,6 +7,7 @@ use crate::error::PlanError;
 use crate::executors::{Executors, Group, Other, Placed};
 use crate::request::Request;
 use crate::schema::{ChainRef, Ms, Throttle};
+use crate::slowest::Slowest;
 use crate::sources;
 use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model};
 use onbeat_document::Dist;
@@ -52,6 +53,15 @@ impl Part<'_> {
         self.callback.figures.exec_ns.min()
     }
 
+    /// Returns its longest execution in ns, without the share `left_out` of the longest.
+    pub(crate) fn longest_exec_ns(&self, left_out: f64) -> u64 {
+        let exec = &self.callback.figures.exec_ns;
+        match left_out > 0.0 {
+            true => exec.quantile(1.0 - left_out).min(self.most_ns),
+            false => exec.max(),
+        }
+    }
+
     /// Returns the time that its server must give it in a cycle: its longest time, and its
     /// executor's work before it.
     pub(crate) fn demand_ns(&self) -> u64 {
@@ -73,7 +83,9 @@ pub(crate) struct Scope<'m> {
     pub(crate) chains: Vec<&'m Chain>,
     /// The callbacks with threads, predecessors first. Synchronisers have none.
     pub(crate) parts: Vec<Part<'m>>,
+    /// The latencies without the slowest executions that the plan leaves out.
     pub(crate) latency: Dist,
+    pub(crate) slowest: Slowest,
     pub(crate) origin: &'m Callback,
     pub(crate) cycle_ns: u64,
     pub(crate) beside: Beside<'m>,
@@ -106,13 +118,14 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
 
 /// Returns the longest time that a callback and the edges around it can have taken in any measured
 /// execution of its chains.
-fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str) -> u64 {
+fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str, kept_ns: u64) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
     let left = |chain: &&Chain| {
         let others = chain.callbacks.iter().filter(|c| *c != id);
         let known = others.filter_map(|c| callbacks.get(c.as_str()));
         let best: u64 = known.map(|c| c.figures.exec_ns.min()).sum();
-        chain.figures.latency_ns.max().saturating_sub(best)
+        let worst = chain.figures.latency_ns.max().min(kept_ns);
+        worst.saturating_sub(best)
     };
     chains.iter().filter(of).map(left).max().unwrap_or(u64::MAX)
 }
@@ -131,10 +144,15 @@ fn latency(chains: &[&Chain]) -> Result<Dist, PlanError> {
 }
 
 impl<'m> Scope<'m> {
-    pub(crate) fn new(model: &'m Model, request: &Request) -> Result<Self, PlanError> {
+    /// Collects what the plan covers, without the `leave_out` slowest executions of its chains.
+    pub(crate) fn new(
+        model: &'m Model,
+        request: &Request,
+        leave_out: u64,
+    ) -> Result<Self, PlanError> {
         let chains = match request.ends.is_empty() {
             true => chains::select(model, &request.chains)?,
-            false => vec![chains::chain_between(model, &request.ends)?],
+            false => chains::chains_between(model, &request.ends)?,
         };
         let callbacks: BTreeMap<&str, &Callback> =
             model.callbacks.iter().map(|c| (c.id.as_str(), c)).collect();
@@ -159,7 +177,7 @@ impl<'m> Scope<'m> {
         }
         let origin = known(origin)?;
         let cpus = Cpus::new(model, request);
-        let latency = latency(&chains)?;
+        let (latency, slowest) = Slowest::taken_from(&latency(&chains)?, leave_out);
         let mut parts: Vec<Part<'m>> = Vec::new();
         let mut index: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (id, before) in chains::order(&chains)? {
@@ -187,7 +205,7 @@ impl<'m> Scope<'m> {
                 // A time longer than the chain's was not part of it.
                 around_worst_ns: around_worst_ns.min(latency.max()),
                 around_mean_ns: around_mean_ns.min(latency.mean()),
-                most_ns: most(&chains, &callbacks, id),
+                most_ns: most(&chains, &callbacks, id, latency.max()),
             });
         }
         let executors = Executors::new(model);
@@ -208,6 +226,7 @@ impl<'m> Scope<'m> {
             executors,
             parts,
             latency,
+            slowest,
             origin,
             cycle_ns: cycle(origin, request)?,
             background: vec![],
@@ -297,6 +316,12 @@ impl<'m> Scope<'m> {
 
     pub(crate) fn cpus(&self) -> BTreeSet<u16> {
         self.parts.iter().map(|p| p.cpu).collect()
+    }
+
+    /// Reports whether all threads of the chain had a real-time priority when they were measured.
+    pub(crate) fn has_real_time_priority(&self) -> bool {
+        let mut threads = self.parts.iter().flat_map(|p| &p.callback.threads);
+        threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline"))
     }
 
     pub(crate) fn is_beside(&self, callback: &'m Callback) -> bool {

@@ -932,14 +932,42 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     other.callbacks.remove(2);
     other.topics.remove(2);
     both.chains.push(other);
+    // A branch without a latency is not left out silently.
     let refused = plan(&both, &between("/n1", "/t5")).unwrap_err().to_string();
     assert!(
-        refused.starts_with("2 chains lead from one end to the other. Name one with --through: "),
+        refused.starts_with("these 4 callbacks are a part"),
         "{refused}"
     );
+    // Both branches have the same ends, so they are planned together.
+    let mut part = both.chains[2].clone();
+    (part.id, part.cut) = ("chain-dddd".into(), true);
+    part.callbacks.pop();
+    part.figures.latency_ns = dist(&[61.0]);
+    both.chains.push(part);
+    let all = plan(&both, &between("/n1", "/t5")).unwrap();
+    assert_eq!((all.chains.len(), all.outputs.len()), (2, 1));
+    assert_eq!(slots(server(&all, "gamma")), [(0.0, 62.0)]);
     let mut through = between("/n1", "/t5");
     through.ends.through = vec!["/n3".into()];
-    assert_eq!(plan(&both, &through).unwrap().chains[0].callbacks.len(), 5);
+    let one = plan(&both, &through).unwrap();
+    assert_eq!((one.chains.len(), one.chains[0].callbacks.len()), (1, 5));
+    assert_eq!(slots(server(&one, "gamma")), [(0.0, 59.5)]);
+}
+
+#[test]
+fn branches_that_begin_with_different_callbacks_are_not_one_chain() {
+    let mut model = synthetic();
+    let mut later = model.chains[0].clone();
+    later.id = "chain-cccc".into();
+    later.callbacks.drain(..2);
+    later.topics.drain(..2);
+    model.chains.push(later);
+    let mut to = request(Strategy::Bands(1));
+    to.ends.to = Some("/t5".into());
+    assert_says(
+        refused(&model, &to),
+        &["2 chains lead from one end to the other. Name one with --through: "],
+    );
 }
 
 fn model_of_starts(starts: u64, each: u64) -> Model {

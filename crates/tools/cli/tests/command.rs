@@ -1020,6 +1020,66 @@ fn plans_are_made_compared_and_checked() {
 }
 
 #[test]
+fn a_plan_says_which_executions_it_leaves_out_and_what_it_promises() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    let trace = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    good(here, &["model", trace, "-o", "whole.json"], 0);
+    let bytes = fs::read(here.join("whole.json")).unwrap();
+    let with_slow = |slow_ms: &[u64]| {
+        let mut model = onbeat_document::file::read(&bytes).unwrap();
+        for chain in &mut model.chains {
+            for &ms in slow_ms {
+                chain.figures.latency_ns.record(ms * 1_000_000);
+                // The model of one run has no figures per run.
+                assert!(chain.per_run.is_empty());
+            }
+        }
+        let mut out = Vec::new();
+        onbeat_document::file::write(&mut out, &model).unwrap();
+        fs::write(here.join("slow.json"), out).unwrap();
+    };
+    with_slow(&[392]);
+    let plan = ["plan", "slow.json", "--chain", "664e"];
+    let text = good(here, &plan, 0);
+    let sentence = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "left out: the slowest execution (0.5 % of all; 392 ms, and the others at most 88.",
+        "99.5 % of executions within [96.6, 98.6] ms",
+        "At most 2.34 % of later executions miss the last slot (95 % confidence; 201 executions",
+    ] {
+        assert!(sentence.contains(part), "{part}: {text}");
+    }
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    let json = good(here, &[&plan[..], &["--json"]].concat(), 0);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["promises"]["left_out"]["executions"], 1);
+    assert_eq!(json["promises"]["miss"]["rate"], 0.0234);
+    assert!(good(here, &["plan", "--check", "plan.yaml"], 0).contains("left out:"));
+
+    // Whoever wants all executions, or a strategy without bands, gets no promise about a share.
+    let all = fails(here, &[&plan[..], &["--miss", "0"]].concat(), 1);
+    assert!(all.contains("does not fit into its period"), "{all}");
+    // The machine was so busy that too many do not fit.
+    with_slow(&[120; 60]);
+    let line = fails(here, &plan, 1);
+    assert!(
+        line.contains("the 60 slowest of 260 executions (23 %)")
+            && line.contains("A period of 140 ms fits"),
+        "{line}"
+    );
+    assert!(
+        line.contains("measure it again under --strategy fifo"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_closed_output_pipe_is_not_an_error() {
     let dir = directory();
     for command in [

@@ -52,7 +52,8 @@ impl<'m> Maker<'_, 'm> {
         let shares = bands::shares(&samples, &ends);
         let band = |(&latency_ms, share): (&Slot, f64)| Band {
             latency_ms,
-            share: millionths(share.clamp(0.0, 1.0)),
+            // Executions that are left out are in no band.
+            share: millionths(share.clamp(0.0, 1.0) * (1.0 - self.scope.slowest.share())),
         };
         let promises = Promises {
             average_ms: Ms(at(bands::average_ns(&samples, &ends).round() as u64)),
@@ -62,6 +63,7 @@ impl<'m> Maker<'_, 'm> {
             bands: slots.iter().zip(shares).map(band).collect(),
             liveliness_ms: self.request.outputs.liveliness_ns.map(Ms),
             miss,
+            left_out: self.left_out(),
             cost,
             ..Promises::default()
         };
@@ -69,6 +71,7 @@ impl<'m> Maker<'_, 'm> {
         // measured.
         let longest = last
             .max(self.last_end_ns())
+            .max(self.scope.slowest.latency_ns.1)
             .saturating_add(self.start_ns)
             .saturating_add(self.request.outputs.room_ns);
         let mut servers = match self.runs_others() {
@@ -89,7 +92,8 @@ impl<'m> Maker<'_, 'm> {
     /// after the measured worst case, or at the limit for a miss rate.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.outputs.miss else {
-            return Ok((self.with_epsilon(self.last_end_ns()), None));
+            let last = self.with_epsilon(self.last_end_ns());
+            return Ok((last, self.miss_of_left_out(last)));
         };
         let limit = self.profile()?.limit(rate)?;
         let last = round_up(limit.ns.saturating_add(self.added_ns + self.late_ns));

@@ -239,7 +239,7 @@ impl<'m> Maker<'_, 'm> {
         let mut uses: BTreeMap<u16, Vec<(f64, &str)>> = BTreeMap::new();
         let mut add = |cpu: u16, share: f64, name| uses.entry(cpu).or_default().push((share, name));
         for part in &self.scope.parts {
-            let exec = part.callback.figures.exec_ns.max() as f64;
+            let exec = part.longest_exec_ns(self.scope.slowest.share()) as f64;
             add(part.cpu, exec / cycle, part.callback.id.as_str());
         }
         for server in servers {

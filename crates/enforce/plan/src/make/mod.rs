@@ -6,6 +6,7 @@
 mod bands;
 mod finish;
 mod logical;
+mod noisy;
 mod others;
 mod servers;
 
@@ -60,7 +61,15 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
             max,
         });
     }
-    let scope = Scope::new(model, request)?;
+    match request.may_leave_out() {
+        true => noisy::plan(model, request),
+        false => without(model, request, 0),
+    }
+}
+
+/// Makes the plan without the `leave_out` slowest executions of the chain.
+fn without(model: &Model, request: &Request, leave_out: u64) -> Result<Plan, PlanError> {
+    let scope = Scope::new(model, request, leave_out)?;
     if !(1..=MAX_CYCLE_NS).contains(&scope.cycle_ns) {
         let cycle = Ms(scope.cycle_ns);
         return Err(PlanFault::Cycle { cycle }.into());
@@ -110,8 +119,8 @@ fn too_long(
         slowest: rounded(slowest_ns),
         usual: rounded(usual_ns),
         remedy: match fits && can_miss {
-            true => "Plan without the slowest 1 %: --miss 1%.",
-            false => "Make its callbacks faster, or its period longer.",
+            true => "Plan without the slowest 1 %: --miss 1%.".into(),
+            false => "Make its callbacks faster, or its period longer.".into(),
         },
     }
 }

@@ -86,6 +86,17 @@ impl Profile {
         })
     }
 
+    /// Returns how many executions one independent execution stands for, at least 1, as the starts
+    /// show it. Unlike [`Profile::limit`], this is an estimate and not an upper limit: one start
+    /// shows no difference and gives 1.
+    pub(crate) fn estimated_effect(&self) -> f64 {
+        let spread = self.spread(&self.drawn(&vec![1; self.starts()]));
+        match spread.degrees_of_freedom {
+            freedom if freedom < 1.0 => 1.0,
+            freedom => (spread.chi_square / freedom).max(1.0),
+        }
+    }
+
     fn too_few(&self, rate: f64, spread: &Spread, independent: f64) -> ProfileError {
         let each = (self.executions() / self.starts().max(1) as u64).max(1);
         let enough = |starts: &u64| (starts * each) as f64 / spread.as_of(*starts) >= least(rate);

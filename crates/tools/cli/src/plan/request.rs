@@ -38,8 +38,8 @@ pub struct PartArgs {
     /// topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
-    /// Choose the chain that passes this callback, node or topic, if several have these ends;
-    /// repeatable
+    /// Choose the branch that passes this callback, node or topic [default: all branches between
+    /// the ends]; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     through: Vec<String>,
 }
@@ -89,8 +89,9 @@ struct PlacementArgs {
 #[derive(clap::Args)]
 struct TimingArgs {
     /// Let at most this share of later executions miss the last slot, e.g. 1e-3. The slot is placed
-    /// at an upper limit of the distribution's tail, which needs a model of several starts
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    /// at an upper limit of the distribution's tail, which needs a model of several starts. 0 leaves
+    /// no measured execution out [default: leave out the few that do not fit or are far slower]
+    #[arg(long, value_name = "SHARE", value_parser = miss)]
     miss: Option<f64>,
     /// Buffer after the measured worst case. It promises nothing; use --miss
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
@@ -207,6 +208,14 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Reads a miss rate, which may be 0.
+fn miss(text: &str) -> Result<f64, String> {
+    match text.trim() {
+        "0" | "0%" => Ok(0.0),
+        text => share(text),
+    }
+}
+
 impl StrategyArgs {
     fn strategy(&self) -> Result<Strategy, CliError> {
         let usage = |text: &str| Err(CliError::Usage(text.into()));
@@ -300,7 +309,8 @@ impl RequestArgs {
                 Design::Sync => Hold::Republish,
                 Design::Async => Hold::PublisherThread,
             },
-            miss: self.timing.miss,
+            miss: self.timing.miss.filter(|&miss| miss > 0.0),
+            may_leave_out: self.timing.miss.is_none(),
             epsilon_ns: self.timing.epsilon,
             slot_ns: self.timing.slot,
             liveliness_ns: self.timing.liveliness,

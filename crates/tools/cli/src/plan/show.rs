@@ -1,7 +1,7 @@
 //! Prints plans and comparisons of strategies.
 
 use onbeat_document::text::percent;
-use onbeat_plan::schema::{Miss, Ms, Promises, Server, Slot};
+use onbeat_plan::schema::{LeftOut, Miss, Ms, Promises, Server, Slot};
 use onbeat_plan::{Plan, PlanError};
 use onbeat_terminal::term::{self, fit, Align, Screen, Table};
 use onbeat_terminal::CliError;
@@ -39,6 +39,11 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
     servers(plan).write(out, &screen)?;
     for line in promises(plan) {
         writeln!(out, "{line}").map_err(CliError::Stdout)?;
+    }
+    if let Some(left_out) = &plan.promises.left_out {
+        for line in wrap(&left_out_of(left_out, plan.promises.miss), screen.width) {
+            writeln!(out, "{line}").map_err(CliError::Stdout)?;
+        }
     }
     for sentence in &plan.assumes {
         let text = format!("assumes: {}", term::one_line(sentence));
@@ -99,11 +104,17 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines.extend(p.bands.iter().map(|band| {
         format!(
             "  {:>6} of executions within {} ms",
-            percent(band.share),
+            match percent(band.share) {
+                // Rounding must not hide the executions that are in no band.
+                all if all == percent(1.0) && band.share < 1.0 => exact(band.share),
+                share => share,
+            },
             slot(&band.latency_ms)
         )
     }));
-    lines.extend(p.miss.map(miss));
+    if p.left_out.is_none() {
+        lines.extend(p.miss.map(miss));
+    }
     lines.extend(p.cost.map(|cost| {
         format!(
             "  average {} above the unshaped one as measured, at most {} above it on later starts ({} allowed)",
@@ -122,6 +133,38 @@ fn promises(plan: &Plan) -> Vec<String> {
         plan.middleware.cpu, plan.middleware.priority
     ));
     lines
+}
+
+/// Formats a share with two digits behind the point of its percentage.
+fn exact(share: f64) -> String {
+    format!("{} %", (share * 1e4).round() / 100.0)
+}
+
+/// Says what the plan leaves out, how often it occurred, why, and what the plan promises.
+fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
+    let Slot(shortest, longest) = &left_out.latency_ms;
+    let took = match (ms(*shortest), ms(*longest)) {
+        (shortest, longest) if shortest == longest => longest,
+        (shortest, longest) => format!("{shortest} to {longest}"),
+    };
+    let executions = match left_out.executions {
+        1 => "the slowest execution".to_string(),
+        n => format!("the {n} slowest executions"),
+    };
+    let promise = miss.map_or_else(String::new, |miss| {
+        format!(
+            ". At most {} of later executions miss the last slot ({} confidence; {} executions measured)",
+            exact(miss.rate),
+            percent(miss.confidence),
+            miss.executions
+        )
+    });
+    format!(
+        "left out: {executions} ({} of all; {took} ms, and the others at most {} ms): {}{promise}",
+        percent(left_out.share),
+        ms(left_out.kept_ms),
+        term::one_line(&left_out.cause)
+    )
 }
 
 /// Describes a promised miss rate and the data behind it.

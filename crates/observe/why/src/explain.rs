@@ -2,8 +2,8 @@
 //! for, and sums up all.
 
 use crate::compare::{Comparison, Sums};
-use crate::cut::{By, Joins, Known, Meanwhile, Piece};
-use crate::history::{History, DEFERRAL_NS};
+use crate::cut::Piece;
+use crate::follow::{Ended, Follow};
 use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
@@ -14,7 +14,7 @@ use onbeat_trace::Event;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 /// The most executions that are kept in detail.
 pub const KEPT_MAX: usize = 10_000;
@@ -86,17 +86,6 @@ pub struct Explanation {
     pub overview: Overview,
 }
 
-struct Ended {
-    steps: Vec<ChainStep>,
-    end: u64,
-}
-
-impl Ended {
-    fn start(&self) -> u64 {
-        self.steps.first().map_or(self.end, |s| s.start_ns)
-    }
-}
-
 /// The pieces of an execution that is kept.
 #[derive(Debug, Clone)]
 struct Kept {
@@ -113,17 +102,12 @@ pub struct Why {
     target: Target,
     choice: Choice,
     sums: Sums,
-    history: History,
-    joins: Joins,
+    follow: Follow<()>,
     arrivals: FxHashMap<(u32, u64), u64>,
-    waiting: VecDeque<Ended>,
     /// The paths of synthesis that are the target's, and those that are not.
     paths: FxHashMap<u32, bool>,
     kept: Keeper,
     overview: Collector,
-    /// The time of the latest event.
-    now: Option<u64>,
-    next_forget: u64,
 }
 
 impl Why {
@@ -140,44 +124,28 @@ impl Why {
         let mut synth = Synth::new(options);
         synth.observe();
         synth.follow();
-        // An execution is cut once no later event can change it.
-        let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
         Why {
             synth,
             ids,
             target,
             choice,
             sums: Sums::new(limit_ns),
-            history: History::new(window),
-            joins: Joins::default(),
+            follow: Follow::new(longest_ns),
             arrivals: FxHashMap::default(),
-            waiting: VecDeque::new(),
             paths: FxHashMap::default(),
             kept: Keeper::default(),
             overview: Collector::default(),
-            now: None,
-            next_forget: 0,
         }
     }
 
     /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) {
-        let last = self.now.unwrap_or(event.time_ns);
-        let now = last.max(event.time_ns);
-        self.now = Some(now);
-        self.history.drop_until(last);
-        self.history.push(event, now);
+        self.follow.push(event);
         self.synth.push(event);
         self.observe();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|e| e.end.saturating_add(DEFERRAL_NS) < now)
-        {
-            self.cut_next();
-        }
-        if now >= self.next_forget {
-            self.forget(now);
+        self.cut(false);
+        if let Some(from) = self.follow.forget() {
+            self.arrivals.retain(|key, _| key.1 >= from);
         }
     }
 
@@ -185,9 +153,7 @@ impl Why {
     pub fn finish(mut self) -> Explanation {
         self.synth.end_of_events();
         self.observe();
-        while !self.waiting.is_empty() {
-            self.cut_next();
-        }
+        self.cut(true);
         let names = Names {
             ids: self.synth.callback_ids(),
             components: self.synth.components(),
@@ -224,11 +190,10 @@ impl Why {
             return;
         }
         for held in self.synth.drain_held() {
-            self.history.held(held);
+            self.follow.held(held);
         }
         for joined in self.synth.drain_joins() {
-            let key = (joined.synchroniser, joined.time_ns);
-            self.joins.insert(key, joined.steps);
+            self.follow.joined(joined);
         }
         let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
         let is_callback = matches!(self.target, Target::Callback(_));
@@ -248,7 +213,7 @@ impl Why {
                 ..
             } = observation
             {
-                self.history.ran(tid, (start_ns, end_ns, callback));
+                self.follow.ran(tid, (start_ns, end_ns, callback));
                 if is_callback {
                     self.callback_ended(&observation);
                 }
@@ -300,9 +265,10 @@ impl Why {
             pid,
             tid,
         };
-        self.waiting.push_back(Ended {
+        self.follow.ended(Ended {
             steps: vec![step],
             end: end_ns.max(start_ns),
+            what: (),
         });
     }
 
@@ -324,60 +290,40 @@ impl Why {
             .entry(end.path)
             .or_insert_with(|| is_path(&end.steps, (callbacks, topics), ids, |n| synth.name(n)));
         if is_target {
-            self.waiting.push_back(Ended {
+            self.follow.ended(Ended {
                 steps: end.steps,
                 end: end.end_ns,
+                what: (),
             });
         }
     }
 
-    fn cut_next(&mut self) {
-        let Some(ended) = self.waiting.pop_front() else {
-            return;
-        };
-        let known = Known {
-            history: &self.history,
-            synth: &self.synth,
-            joins: &self.joins,
-        };
-        let (start, end) = (ended.start(), ended.end);
-        let mut pieces = known.cut(&ended.steps, end);
-        for piece in &mut pieces {
-            piece.by = component(&mut self.synth, piece.by);
-            piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
-                by: component(&mut self.synth, m.by),
-                ..m
-            });
+    /// Cuts the executions that no later event can change, or all at the end of the events.
+    fn cut(&mut self, all: bool) {
+        while let Some((ended, pieces)) = self.follow.cut_next(&mut self.synth, all) {
+            let start = ended.start();
+            let latency = ended.end - start;
+            self.sums.add(latency, &pieces);
+            self.overview.add(start, latency);
+            let kept = Kept {
+                start,
+                latency,
+                pieces,
+            };
+            self.kept.offer(self.choice, kept);
         }
-        let latency = end - start;
-        self.sums.add(latency, &pieces);
-        self.overview.add(start, latency);
-        let kept = Kept {
-            start,
-            latency,
-            pieces,
-        };
-        self.kept.offer(self.choice, kept);
-    }
-
-    /// Forgets joins and arrivals that no execution can refer to any more.
-    fn forget(&mut self, now: u64) {
-        let window = self.history.window_ns();
-        self.next_forget = now + window / 8 + 1;
-        let from = now.saturating_sub(window);
-        self.joins.retain(|key, _| key.1 >= from);
-        self.arrivals.retain(|key, _| key.1 >= from);
     }
 }
 
-/// Replaces a thread by the number of its component.
-fn component(synth: &mut Synth, by: By) -> By {
-    match by {
-        By::Thread(tid) => By::Thread(synth.component_of(tid)),
-        By::Owner(tid) => By::Owner(synth.component_of(tid)),
-        By::Waker(tid) => By::Waker(synth.component_of(tid)),
-        By::Nobody | By::Callback(_) | By::Reason(_) => by,
-    }
+/// Reports whether the steps of an execution lead along the chain. `ids` are the ids of callbacks by
+/// number, and `name` returns a topic by its number.
+pub fn leads_along<'a>(
+    chain: &Chain,
+    steps: &[ChainStep],
+    ids: &[Option<String>],
+    name: impl Fn(u32) -> &'a str,
+) -> bool {
+    is_path(steps, (&chain.callbacks, &chain.topics), ids, name)
 }
 
 /// Reports whether the steps lead along a chain. As in the model, a synchroniser is passed if the

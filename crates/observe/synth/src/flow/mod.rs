@@ -24,6 +24,7 @@ mod synchronisers;
 mod topics;
 
 pub(crate) use graph::{EdgeData, Graph, Measured, Route, Use, Vertex};
+pub(crate) use instances::Instance;
 pub(crate) use naming::Ids;
 pub(crate) use synchronisers::{Group, Groups, Joined, Member, Output, Part};
 
@@ -31,6 +32,7 @@ use super::events::SpanEvent;
 use super::ids::{EntityId, InstanceId};
 use super::observe::Observer;
 use super::Context;
+use crate::detail::Details;
 use crate::index::NameId;
 use crate::links::Link;
 use callers::Callers;
@@ -59,6 +61,7 @@ pub(crate) struct Flow {
     cuts: Cuts,
     deferred: Deferred,
     pub(crate) observer: Observer,
+    pub(crate) details: Option<Details>,
     now: u64,
 }
 
@@ -106,6 +109,7 @@ impl Flow {
             cuts: Cuts::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
+            details: None,
             now: 0,
         }
     }

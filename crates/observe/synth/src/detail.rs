@@ -1,11 +1,6 @@
 //! Reports every execution and item with all that synthesis knows of it. `onbeat-tables` writes
 //! tables from these.
 
-use crate::events::{End, Ending};
-use crate::flow::{Instance, Route};
-use crate::index::{NameId, VertexId};
-use crate::values::ThreadId;
-
 /// How an execution ended, and so which of its times are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -89,7 +84,7 @@ pub struct ExecutionSeen {
     pub outputs: u32,
 }
 
-/// What became of an item.
+/// The fate of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// A callback took the item.
@@ -134,7 +129,7 @@ pub struct ItemSeen {
     /// The time at which the item arrived, CLOCK_MONOTONIC, or `None` if no sleeping thread was
     /// woken by it.
     pub available_ns: Option<u64>,
-    /// What became of the item.
+    /// The fate of the item.
     pub fate: Fate,
 }
 
@@ -145,91 +140,8 @@ pub(crate) struct Details {
     pub(crate) items: Vec<ItemSeen>,
 }
 
-/// The way of an item.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
-    pub(crate) from: Option<VertexId>,
-    pub(crate) to: VertexId,
-    pub(crate) name: NameId,
-    pub(crate) route: Option<Route>,
-}
-
-/// The times of an item on its way.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ItemTimes {
-    pub(crate) published: Option<u64>,
-    pub(crate) source_ns: Option<i64>,
-    pub(crate) available: Option<u64>,
-}
-
 impl Details {
     pub(crate) fn is_empty(&self) -> bool {
         self.executions.is_empty() && self.items.is_empty()
-    }
-
-    pub(crate) fn item(&mut self, way: Way, times: ItemTimes, fate: Fate) {
-        self.items.push(ItemSeen {
-            from: way.from.map(|v| v.index() as u32),
-            to: way.to.index() as u32,
-            name: way.name.index() as u32,
-            intra_process: way.route == Some(Route::Intra),
-            published_ns: times.published,
-            source_ns: times.source_ns,
-            available_ns: times.available,
-            fate,
-        });
-    }
-
-    pub(crate) fn execution(&mut self, it: &Instance, end: &End) {
-        let mut cpus = end.cpus.iter();
-        let (cpu, more) = (cpus.next(), cpus.count() as u32);
-        let spent = (end.spent.doubts == 0).then_some(Spent {
-            exec_ns: end.spent.exec_ns,
-            preempted_ns: end.spent.preempted_ns,
-            blocked_ns: end.spent.blocked_ns,
-        });
-        self.executions.push(ExecutionSeen {
-            callback: it.vertex.index() as u32,
-            pid: it.thread.pid,
-            tid: it.thread.tid,
-            ready_ns: it.ready,
-            start_ns: it.start,
-            end_ns: end.time.max(it.start),
-            ended: end.how.into(),
-            spent,
-            preemptions: end.spent.preemptions,
-            blockings: end.spent.blockings,
-            scheduled: end.scheduled,
-            cpu: cpu.filter(|_| more == 0),
-            cpus: more + u32::from(cpu.is_some()),
-            input: it.input.map(|(name, time)| InputSeen {
-                name: name.index() as u32,
-                published_ns: time,
-            }),
-            outputs: it.outputs,
-        });
-    }
-}
-
-/// Returns the fate of an item that a callback takes on a thread.
-pub(crate) fn taken(thread: ThreadId, time_ns: u64) -> Fate {
-    Fate::Taken {
-        time_ns,
-        pid: thread.pid,
-        tid: thread.tid,
-    }
-}
-
-impl From<Ending> for Ended {
-    fn from(how: Ending) -> Ended {
-        match how {
-            Ending::Exact => Ended::Exact,
-            Ending::Inferred => Ended::Inferred,
-            Ending::Shared => Ended::Shared,
-            Ending::Unshown => Ended::Unshown,
-            Ending::Aborted => Ended::Aborted,
-            Ending::CutOff => Ended::CutOff,
-            Ending::Unfinished => Ended::Unfinished,
-        }
     }
 }

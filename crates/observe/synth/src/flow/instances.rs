@@ -3,10 +3,11 @@
 use super::ends::ChainEnd;
 use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
+use super::seen::{self, ItemTimes, Way};
 use super::services::CallKey;
 use super::Flow;
 use crate::chains::{Began, Lineages};
-use crate::detail::{self, ItemTimes, Way};
+use crate::detail::{ExecutionSeen, InputSeen, Spent};
 use crate::entities::EntityKind;
 use crate::events::{Begin, End, Ending, Input, Owner};
 use crate::followed::Arrival;
@@ -18,18 +19,18 @@ use crate::Context;
 use onbeat_document::schema::CallbackType;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Instance {
+pub(super) struct Instance {
     pub(super) entity: EntityId,
-    pub(crate) vertex: VertexId,
-    pub(crate) thread: ThreadId,
-    pub(crate) start: u64,
+    pub(super) vertex: VertexId,
+    pub(super) thread: ThreadId,
+    pub(super) start: u64,
     /// The time from which on the input waited for the callback, or `None` if the recording does
     /// not show it.
-    pub(crate) ready: Option<u64>,
+    pub(super) ready: Option<u64>,
     /// The topic of the input and the time of its publication.
-    pub(crate) input: Option<(NameId, u64)>,
+    pub(super) input: Option<(NameId, u64)>,
     /// The number of publications so far.
-    pub(crate) outputs: u32,
+    pub(super) outputs: u32,
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
@@ -57,6 +58,36 @@ impl Instance {
             time: self.start,
             released: None,
             last_input: None,
+        }
+    }
+
+    fn seen(&self, end: &End) -> ExecutionSeen {
+        let mut cpus = end.cpus.iter();
+        let (cpu, more) = (cpus.next(), cpus.count() as u32);
+        let spent = (end.spent.doubts == 0).then_some(Spent {
+            exec_ns: end.spent.exec_ns,
+            preempted_ns: end.spent.preempted_ns,
+            blocked_ns: end.spent.blocked_ns,
+        }
+        ExecutionSeen {
+            callback: self.vertex.index() as u32,
+            pid: self.thread.pid,
+            tid: self.thread.tid,
+            ready_ns: self.ready,
+            start_ns: self.start,
+            end_ns: end.time.max(self.start),
+            ended: end.how.into(),
+            spent,
+            preemptions: end.spent.preemptions,
+            blockings: end.spent.blockings,
+            scheduled: end.scheduled,
+            cpu: cpu.filter(|_| more == 0),
+            cpus: more + u32::from(cpu.is_some()),
+            input: self.input.map(|(name, time)| InputSeen {
+                name: name.index() as u32,
+                published_ns: time,
+            }),
+            outputs: self.outputs,
         }
     }
 }
@@ -291,7 +322,7 @@ impl Flow {
             source_ns: source_ns(input),
             available: woken,
         };
-        details.item(way, times, detail::taken(thread, time));
+        details.item(way, times, seen::taken(thread, time));
     }
 
     /// Reports the input of an execution whose publication was not recorded.
@@ -311,7 +342,7 @@ impl Flow {
                 source_ns: Some(source_ns),
                 ..ItemTimes::default()
             };
-            details.item(way, times, detail::taken(begin.thread, begin.start));
+            details.item(way, times, seen::taken(begin.thread, begin.start));
         }
     }
 
@@ -393,7 +424,7 @@ impl Flow {
         self.observer
             .execution(it.vertex, it.thread, times, end.spent.exec_ns());
         if let Some(details) = &mut self.details {
-            details.execution(&it, end);
+            details.executions.push(it.seen(end));
         }
         self.instances.end(end.instance);
         self.ways.polls.end(end.instance);

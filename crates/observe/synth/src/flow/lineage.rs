@@ -3,9 +3,10 @@
 
 use super::ends::{ChainEnd, Ends};
 use super::graph::{Hop, Route};
+use super::seen::{ItemTimes, Way};
 use super::Flow;
 use crate::chains::{Began, Extension, Lineages, Paths, Steps, Via};
-use crate::detail::{Fate, ItemTimes, Way};
+use crate::detail::Fate;
 use crate::events::Owner;
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};

@@ -19,12 +19,12 @@ mod policies;
 mod polls;
 mod replays;
 mod rings;
+mod seen;
 mod services;
 mod synchronisers;
 mod topics;
 
 pub(crate) use graph::{EdgeData, Graph, Measured, Route, Use, Vertex};
-pub(crate) use instances::Instance;
 pub(crate) use naming::Ids;
 pub(crate) use synchronisers::{Group, Groups, Joined, Member, Output, Part};
 

@@ -3,9 +3,10 @@
 
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
+use super::seen::{ItemTimes, Way};
 use super::Flow;
 use crate::chains::Lineages;
-use crate::detail::{Fate, ItemTimes, Way};
+use crate::detail::Fate;
 use crate::entities::Entities;
 use crate::events::{Owner, Publication};
 use crate::ids::{EntityId, NodeId};

@@ -23,7 +23,7 @@ pub(crate) enum Type {
     Owner,
     /// The name of a topic or service, by its number in the synthesis.
     Topic,
-    /// The id of a chain, by the number of a path. Rows of paths that are no chains are left out.
+    /// The id of a chain, by the number of a path. Rows of other paths are left out.
     Chain,
     /// The first callback of a chain, by the number of a path.
     Source,
@@ -31,7 +31,7 @@ pub(crate) enum Type {
     Word(&'static [&'static str]),
     /// A culprit of a stretch, see [`super::pass::culprit`].
     Culprit,
-    /// What the culprit is.
+    /// The kind of culprit.
     CulpritKind,
     /// A text, by its number in the pass.
     Name,
@@ -155,7 +155,6 @@ pub(crate) const ENDS: &[&str] = &[
     "aborted",
     "cut_off",
     "unfinished",
-    "no_scheduler",
     "missing_event",
 ];
 
@@ -227,6 +226,7 @@ const EXECUTIONS: &[Column] = &[
     column("queued_ns", Type::Ns),
     column("reason", Type::Word(ENDS)),
     column("end_inferred", Type::Flag),
+    column("scheduled", Type::Flag),
     column("preemptions", Type::Number),
     column("blockings", Type::Number),
     column("pid", Type::Number),

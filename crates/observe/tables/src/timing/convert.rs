@@ -162,7 +162,7 @@ impl Lookup {
                 let (kind, _) = pass::culprit_of(number)?;
                 pass::CULPRITS.get(kind).copied()
             }
-            Type::Name => Some(self.names.get(place?)?).map(String::as_str),
+            Type::Name => Some(self.names.get(place?)?.as_str()),
             _ => None,
         }
     }

@@ -224,7 +224,7 @@ struct Wanted<W: Write> {
     sink: Sink<W>,
 }
 
-/// What is known after all events.
+/// The names, the model and more, known after all events.
 struct Known {
     lookup: Lookup,
     model: Model,

@@ -184,7 +184,7 @@ impl Pass {
     }
 }
 
-fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 18] {
+fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 19] {
     let timed = seen.ended.is_timed();
     let ended = timed || seen.ended == Ended::Shared;
     let spent = seen.spent.filter(|_| timed);
@@ -196,11 +196,9 @@ fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 18] {
         Ended::CutOff => Some(3),
         Ended::Unfinished => Some(4),
     };
-    let untimed = match (spent, seen.scheduled) {
-        (Some(_), _) => None,
-        (None, false) => Some(5),
-        (None, true) => Some(6),
-    };
+    let untimed = spent.is_none().then_some(5);
+    // Without scheduler events, the execution time includes preemption, as in the model.
+    let split = spent.filter(|_| seen.scheduled);
     let ready = seen.ready_ns.map(|ready| ready.min(seen.start_ns));
     let queued = ready.and_then(|ready| int(seen.start_ns - ready));
     [
@@ -208,13 +206,14 @@ fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 18] {
         int(seen.start_ns),
         int(seen.end_ns).filter(|_| ended),
         spent.and_then(|s| int(s.exec_ns)),
-        spent.and_then(|s| int(s.preempted_ns)),
-        spent.and_then(|s| int(s.blocked_ns)),
+        split.and_then(|s| int(s.preempted_ns)),
+        split.and_then(|s| int(s.blocked_ns)),
         queued,
         reason.or(untimed),
         flag(seen.ended == Ended::Inferred).filter(|_| ended),
-        Some(seen.preemptions.into()).filter(|_| spent.is_some()),
-        Some(seen.blockings.into()).filter(|_| spent.is_some()),
+        flag(seen.scheduled),
+        Some(seen.preemptions.into()).filter(|_| split.is_some()),
+        Some(seen.blockings.into()).filter(|_| split.is_some()),
         Some(seen.pid.into()),
         Some(seen.tid.into()),
         seen.cpu.map(i64::from),

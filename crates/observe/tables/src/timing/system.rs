@@ -49,7 +49,7 @@ pub(crate) struct Stay {
     pub(crate) next_tid: Option<u32>,
 }
 
-/// What became known with an event and will not change.
+/// Stays and threads that will not change any more.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) stays: Vec<Stay>,

@@ -68,7 +68,7 @@ impl Instance {
             exec_ns: end.spent.exec_ns,
             preempted_ns: end.spent.preempted_ns,
             blocked_ns: end.spent.blocked_ns,
-        }
+        });
         ExecutionSeen {
             callback: self.vertex.index() as u32,
             pid: self.thread.pid,

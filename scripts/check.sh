@@ -7,6 +7,7 @@
 #   wires     links on networks that harm packets below TCP, and with cables cut for up to 30 s (root; minutes)
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 #   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
+#   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
 #   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
@@ -62,7 +63,39 @@ zoo() {
   python3 scripts/e2e "${all[@]}" "${seeds[@]}"
 }
 
+# tables: exports each recorded trace, asks the questions, and compares figures with the model.
+tables() {
+  say "questions to tables"
+  local python packages="duckdb==2.0.1 pandas==3.1.1 polars==2.1.0 pyarrow==26.0.1" scratch trace
+  local dir="${ONBEAT_CACHE:-$HOME/.cache/onbeat}/tables"
+  if [ "$(cat "$dir/.onbeat-packages" 2>/dev/null)" != "$packages" ]; then
+    say "installing $packages into $dir"
+    rm -rf "$dir"; mkdir -p "$(dirname "$dir")"
+    # shellcheck disable=SC2086
+    if ! { python3 -m venv "$dir" && "$dir/bin/pip" install -q --disable-pip-version-check $packages; } >&2; then
+      rm -rf "$dir"; echo "SKIPPED tables: $packages cannot be installed here"; return
+    fi
+    printf '%s' "$packages" > "$dir/.onbeat-packages"
+  fi
+  python="$dir/bin/python"
+  cargo build --locked --release -p onbeat -p onbeat-store-cli
+  scratch=$(mktemp -d); trap 'rm -rf "${scratch:-}"' EXIT
+  local onbeat="${CARGO_TARGET_DIR:-target}/release/onbeat"
+  for trace in demos/recorded/*/manifest.json; do
+    trace=$(dirname "$trace")
+    rm -rf "$scratch/tables"
+    "$onbeat" export "$trace" --to tables -o "$scratch/tables" 2>/dev/null
+    "$onbeat" model "$trace" -o "$scratch/tables/model.json" >/dev/null
+    say "$trace"
+    "$python" scripts/ask_tables.py "$scratch/tables"
+    "$onbeat" export "$trace" --to arrow --table chain_executions | "$python" -c '
+import sys, pyarrow.ipc
+assert len(pyarrow.ipc.open_stream(sys.stdin.buffer).read_all()) > 0'
+  done
+}
+
 case ${1:-all} in
+  tables) tables ;;
   zoo) shift; zoo "$@" ;;
   loom) loom ;;
   miri) miri "${lib[@]}"; miri --test conforms ;;
@@ -72,5 +105,5 @@ case ${1:-all} in
   miri-lib) miri "${lib[@]}" ;;
   package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | package [WORD ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | package [WORD ...]]" >&2; exit 2 ;;
 esac

@@ -320,6 +320,8 @@ pub(crate) struct PathNode {
 /// The executions of chains, for a caller that asked for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
+    /// Outputs on data that was published before are reported, too.
+    pub(crate) ages: bool,
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) arrivals: Vec<Arrival>,
@@ -541,13 +543,18 @@ impl Paths {
     /// Reports the end of a chain's execution if the caller of the synthesis asked for it.
     fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
         let last = steps.steps[step.index()];
-        if self.followed.is_none() || last.reread {
+        if self
+            .followed
+            .as_ref()
+            .is_none_or(|f| last.reread && !f.ages)
+        {
             return;
         }
         let end = ChainEnd {
             path: last.path.index() as u32,
             end_ns: time.max(last.start),
             cut,
+            reread: last.reread,
             steps: self.steps_to(steps, step),
         };
         if let Some(followed) = &mut self.followed {

@@ -10,6 +10,9 @@ pub struct ChainEnd {
     pub end_ns: u64,
     /// The user cut the chain at this output.
     pub cut: bool,
+    /// The callback stored the data and published it before. Such an output counts in the chain's
+    /// data age, but is not an execution of the chain.
+    pub reread: bool,
     /// The executions of the chain's callbacks, first to last.
     pub steps: Vec<ChainStep>,
 }

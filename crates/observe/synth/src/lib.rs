@@ -17,6 +17,7 @@
 mod batch_means;
 mod causes;
 mod chains;
+pub mod detail;
 mod dispatch;
 mod entities;
 mod events;
@@ -50,6 +51,7 @@ use crate::index::{NameId, PathId, VertexId};
 use crate::mode_rules::PerMode;
 use crate::naming::NameRules;
 use causes::Causes;
+use detail::{ExecutionSeen, ItemSeen};
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
@@ -215,12 +217,38 @@ impl Synth {
         self.cx.causes.held.get_or_insert_default();
     }
 
+    /// Keeps executions and items in detail from here on, and everything that [`Synth::follow`]
+    /// keeps. Executions of chains include outputs on data that was published before. The caller must
+    /// then drain all of them after every few events.
+    pub fn detail(&mut self) {
+        self.follow();
+        self.flow.details.get_or_insert_default();
+        self.flow
+            .lineage
+            .paths
+            .followed
+            .get_or_insert_default()
+            .ages = true;
+    }
+
+    /// Returns the executions in detail since the last call, and removes them.
+    pub fn drain_executions(&mut self) -> std::vec::Drain<'_, ExecutionSeen> {
+        let details = self.flow.details.get_or_insert_default();
+        details.executions.drain(..)
+    }
+
+    /// Returns the items in detail since the last call, and removes them.
+    pub fn drain_items(&mut self) -> std::vec::Drain<'_, ItemSeen> {
+        self.flow.details.get_or_insert_default().items.drain(..)
+    }
+
     /// Reports whether any observation or followed event is to be drained.
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
         followed.as_ref().is_some_and(|f| !f.is_empty())
             || self.cx.causes.held.as_ref().is_some_and(|h| !h.is_empty())
             || !self.flow.observer.is_empty()
+            || self.flow.details.as_ref().is_some_and(|d| !d.is_empty())
     }
 
     /// Returns the executions of chains that ended since the last call, and removes them.

@@ -1,8 +1,14 @@
-//! Exports a trace as one Parquet table of its events, for DuckDB, pandas and Spark.
+//! Exports a trace for DuckDB, pandas, polars and Spark: as one Parquet table of its events, or as
+//! tables of what onbeat finds in them (executions, items, chains, threads).
 //!
-//! The document `docs/trace-format.md` describes the columns.
+//! `docs/trace-format.md` describes the columns of the events, `docs/tables.md` the others.
 mod names;
 mod table;
+mod timing;
+
+pub use timing::{
+    export_tables, stream_table, Table as TimingTable, TableOptions, TableWritten, TablesError,
+};
 
 use names::Names;
 use onbeat_trace::Reader;

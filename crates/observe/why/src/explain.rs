@@ -2,8 +2,8 @@
 //! for, and sums up all.
 
 use crate::compare::{Comparison, Sums};
-use crate::cut::{By, Joins, Known, Meanwhile, Piece};
-use crate::history::{History, DEFERRAL_NS};
+use crate::cut::Piece;
+use crate::follow::{Ended, Follow};
 use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
@@ -14,7 +14,7 @@ use onbeat_trace::Event;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 /// The most executions that are kept in detail.
@@ -100,19 +100,6 @@ pub struct Explanation {
     pub overview: Overview,
 }
 
-struct Ended {
-    steps: Vec<ChainStep>,
-    end: u64,
-    /// The subjects of which this is an execution, by their places in the list.
-    of: Rc<[usize]>,
-}
-
-impl Ended {
-    fn start(&self) -> u64 {
-        self.steps.first().map_or(self.end, |s| s.start_ns)
-    }
-}
-
 /// The pieces of an execution that is kept.
 #[derive(Debug, Clone)]
 struct Kept {
@@ -138,17 +125,13 @@ pub struct Why {
     subjects: Vec<Subject>,
     /// Some subject is a callback.
     callbacks: bool,
-    history: History,
-    joins: Joins,
+    /// The executions to cut, each with the subjects to which it belongs, by their places in the list.
+    follow: Follow<Rc<[usize]>>,
     arrivals: FxHashMap<(u32, u64), u64>,
-    waiting: VecDeque<Ended>,
     /// The subjects to which each path of synthesis belongs. Cut and whole chains are apart.
     paths: FxHashMap<(u32, bool), Rc<[usize]>>,
     /// The subjects to which the executions of each callback belong.
     ran: FxHashMap<u32, Rc<[usize]>>,
-    /// The time of the latest event.
-    now: Option<u64>,
-    next_forget: u64,
 }
 
 impl Why {
@@ -181,9 +164,6 @@ impl Why {
         synth.follow();
         // An execution is cut once no later event can change it.
         let longest_ns = questions.iter().map(|q| q.longest_ns).max();
-        let window = longest_ns
-            .unwrap_or_default()
-            .saturating_add(2 * DEFERRAL_NS);
         let subject = |question: Question| Subject {
             target: question.target,
             choice: question.choice,
@@ -198,35 +178,21 @@ impl Why {
             ids,
             callbacks: subjects.iter().any(is_callback),
             subjects,
-            history: History::new(window),
-            joins: Joins::default(),
+            follow: Follow::new(longest_ns.unwrap_or_default()),
             arrivals: FxHashMap::default(),
-            waiting: VecDeque::new(),
             paths: FxHashMap::default(),
             ran: FxHashMap::default(),
-            now: None,
-            next_forget: 0,
         }
     }
 
     /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) {
-        let last = self.now.unwrap_or(event.time_ns);
-        let now = last.max(event.time_ns);
-        self.now = Some(now);
-        self.history.drop_until(last);
-        self.history.push(event, now);
+        self.follow.push(event);
         self.synth.push(event);
         self.observe();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|e| e.end.saturating_add(DEFERRAL_NS) < now)
-        {
-            self.cut_next();
-        }
-        if now >= self.next_forget {
-            self.forget(now);
+        self.cut(false);
+        if let Some(from) = self.follow.forget() {
+            self.arrivals.retain(|key, _| key.1 >= from);
         }
     }
 
@@ -239,9 +205,7 @@ impl Why {
     pub fn finish_all(mut self) -> Vec<Explanation> {
         self.synth.end_of_events();
         self.observe();
-        while !self.waiting.is_empty() {
-            self.cut_next();
-        }
+        self.cut(true);
         let names = Names {
             ids: self.synth.callback_ids(),
             components: self.synth.components(),
@@ -255,11 +219,10 @@ impl Why {
             return;
         }
         for held in self.synth.drain_held() {
-            self.history.held(held);
+            self.follow.held(held);
         }
         for joined in self.synth.drain_joins() {
-            let key = (joined.synchroniser, joined.time_ns);
-            self.joins.insert(key, joined.steps);
+            self.follow.joined(joined);
         }
         let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
         let is_callback = self.callbacks;
@@ -279,7 +242,7 @@ impl Why {
                 ..
             } = observation
             {
-                self.history.ran(tid, (start_ns, end_ns, callback));
+                self.follow.ran(tid, (start_ns, end_ns, callback));
                 if is_callback {
                     self.callback_ended(&observation);
                 }
@@ -327,10 +290,10 @@ impl Why {
             pid,
             tid,
         };
-        self.waiting.push_back(Ended {
+        self.follow.ended(Ended {
             steps: vec![step],
             end: end_ns.max(start_ns),
-            of,
+            what: of,
         });
     }
 
@@ -350,55 +313,33 @@ impl Why {
             })
         });
         if !of.is_empty() {
-            self.waiting.push_back(Ended {
+            self.follow.ended(Ended {
                 steps: end.steps,
                 end: end.end_ns,
-                of: Rc::clone(of),
+                what: Rc::clone(of),
             });
         }
     }
 
-    fn cut_next(&mut self) {
-        let Some(ended) = self.waiting.pop_front() else {
-            return;
-        };
-        let known = Known {
-            history: &self.history,
-            synth: &self.synth,
-            joins: &self.joins,
-        };
-        let (start, end) = (ended.start(), ended.end);
-        let mut pieces = known.cut(&ended.steps, end);
-        for piece in &mut pieces {
-            piece.by = component(&mut self.synth, piece.by);
-            piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
-                by: component(&mut self.synth, m.by),
-                ..m
-            });
+    /// Cuts the executions that no later event can change, or all at the end of the events.
+    fn cut(&mut self, all: bool) {
+        while let Some((ended, pieces)) = self.follow.cut_next(&mut self.synth, all) {
+            let start = ended.start();
+            let latency = ended.end - start;
+            for &i in ended.what.iter() {
+                let Some(subject) = self.subjects.get_mut(i) else {
+                    continue;
+                };
+                subject.sums.add(latency, &pieces);
+                subject.overview.add(start, latency);
+                let kept = Kept {
+                    start,
+                    latency,
+                    pieces: pieces.clone(),
+                };
+                subject.kept.offer(subject.choice, kept);
+            }
         }
-        let latency = end - start;
-        for &i in ended.of.iter() {
-            let Some(subject) = self.subjects.get_mut(i) else {
-                continue;
-            };
-            subject.sums.add(latency, &pieces);
-            subject.overview.add(start, latency);
-            let kept = Kept {
-                start,
-                latency,
-                pieces: pieces.clone(),
-            };
-            subject.kept.offer(subject.choice, kept);
-        }
-    }
-
-    /// Forgets joins and arrivals that no execution can refer to any more.
-    fn forget(&mut self, now: u64) {
-        let window = self.history.window_ns();
-        self.next_forget = now + window / 8 + 1;
-        let from = now.saturating_sub(window);
-        self.joins.retain(|key, _| key.1 >= from);
-        self.arrivals.retain(|key, _| key.1 >= from);
     }
 }
 
@@ -438,14 +379,15 @@ fn of_which(subjects: &[Subject], fits: impl Fn(&Target) -> bool) -> Rc<[usize]>
     all.filter(|(_, s)| fits(&s.target)).map(|s| s.0).collect()
 }
 
-/// Replaces a thread by the number of its component.
-fn component(synth: &mut Synth, by: By) -> By {
-    match by {
-        By::Thread(tid) => By::Thread(synth.component_of(tid)),
-        By::Owner(tid) => By::Owner(synth.component_of(tid)),
-        By::Waker(tid) => By::Waker(synth.component_of(tid)),
-        By::Nobody | By::Callback(_) | By::Reason(_) => by,
-    }
+/// Reports whether the steps of an execution lead along the chain. `ids` are the ids of callbacks by
+/// number, and `name` returns a topic by its number.
+pub fn leads_along<'a>(
+    chain: &Chain,
+    steps: &[ChainStep],
+    ids: &[Option<String>],
+    name: impl Fn(u32) -> &'a str,
+) -> bool {
+    is_path(steps, (&chain.callbacks, &chain.topics), ids, name)
 }
 
 /// Reports whether the steps lead along a chain. As in the model, a synchroniser is passed if the

@@ -9,6 +9,8 @@
 //!
 //! - `history` keeps what each thread did lately.
 //! - `cut` cuts one execution into stretches.
+//! - `follow` keeps ended executions until they can be cut.
+//! - [`every`] cuts the executions of all chains, for tables.
 //! - `explain` collects executions, and keeps those that the caller asked for.
 //! - `compare` compares late executions with the others, and says the result in a sentence.
 //! - `overview` keeps the latency of every execution in bounded memory.
@@ -17,7 +19,9 @@
 
 pub mod compare;
 mod cut;
+pub mod every;
 mod explain;
+mod follow;
 mod history;
 mod kind;
 pub mod lines;
@@ -26,7 +30,7 @@ pub mod page;
 mod stretch;
 
 pub use compare::{Comparison, Finding};
-pub use explain::{Choice, Explanation, Question, Target, Why};
+pub use explain::{leads_along, Choice, Explanation, Question, Target, Why};
 pub use kind::{Kind, Reason};
 pub use overview::{Bin, Overview};
-pub use stretch::{Culprit, During, Execution, Stretch};
+pub use stretch::{title as component_title, Culprit, During, Execution, Stretch};

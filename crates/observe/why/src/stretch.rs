@@ -32,7 +32,7 @@ impl Culprit {
 }
 
 /// Returns a component in words.
-pub(crate) fn title(component: &Component) -> String {
+pub fn title(component: &Component) -> String {
     match component.kind {
         ComponentKind::Untold => "an unknown thread".into(),
         _ => component.title(),

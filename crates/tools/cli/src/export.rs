@@ -11,6 +11,7 @@ use onbeat_trace::{Event, Reader};
 use onbeat_views::export;
 use onbeat_views::export::executions::Executions;
 use onbeat_views::export::perfetto::{Names, Timeline};
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,10 @@ pub enum Format {
     Perfetto,
     /// One table of all events, for DuckDB, pandas, Spark (from a trace)
     Parquet,
+    /// Tables of executions, items, chains, stretches and threads as Parquet (from a trace)
+    Tables,
+    /// One of these tables as a stream for a pipe, Arrow IPC (from a trace)
+    Arrow,
     /// Table of all executions: callback, thread, start, end, execution time (from a trace)
     Executions,
     /// Every event as a line of text (from a trace)
@@ -45,6 +50,8 @@ impl Format {
             Format::Csv => "csv",
             Format::Perfetto => "perfetto",
             Format::Parquet => "parquet",
+            Format::Tables => "tables",
+            Format::Arrow => "arrow",
             Format::Executions => "executions",
             Format::Text => "text",
         }
@@ -52,10 +59,13 @@ impl Format {
 
     fn wants(self) -> Kind {
         match self {
-            Format::Perfetto | Format::Parquet | Format::Executions | Format::Text => {
-                Kind::Directory
-            }
-            _ => Kind::File,
+            Format::Perfetto
+            | Format::Parquet
+            | Format::Tables
+            | Format::Arrow
+            | Format::Executions
+            | Format::Text => Kind::Directory,
+            Format::Dot | Format::Svg | Format::Caret | Format::Csv => Kind::File,
         }
     }
 }
@@ -68,6 +78,8 @@ Examples:
   onbeat export model.json --to dot | dot -Tpdf -o graph.pdf
   onbeat export model.json --to csv -o tables
   onbeat export trace --to perfetto -o trace.json
+  onbeat export trace --to tables -o tables                 docs/tables.md describes them
+  onbeat export trace --to arrow --table chain_executions | python3 plot.py
   onbeat export trace --to executions -o executions.csv
   onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
 
@@ -79,13 +91,21 @@ pub struct Args {
     /// Format to write
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
-    /// File to write ('-', the default: standard output). For csv it is a directory, for parquet a
-    /// file or a directory [default: .]
+    /// File to write ('-', the default: standard output). For csv it is a directory [default: .],
+    /// for tables, too [default: tables], for parquet a file or a directory [default: .]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches, ...
+    /// [default: executions]
+    #[arg(long, value_name = "TABLE")]
+    pub table: Option<String>,
 }
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
+    if args.table.is_some() && args.to != Format::Arrow {
+        let usage = "--table chooses a table of --to arrow. Leave it out, or write --to arrow";
+        return Err(CliError::Usage(usage.into()));
+    }
     let input = match (&args.input, args.to.wants()) {
         (Some(path), _) => path.clone(),
         (None, Kind::File) => PathBuf::from("model.json"),
@@ -120,6 +140,9 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
             ];
             return Err(Program::Store.become_it(words));
         }
+        Format::Tables | Format::Arrow => {
+            return Err(Program::Store.become_it(words_of_tables(args, input)));
+        }
         Format::Text => lines(&mut reader, output_or_stdout(args))?,
         Format::Executions => executions(&mut reader, input, output_or_stdout(args))?,
         _ => timeline(&mut reader, input, output_or_stdout(args))?,
@@ -130,6 +153,22 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     } else {
         ExitStatus::Success
     })
+}
+
+/// Returns the arguments of the program that writes tables.
+fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["tables".into()];
+    let default = match args.to {
+        Format::Arrow => {
+            let table = args.table.as_deref().unwrap_or("executions");
+            words.extend(["--table".into(), table.into()]);
+            "-"
+        }
+        _ => "tables",
+    };
+    let output = args.output.as_deref().unwrap_or(Path::new(default));
+    words.extend(["--output".into(), output.into(), "--".into(), input.into()]);
+    words
 }
 
 fn output_or_stdout(args: &Args) -> &Path {

@@ -263,7 +263,7 @@ fn unusable_files_are_named_with_the_way_out() {
         line.contains("is a model") && line.contains("onbeat merge"),
         "{line}"
     );
-    for format in ["perfetto", "parquet"] {
+    for format in ["perfetto", "parquet", "tables", "arrow"] {
         let line = fails(here, &["export", "parking.json", "--to", format], 1);
         assert!(
             line.contains("is a model") && line.contains("trace directory"),
@@ -492,6 +492,40 @@ fn traces_become_parquet() {
         &fs::read(here.join("events.parquet")).unwrap()[..4],
         b"PAR1"
     );
+}
+
+#[test]
+fn traces_become_tables_and_streams() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    for (name, seed) in [("one", 1), ("two", 2)] {
+        trace(&here.join(name), seed);
+        good(here, &["export", name, "--to", "tables", "-o", "all"], 0);
+    }
+    let runs: Vec<_> = fs::read_dir(here.join("all/executions")).unwrap().collect();
+    assert_eq!(runs.len(), 2);
+    for run in runs {
+        assert_eq!(&fs::read(run.unwrap().path()).unwrap()[..4], b"PAR1");
+    }
+    let stream = |table: &str| {
+        let words = ["export", "one", "--to", "arrow", "--table", table];
+        good(here, &[&words[..], &["-o", "stream"]].concat(), 0);
+        fs::read(here.join("stream")).unwrap()
+    };
+    // A message of the stream begins with this mark.
+    assert_eq!(&stream("items")[..4], [0xff; 4]);
+    assert_ne!(stream("items"), stream("switches"));
+    let line = fails(here, &["export", "one", "--to", "arrow", "--table", "x"], 2);
+    assert!(line.contains("chain_executions"), "{line}");
+    let line = fails(
+        here,
+        &["export", "one", "--to", "text", "--table", "items"],
+        2,
+    );
+    assert!(line.contains("--to arrow"), "{line}");
+    fs::write(here.join("file"), "in the way").unwrap();
+    let line = fails(here, &["export", "one", "--to", "tables", "-o", "file"], 1);
+    assert!(line.contains("-o"), "{line}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod parquet;
 mod show;
+mod tables;
 
 use onbeat_store::{Id, Kind, Query, Store, StoreError};
 use onbeat_terminal::units::parse_duration;
@@ -57,6 +58,8 @@ enum Command {
     },
     #[command(hide = true)]
     Parquet(parquet::Args),
+    #[command(hide = true)]
+    Tables(tables::Args),
 }
 
 /// Put models and traces into a store; putting the same again changes nothing
@@ -189,6 +192,7 @@ fn run(args: Args) -> Result<ExitStatus, Failed> {
         Command::Tidy(args) => tidy(args),
         Command::Check { store, json } => check(&store, json),
         Command::Parquet(args) => Ok(parquet::run(args)?),
+        Command::Tables(args) => Ok(tables::run(args)?),
     }
 }
 

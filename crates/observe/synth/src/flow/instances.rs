@@ -3,9 +3,11 @@
 use super::ends::ChainEnd;
 use super::graph::{Measured, Use, THREADS_MAX};
 use super::lineage::Incoming;
+use super::seen::{self, ItemTimes, Way};
 use super::services::CallKey;
 use super::Flow;
 use crate::chains::{Began, Lineages};
+use crate::detail::{ExecutionSeen, InputSeen, Spent};
 use crate::entities::EntityKind;
 use crate::events::{Begin, End, Ending, Input, Owner};
 use crate::followed::Arrival;
@@ -24,7 +26,11 @@ pub(super) struct Instance {
     pub(super) start: u64,
     /// The time from which on the input waited for the callback, or `None` if the recording does
     /// not show it.
-    ready: Option<u64>,
+    pub(super) ready: Option<u64>,
+    /// The topic of the input and the time of its publication.
+    pub(super) input: Option<(NameId, u64)>,
+    /// The number of publications so far.
+    pub(super) outputs: u32,
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
@@ -52,6 +58,36 @@ impl Instance {
             time: self.start,
             released: None,
             last_input: None,
+        }
+    }
+
+    fn seen(&self, end: &End) -> ExecutionSeen {
+        let mut cpus = end.cpus.iter();
+        let (cpu, more) = (cpus.next(), cpus.count() as u32);
+        let spent = (end.spent.doubts == 0).then_some(Spent {
+            exec_ns: end.spent.exec_ns,
+            preempted_ns: end.spent.preempted_ns,
+            blocked_ns: end.spent.blocked_ns,
+        });
+        ExecutionSeen {
+            callback: self.vertex.index() as u32,
+            pid: self.thread.pid,
+            tid: self.thread.tid,
+            ready_ns: self.ready,
+            start_ns: self.start,
+            end_ns: end.time.max(self.start),
+            ended: end.how.into(),
+            spent,
+            preemptions: end.spent.preemptions,
+            blockings: end.spent.blockings,
+            scheduled: end.scheduled,
+            cpu: cpu.filter(|_| more == 0),
+            cpus: more + u32::from(cpu.is_some()),
+            input: self.input.map(|(name, time)| InputSeen {
+                name: name.index() as u32,
+                published_ns: time,
+            }),
+            outputs: self.outputs,
         }
     }
 }
@@ -92,6 +128,14 @@ impl Instances {
     }
 }
 
+/// Returns the source time stamp of an input of the middleware.
+fn source_ns(input: Input) -> Option<i64> {
+    match input {
+        Input::Message { source_ns } => Some(source_ns),
+        _ => None,
+    }
+}
+
 impl Flow {
     /// Returns the vertex and the lineages of an owner. The lineages still belong to the instance.
     pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
@@ -116,7 +160,9 @@ impl Flow {
             (Some(from), ..) => {
                 let thread = begin.thread;
                 self.observer.taken(thread, from.name, from.time, start);
-                Some(self.arrival(vertex, from, start, begin.idle))
+                let (ready, woken) = self.arrival(vertex, from, start, begin.idle);
+                self.detail_taken((vertex, thread, start), from, begin.input, woken);
+                Some(ready)
             }
             (None, Release::At(due)) => Some(due),
             (None, Release::Unknown) => Some(begin.idle.map_or(start, |idle| idle.woken)),
@@ -125,6 +171,9 @@ impl Flow {
                 None
             }
         };
+        if incoming.is_none() {
+            self.detail_foreign(cx, vertex, begin);
+        }
         self.follow_arrival(vertex, begin, incoming.as_ref().map(|from| from.time));
         let kind = self.graph.vertex(vertex).kind();
         let unseen = begin.input == Input::Unknown && kind == CallbackType::Subscription;
@@ -144,6 +193,7 @@ impl Flow {
                 .release_jitter_ns
                 .record(start.abs_diff(due));
         }
+        let input = incoming.as_ref().map(|from| (from.name, from.time));
         let sent = incoming
             .as_ref()
             .and_then(|from| Some((from.vertex?, from.time)));
@@ -169,6 +219,8 @@ impl Flow {
             thread: begin.thread,
             start,
             ready: ready.map(|ready| ready.min(start)),
+            input,
+            outputs: 0,
             sent,
             lineages,
             unseen,
@@ -247,17 +299,67 @@ impl Flow {
         }
     }
 
+    /// Reports an item with which an execution begins. `woken` is the time at which it woke up the
+    /// thread.
+    pub(super) fn detail_taken(
+        &mut self,
+        (to, thread, time): (VertexId, ThreadId, u64),
+        from: &Incoming,
+        input: Input,
+        woken: Option<u64>,
+    ) {
+        let Some(details) = &mut self.details else {
+            return;
+        };
+        let way = Way {
+            from: from.vertex,
+            to,
+            name: from.name,
+            route: Some(from.route),
+        };
+        let times = ItemTimes {
+            published: Some(from.time),
+            source_ns: source_ns(input),
+            available: woken,
+        };
+        details.item(way, times, seen::taken(thread, time));
+    }
+
+    /// Reports the input of an execution whose publication was not recorded.
+    fn detail_foreign(&mut self, cx: &Context, to: VertexId, begin: &Begin) {
+        let name = cx.entities.get(begin.entity).name();
+        let (Some(details), Some(name)) = (&mut self.details, name) else {
+            return;
+        };
+        if let Input::Message { source_ns } = begin.input {
+            let way = Way {
+                from: None,
+                to,
+                name,
+                route: None,
+            };
+            let times = ItemTimes {
+                source_ns: Some(source_ns),
+                ..ItemTimes::default()
+            };
+            details.item(way, times, seen::taken(begin.thread, begin.start));
+        }
+    }
+
+    /// Returns the time from which on the item waited for the callback, and the same time if the
+    /// recording shows it.
     fn arrival(
         &mut self,
         vertex: VertexId,
         from: &Incoming,
         start: u64,
         idle: Option<Idle>,
-    ) -> u64 {
+    ) -> (u64, Option<u64>) {
         let latency = start.saturating_sub(from.time);
         let asleep = idle.filter(|i| i.contains(from.time) && i.woken <= start);
         let Some(publisher) = from.vertex else {
-            return asleep.map_or(from.time.min(start), |i| i.woken);
+            let woken = asleep.map(|i| i.woken);
+            return (woken.unwrap_or(from.time.min(start)), woken);
         };
         let hop = super::graph::Hop {
             to: vertex,
@@ -278,7 +380,8 @@ impl Flow {
         };
         figures.latency_ns.record(latency);
         figures.waiting_ns.record(latency - transport);
-        (from.time + transport).min(start)
+        let ready = (from.time + transport).min(start);
+        (ready, asleep.map(|i| i.woken))
     }
 
     pub(super) fn end(&mut self, cx: &mut Context, end: &End) {
@@ -320,6 +423,9 @@ impl Flow {
         let times = (it.start, end.time);
         self.observer
             .execution(it.vertex, it.thread, times, end.spent.exec_ns());
+        if let Some(details) = &mut self.details {
+            details.executions.push(it.seen(end));
+        }
         self.instances.end(end.instance);
         self.ways.polls.end(end.instance);
         self.action_end(end.instance);

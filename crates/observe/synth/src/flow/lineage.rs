@@ -3,8 +3,10 @@
 
 use super::ends::{ChainEnd, Ends};
 use super::graph::{Hop, Route};
+use super::seen::{ItemTimes, Way};
 use super::Flow;
 use crate::chains::{Began, Extension, Lineages, Paths, Steps, Via};
+use crate::detail::Fate;
 use crate::events::Owner;
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};
@@ -226,6 +228,25 @@ impl Flow {
         let Some(from) = from else {
             return;
         };
+        if let Some(details) = &mut self.details {
+            let fate = match (n > 0, overwritten) {
+                (true, false) => Fate::Lost,
+                (true, true) => Fate::Overwritten,
+                (false, false) => Fate::NotLost,
+                (false, true) => Fate::NotOverwritten,
+            };
+            let way = Way {
+                from: Some(from),
+                to: hop.to,
+                name: hop.name,
+                route: Some(hop.route),
+            };
+            let times = ItemTimes {
+                published: Some(time),
+                ..ItemTimes::default()
+            };
+            details.item(way, times, fate);
+        }
         let figures = self.graph.sent(from, hop, time);
         if overwritten {
             // The queue keeps only the latest items, so overwriting is not an error.

@@ -19,6 +19,7 @@ mod policies;
 mod polls;
 mod replays;
 mod rings;
+mod seen;
 mod services;
 mod synchronisers;
 mod topics;
@@ -31,6 +32,7 @@ use super::events::SpanEvent;
 use super::ids::{EntityId, InstanceId};
 use super::observe::Observer;
 use super::Context;
+use crate::detail::Details;
 use crate::index::NameId;
 use crate::links::Link;
 use callers::Callers;
@@ -59,6 +61,7 @@ pub(crate) struct Flow {
     cuts: Cuts,
     deferred: Deferred,
     pub(crate) observer: Observer,
+    pub(crate) details: Option<Details>,
     now: u64,
 }
 
@@ -106,6 +109,7 @@ impl Flow {
             cuts: Cuts::default(),
             deferred: Deferred::default(),
             observer: Observer::default(),
+            details: None,
             now: 0,
         }
     }

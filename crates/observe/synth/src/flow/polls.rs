@@ -67,6 +67,10 @@ impl Flow {
             | Input::Timer
             | Input::Request { .. } => None,
         };
+        if let Some(from) = &incoming {
+            let by = (it.vertex, it.thread, event.time);
+            self.detail_taken(by, from, event.input, None);
+        }
         let Some(mut incoming) = incoming else {
             if let (Input::Message { .. }, Some(name)) =
                 (event.input, cx.entities.get(event.entity).name())

@@ -326,6 +326,7 @@ impl Flow {
             CallState::Running(instance) => {
                 if let Some(it) = self.instances.get_mut(instance) {
                     self.observer.published(it.thread, response, time);
+                    it.outputs += 1;
                     it.output = Some((time, response));
                     call.lineages = self.lineage.steps.share(&it.lineages);
                 }
@@ -393,6 +394,7 @@ impl Flow {
         figures.latency_ns.record(it.start.saturating_sub(left));
         self.observer.published(it.thread, response, time);
         if let Some(it) = self.instances.get_mut(by) {
+            it.outputs += 1;
             it.output = Some((time, response));
         }
         self.lineage.finish(&lineages, time, Some(response));

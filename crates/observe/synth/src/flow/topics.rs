@@ -3,8 +3,10 @@
 
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
+use super::seen::{ItemTimes, Way};
 use super::Flow;
 use crate::chains::Lineages;
+use crate::detail::Fate;
 use crate::entities::Entities;
 use crate::events::{Owner, Publication};
 use crate::ids::{EntityId, NodeId};
@@ -419,6 +421,7 @@ impl Flow {
         if let Owner::Instance(i) = owner {
             if let Some(it) = self.instances.get_mut(i) {
                 self.observer.published(it.thread, name, time);
+                it.outputs += 1;
                 if !self.lineage.ignores(name) {
                     it.output = Some((time, name));
                 }
@@ -619,6 +622,21 @@ impl Flow {
             let figures = self.graph.sent(vertex, hop, time);
             figures.published += u64::from(take.latched);
             figures.taken += 1;
+        }
+        if let (false, Some(details)) = (callback || take.doubled, &mut self.details) {
+            let way = Way {
+                from: vertex,
+                to: hop.to,
+                name,
+                route: Some(Route::Topic),
+            };
+            let times = ItemTimes {
+                published: Some(time),
+                source_ns: Some(source_ns),
+                available: None,
+            };
+            let time_ns = self.now;
+            details.item(way, times, Fate::OnlyTaken { time_ns });
         }
         callback.then(|| Incoming {
             vertex,

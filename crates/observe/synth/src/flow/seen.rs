@@ -1,0 +1,62 @@
+//! Reports executions and items in detail, for a caller that asked for them.
+
+use super::graph::Route;
+use crate::detail::{Details, Ended, Fate, ItemSeen};
+use crate::events::Ending;
+use crate::index::{NameId, VertexId};
+use crate::values::ThreadId;
+
+/// The way of an item.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Way {
+    pub(super) from: Option<VertexId>,
+    pub(super) to: VertexId,
+    pub(super) name: NameId,
+    pub(super) route: Option<Route>,
+}
+
+/// The times of an item on its way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ItemTimes {
+    pub(super) published: Option<u64>,
+    pub(super) source_ns: Option<i64>,
+    pub(super) available: Option<u64>,
+}
+
+impl Details {
+    pub(super) fn item(&mut self, way: Way, times: ItemTimes, fate: Fate) {
+        self.items.push(ItemSeen {
+            from: way.from.map(|v| v.index() as u32),
+            to: way.to.index() as u32,
+            name: way.name.index() as u32,
+            intra_process: way.route == Some(Route::Intra),
+            published_ns: times.published,
+            source_ns: times.source_ns,
+            available_ns: times.available,
+            fate,
+        });
+    }
+}
+
+/// Returns the fate of an item that a callback takes on a thread.
+pub(super) fn taken(thread: ThreadId, time_ns: u64) -> Fate {
+    Fate::Taken {
+        time_ns,
+        pid: thread.pid,
+        tid: thread.tid,
+    }
+}
+
+impl From<Ending> for Ended {
+    fn from(how: Ending) -> Ended {
+        match how {
+            Ending::Exact => Ended::Exact,
+            Ending::Inferred => Ended::Inferred,
+            Ending::Shared => Ended::Shared,
+            Ending::Unshown => Ended::Unshown,
+            Ending::Aborted => Ended::Aborted,
+            Ending::CutOff => Ended::CutOff,
+            Ending::Unfinished => Ended::Unfinished,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Reads the events of a recording once and makes rows of numbers from them.
+
+use super::columns::Table;
+use super::system::{Stay, System, Thread};
+use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
+use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::Event;
+use onbeat_why::every::{Cut, Every, Whom};
+use onbeat_why::{Kind, Reason};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
+
+/// The kinds of culprits, by their numbers.
+pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_by"];
+
+/// The number of the first kind of culprits.
+pub(crate) const CALLBACK: usize = 0;
+
+/// Returns a culprit as one number.
+fn culprit(whom: Whom) -> i64 {
+    let (kind, number) = match whom {
+        Whom::Callback(n) => (0, n),
+        Whom::Thread(n) => (1, n),
+        Whom::MutexOf(n) => (2, n),
+        Whom::WokenBy(n) => (3, n),
+    };
+    (kind << 32) | i64::from(number)
+}
+
+/// Returns the kind and the number of a culprit.
+pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
+    let kind = usize::try_from(number >> 32).ok()?;
+    Some((kind, (number & i64::from(u32::MAX)) as u32))
+}
+
+/// An item that was reported as lost or overwritten, and was taken after all: publisher,
+/// subscription, topic, time of the publication and fate.
+pub(crate) type Recovered = (i64, i64, i64, i64, i64);
+
+/// The knowledge of an execution of a chain that waits to be cut: the numbers of its path and of the
+/// execution.
+type OfChain = (i64, i64);
+
+/// Takes rows of numbers.
+pub(crate) trait Take {
+    /// Adds a row to a table. Returns whether to go on.
+    fn row(&mut self, table: Table, row: &[Option<i64>]);
+}
+
+/// A synthesis whose executions, items and stretches become rows.
+pub(crate) struct Pass {
+    pub(crate) synth: Synth,
+    pub(crate) system: System,
+    /// Present if stretches are wanted.
+    every: Option<Every<OfChain>>,
+    /// The numbers of topics in rows.
+    pub(crate) topics: FxHashSet<u32>,
+    /// Each path on which executions of chains ended, with the steps of one of them.
+    pub(crate) paths: FxHashMap<u32, ChainEnd>,
+    pub(crate) recovered: FxHashMap<Recovered, u64>,
+    executions: i64,
+}
+
+fn int(value: u64) -> Option<i64> {
+    i64::try_from(value).ok()
+}
+
+fn flag(value: bool) -> Option<i64> {
+    Some(value.into())
+}
+
+impl Pass {
+    pub(crate) fn new(options: SynthOptions, with_stretches: bool) -> Pass {
+        let mut synth = Synth::new(options);
+        synth.detail();
+        Pass {
+            synth,
+            system: System::default(),
+            every: with_stretches.then(Every::default),
+            topics: FxHashSet::default(),
+            paths: FxHashMap::default(),
+            recovered: FxHashMap::default(),
+            executions: 0,
+        }
+    }
+
+    /// Processes the next event.
+    pub(crate) fn push(&mut self, event: &Event, rows: &mut impl Take) {
+        if let Some(every) = &mut self.every {
+            every.push(event);
+        }
+        self.system.push(event);
+        self.synth.push(event);
+        self.take_system(rows);
+        if self.synth.has_followed() {
+            self.take(rows);
+        }
+        self.cut(rows, false);
+    }
+
+    /// Ends the events. All rows are then passed on.
+    pub(crate) fn finish(&mut self, rows: &mut impl Take) {
+        self.synth.end_of_events();
+        self.take(rows);
+        self.cut(rows, true);
+        self.system.finish();
+        self.take_system(rows);
+    }
+
+    fn take_system(&mut self, rows: &mut impl Take) {
+        for stay in self.system.done.stays.drain(..) {
+            rows.row(Table::Switches, &switch_row(&stay));
+        }
+        for thread in self.system.done.threads.drain(..) {
+            rows.row(Table::Threads, &thread_row(&thread));
+        }
+    }
+
+    fn take(&mut self, rows: &mut impl Take) {
+        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
+        match &mut self.every {
+            Some(every) => every.take(&mut self.synth),
+            None => {
+                self.synth.drain_held();
+                self.synth.drain_joins();
+                self.synth.drain_arrivals();
+            }
+        }
+        for seen in self.synth.drain_executions() {
+            if let Some(every) = &mut self.every {
+                every.ran(&seen);
+            }
+            self.topics.extend(seen.input.map(|i| i.name));
+            rows.row(Table::Executions, &execution_row(&seen));
+        }
+        for item in self.synth.drain_items() {
+            self.topics.insert(item.name);
+            match fate(item.fate) {
+                Some(fate) => rows.row(Table::Items, &item_row(&item, fate)),
+                None => *self.recovered.entry(recovered(&item)).or_default() += 1,
+            }
+        }
+        for end in ends {
+            self.chain_ended(end, rows);
+        }
+    }
+
+    fn chain_ended(&mut self, end: ChainEnd, rows: &mut impl Take) {
+        // A path can end at a cut and also without one.
+        let path = end.path << 1 | u32::from(end.cut);
+        let start = end.steps.first().map_or(end.end_ns, |s| s.start_ns);
+        let age = int(end.end_ns.saturating_sub(start));
+        let of = (i64::from(path), self.executions);
+        self.executions += 1;
+        let row = [
+            Some(of.0),
+            Some(of.1),
+            Some(of.0),
+            int(start),
+            int(end.end_ns),
+            age.filter(|_| !end.reread),
+            age,
+        ];
+        rows.row(Table::ChainExecutions, &row);
+        if let Entry::Vacant(vacant) = self.paths.entry(path) {
+            self.topics.extend(end.steps.iter().filter_map(|s| s.name));
+            vacant.insert(end.clone());
+        }
+        if let (Some(every), false) = (&mut self.every, end.reread) {
+            every.ended(end, of);
+        }
+    }
+
+    fn cut(&mut self, rows: &mut impl Take, all: bool) {
+        let Some(every) = &mut self.every else {
+            return;
+        };
+        every.cut(&mut self.synth, all, |of, cuts| {
+            for (number, cut) in (0..).zip(cuts) {
+                rows.row(Table::Stretches, &stretch_row(of, cut, number));
+            }
+        });
+    }
+}
+
+fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 19] {
+    let timed = seen.ended.is_timed();
+    let ended = timed || seen.ended == Ended::Shared;
+    let spent = seen.spent.filter(|_| timed);
+    let reason = match seen.ended {
+        Ended::Exact | Ended::Inferred => None,
+        Ended::Shared => Some(0),
+        Ended::Unshown => Some(1),
+        Ended::Aborted => Some(2),
+        Ended::CutOff => Some(3),
+        Ended::Unfinished => Some(4),
+    };
+    let untimed = spent.is_none().then_some(5);
+    // Without scheduler events, the execution time includes preemption, as in the model.
+    let split = spent.filter(|_| seen.scheduled);
+    let ready = seen.ready_ns.map(|ready| ready.min(seen.start_ns));
+    let queued = ready.and_then(|ready| int(seen.start_ns - ready));
+    [
+        Some(seen.callback.into()),
+        int(seen.start_ns),
+        int(seen.end_ns).filter(|_| ended),
+        spent.and_then(|s| int(s.exec_ns)),
+        split.and_then(|s| int(s.preempted_ns)),
+        split.and_then(|s| int(s.blocked_ns)),
+        queued,
+        reason.or(untimed),
+        flag(seen.ended == Ended::Inferred).filter(|_| ended),
+        flag(seen.scheduled),
+        Some(seen.preemptions.into()).filter(|_| split.is_some()),
+        Some(seen.blockings.into()).filter(|_| split.is_some()),
+        Some(seen.pid.into()),
+        Some(seen.tid.into()),
+        seen.cpu.map(i64::from),
+        Some(seen.cpus.into()).filter(|cpus| *cpus > 0),
+        seen.input.map(|i| i.name.into()),
+        seen.input.and_then(|i| int(i.published_ns)),
+        Some(seen.outputs.into()),
+    ]
+}
+
+/// Returns the number of a fate, or `None` if it takes an earlier one back.
+fn fate(fate: Fate) -> Option<i64> {
+    match fate {
+        Fate::Taken { .. } => Some(0),
+        Fate::OnlyTaken { .. } => Some(1),
+        Fate::Lost => Some(2),
+        Fate::Overwritten => Some(3),
+        Fate::NotLost | Fate::NotOverwritten => None,
+    }
+}
+
+fn recovered(item: &ItemSeen) -> Recovered {
+    let fate = match item.fate {
+        Fate::NotLost => 2,
+        _ => 3,
+    };
+    (
+        item.from.map_or(-1, i64::from),
+        item.to.into(),
+        item.name.into(),
+        item.published_ns.and_then(int).unwrap_or(-1),
+        fate,
+    )
+}
+
+fn item_row(item: &ItemSeen, fate: i64) -> [Option<i64>; 12] {
+    let taken = match item.fate {
+        Fate::Taken { time_ns, .. } | Fate::OnlyTaken { time_ns } => Some(time_ns),
+        _ => None,
+    };
+    let by = match item.fate {
+        Fate::Taken { pid, tid, .. } => Some((pid, tid)),
+        _ => None,
+    };
+    [
+        Some(item.name.into()),
+        item.from.map(i64::from),
+        Some(item.to.into()),
+        item.published_ns.and_then(int),
+        item.source_ns,
+        item.available_ns.and_then(int),
+        taken.and_then(int),
+        Some(fate),
+        flag(fate == 2),
+        flag(item.intra_process),
+        by.map(|by| by.0.into()),
+        by.map(|by| by.1.into()),
+    ]
+}
+
+fn stretch_row(of: OfChain, cut: &Cut, number: i64) -> [Option<i64>; 12] {
+    let by = cut.by.map(culprit);
+    let meanwhile = cut.during.and_then(|d| d.1).map(culprit);
+    [
+        Some(of.0),
+        Some(of.1),
+        Some(number),
+        int(cut.end_ns - cut.begin_ns),
+        Some(cut.place.into()),
+        Some(kind(cut.kind)),
+        by,
+        by,
+        cut.during.map(|d| kind(d.0)),
+        meanwhile,
+        meanwhile,
+        cut.reason.map(reason),
+    ]
+}
+
+fn kind(kind: Kind) -> i64 {
+    match kind {
+        Kind::Runs => 0,
+        Kind::Library => 1,
+        Kind::Preempted => 2,
+        Kind::Queued => 3,
+        Kind::Sleeps => 4,
+        Kind::Executor => 5,
+        Kind::Transport => 6,
+        Kind::Inputs => 7,
+        Kind::Timer => 8,
+        Kind::Stolen => 9,
+        Kind::Unknown => 10,
+    }
+}
+
+fn reason(reason: Reason) -> i64 {
+    match reason {
+        Reason::LostEvents => 0,
+        Reason::MissingEvent => 1,
+        Reason::NoCpuTime => 2,
+        Reason::NoScheduler => 3,
+        Reason::NotRecorded => 4,
+        Reason::ShortHistory => 5,
+    }
+}
+
+fn switch_row(stay: &Stay) -> [Option<i64>; 9] {
+    [
+        Some(stay.cpu.into()),
+        Some(stay.pid.into()),
+        Some(stay.tid.into()),
+        stay.start.and_then(int),
+        stay.end.and_then(int),
+        stay.waited.and_then(int),
+        stay.preempted.map(i64::from),
+        stay.prev_tid.map(i64::from),
+        stay.next_tid.map(i64::from),
+    ]
+}
+
+fn thread_row(thread: &Thread) -> [Option<i64>; 10] {
+    // Numbers above those of POLICIES are unknown, like number 4.
+    let policy = thread.policy.map(|p| if p > 7 { 4 } else { p });
+    [
+        Some(thread.pid.into()),
+        Some(thread.tid.into()),
+        thread.comm.map(i64::from),
+        flag(thread.observed),
+        policy.map(i64::from),
+        thread.priority.map(i64::from),
+        thread.start.and_then(int),
+        thread.end.and_then(int),
+        thread.on_cpu.and_then(int),
+        int(thread.switches).filter(|_| thread.on_cpu.is_some()),
+    ]
+}
+
+/// Returns the steps of a chain's execution for [`onbeat_why::leads_along`].
+pub(crate) fn steps(end: &ChainEnd) -> &[ChainStep] {
+    &end.steps
+}

@@ -1,0 +1,124 @@
+//! Follows all threads of a recording beside a synthesis, and cuts executions of chains into pieces.
+
+use crate::cut::{By, Joins, Known, Meanwhile, Piece};
+use crate::history::{History, DEFERRAL_NS};
+use onbeat_synth::followed::{ChainStep, Held, Joined};
+use onbeat_synth::Synth;
+use onbeat_trace::Event;
+use std::collections::VecDeque;
+
+/// An execution that ended and is not cut yet. `what` is the caller's.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended<T> {
+    pub(crate) steps: Vec<ChainStep>,
+    pub(crate) end: u64,
+    pub(crate) what: T,
+}
+
+impl<T> Ended<T> {
+    pub(crate) fn start(&self) -> u64 {
+        self.steps.first().map_or(self.end, |s| s.start_ns)
+    }
+}
+
+/// The history of the threads, the joins of synchronisers, and the executions that wait until no
+/// later event can change how they are cut.
+pub(crate) struct Follow<T> {
+    history: History,
+    joins: Joins,
+    waiting: VecDeque<Ended<T>>,
+    /// The time of the latest event.
+    now: Option<u64>,
+    next_forget: u64,
+}
+
+impl<T> Follow<T> {
+    /// Creates a history for executions with latencies up to `longest_ns`.
+    pub(crate) fn new(longest_ns: u64) -> Follow<T> {
+        let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
+        Follow {
+            history: History::new(window),
+            joins: Joins::default(),
+            waiting: VecDeque::new(),
+            now: None,
+            next_forget: 0,
+        }
+    }
+
+    /// Processes the next event. The caller must push it to its synthesis after that.
+    pub(crate) fn push(&mut self, event: &Event) {
+        let last = self.now.unwrap_or(event.time_ns);
+        let now = last.max(event.time_ns);
+        self.now = Some(now);
+        self.history.drop_until(last);
+        self.history.push(event, now);
+    }
+
+    pub(crate) fn held(&mut self, held: Held) {
+        self.history.held(held);
+    }
+
+    pub(crate) fn joined(&mut self, joined: Joined) {
+        let key = (joined.synchroniser, joined.time_ns);
+        self.joins.insert(key, joined.steps);
+    }
+
+    pub(crate) fn ran(&mut self, tid: u32, ran: (u64, u64, u32)) {
+        self.history.ran(tid, ran);
+    }
+
+    /// Adds an execution that is to be cut.
+    pub(crate) fn ended(&mut self, ended: Ended<T>) {
+        self.waiting.push_back(ended);
+    }
+
+    /// Returns the next execution that can be cut, with its pieces. Their threads are numbers of
+    /// components. At the end of the events, `all` are cut.
+    pub(crate) fn cut_next(
+        &mut self,
+        synth: &mut Synth,
+        all: bool,
+    ) -> Option<(Ended<T>, Vec<Piece>)> {
+        let now = self.now.unwrap_or(0);
+        let is_over = |e: &Ended<T>| all || e.end.saturating_add(DEFERRAL_NS) < now;
+        if !self.waiting.front().is_some_and(is_over) {
+            return None;
+        }
+        let ended = self.waiting.pop_front()?;
+        let known = Known {
+            history: &self.history,
+            synth,
+            joins: &self.joins,
+        };
+        let mut pieces = known.cut(&ended.steps, ended.end);
+        for piece in &mut pieces {
+            piece.by = component(synth, piece.by);
+            piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
+                by: component(synth, m.by),
+                ..m
+            });
+        }
+        Some((ended, pieces))
+    }
+
+    /// Forgets joins that no execution can refer to any more, if it is time for that. Returns the
+    /// time before which nothing is kept.
+    pub(crate) fn forget(&mut self) -> Option<u64> {
+        let now = self.now.filter(|now| *now >= self.next_forget)?;
+        let window = self.history.window_ns();
+        self.next_forget = now + window / 8 + 1;
+        let from = now.saturating_sub(window);
+        self.joins.retain(|key, _| key.1 >= from);
+        Some(from)
+    }
+}
+
+/// Replaces a thread by the number of its component.
+fn component(synth: &mut Synth, by: By) -> By {
+    match by {
+        By::Thread(tid) => By::Thread(synth.component_of(tid)),
+        By::Owner(tid) => By::Owner(synth.component_of(tid)),
+        By::Waker(tid) => By::Waker(synth.component_of(tid)),
+        By::Nobody | By::Callback(_) | By::Reason(_) => by,
+    }
+}

@@ -183,8 +183,8 @@ impl Steps {
         !lineages.is_full() || lineages.as_slice().iter().any(more)
     }
 
-    /// Adds a step. If there is no room, leaves out the most doubtful step, and returns it with its
-    /// reference.
+    /// Adds a step. Without room, the most doubtful one is left out. Returns the one left out with
+    /// its reference.
     pub(crate) fn push(&self, lineages: &mut Lineages, step: StepId) -> Option<StepId> {
         if lineages.push(step) {
             return None;

@@ -177,10 +177,10 @@ impl Steps {
         self.steps[step.index()].doubts
     }
 
-    /// Reports whether a step with these doubts gets a place, perhaps that of a more doubtful step.
-    pub(crate) fn has_room(&self, lineages: &Lineages, doubts: u8) -> bool {
-        let more = |&s: &StepId| self.doubts(s) > doubts;
-        !lineages.is_full() || lineages.as_slice().iter().any(more)
+    /// Returns the doubts of the most doubtful step.
+    pub(crate) fn most_doubts(&self, lineages: &Lineages) -> u8 {
+        let doubts = lineages.as_slice().iter().map(|&s| self.doubts(s));
+        doubts.max().unwrap_or(0)
     }
 
     /// Adds a step. Without room, the most doubtful one is left out. Returns the one left out with
@@ -789,9 +789,8 @@ mod tests {
         for &step in &kept {
             assert_eq!(steps.push(&mut lineages, step), None);
         }
-        assert!(!steps.has_room(&lineages, 2));
+        assert_eq!(steps.most_doubts(&lineages), 2);
         assert_eq!(steps.push(&mut lineages, doubtful), Some(doubtful));
-        assert!(steps.has_room(&lineages, 1));
         let left_out = steps.push(&mut lineages, sure).unwrap();
         assert_eq!(steps.doubts(left_out), 2);
         assert!(lineages.as_slice().contains(&sure));

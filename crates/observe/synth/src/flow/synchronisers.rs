@@ -1002,11 +1002,12 @@ impl Lineage {
         added: &mut Lineages,
         beyond: &mut Vec<StepId>,
     ) {
+        let mut most = self.steps.most_doubts(added);
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
             let ends = beyond.len() < MAX_BEYOND && !self.paths.is_extended(output.vertex);
             let doubts = self.steps.doubts(step).saturating_add(doubt);
-            if !ends && !self.steps.has_room(added, doubts) {
+            if added.is_full() && !ends && doubts >= most {
                 // The paths are not followed any more, so they do not end before the synchroniser.
                 // Early on, the subscription may not be waited for, so they may end there.
                 if !early {
@@ -1039,6 +1040,7 @@ impl Lineage {
                     self.steps.release(left_out);
                 }
             }
+            most = self.steps.most_doubts(added);
         }
         self.steps.enter(added, lineages, output.vertex, false);
     }

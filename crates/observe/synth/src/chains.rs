@@ -98,6 +98,8 @@ struct Step {
     began: Began,
     /// The data came this way before: it was stored and is now read again.
     reread: bool,
+    /// How doubtful it is that the data went this way: the sum of the doubts of its junctions.
+    doubts: u8,
 }
 
 /// A slab of steps with reference counts. It does not allocate in the steady state.
@@ -133,6 +135,7 @@ impl Steps {
             refs: 1,
             began,
             reread: false,
+            doubts: 0,
         })
     }
 
@@ -159,8 +162,40 @@ impl Steps {
             refs: 1,
             began,
             reread: p.reread,
+            doubts: p.doubts,
         };
         self.insert(step)
+    }
+
+    /// Adds the doubts of a junction to those of its step.
+    pub(crate) fn doubt(&mut self, step: StepId, more: u8) {
+        let doubts = &mut self.steps[step.index()].doubts;
+        *doubts = doubts.saturating_add(more);
+    }
+
+    pub(crate) fn doubts(&self, step: StepId) -> u8 {
+        self.steps[step.index()].doubts
+    }
+
+    /// Returns the doubts of the most doubtful step.
+    pub(crate) fn most_doubts(&self, lineages: &Lineages) -> u8 {
+        let doubts = lineages.as_slice().iter().map(|&s| self.doubts(s));
+        doubts.max().unwrap_or(0)
+    }
+
+    /// Adds a step. Without room, the most doubtful one is left out. Returns the one left out with
+    /// its reference.
+    pub(crate) fn push(&self, lineages: &mut Lineages, step: StepId) -> Option<StepId> {
+        if lineages.push(step) {
+            return None;
+        }
+        let most = lineages.steps.iter_mut().max_by_key(|s| self.doubts(**s));
+        match most {
+            Some(worst) if self.doubts(*worst) > self.doubts(step) => {
+                Some(std::mem::replace(worst, step))
+            }
+            _ => Some(step),
+        }
     }
 
     pub(crate) fn mark_reread(&mut self, step: StepId) {
@@ -738,5 +773,35 @@ mod tests {
             steps.release(s);
         }
         assert_eq!(steps.in_use(), 0);
+    }
+
+    #[test]
+    fn a_doubtful_step_gives_its_place_to_a_surer_one() {
+        let (mut paths, mut steps) = (Paths::default(), Steps::default());
+        let path = paths.root(VertexId::new(0)).unwrap();
+        let began = Began {
+            thread: ThreadId { pid: 1, tid: 2 },
+            time: 0,
+            released: None,
+            last_input: None,
+        };
+        let mut step = |doubts| {
+            let step = steps.root(path, 0, began);
+            steps.doubt(step, doubts);
+            step
+        };
+        let kept: Vec<_> = (0..MAX_LINEAGES).map(|i| step((i % 3) as u8)).collect();
+        let [sure, doubtful] = [0, 2].map(step);
+        let mut lineages = Lineages::default();
+        for &step in &kept {
+            assert_eq!(steps.push(&mut lineages, step), None);
+        }
+        assert_eq!(steps.most_doubts(&lineages), 2);
+        assert_eq!(steps.push(&mut lineages, doubtful), Some(doubtful));
+        let left_out = steps.push(&mut lineages, sure).unwrap();
+        assert_eq!(steps.doubts(left_out), 2);
+        assert!(lineages.as_slice().contains(&sure));
+        assert!(!lineages.as_slice().contains(&left_out));
+        assert!(lineages.is_full());
     }
 }

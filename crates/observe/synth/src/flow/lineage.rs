@@ -154,9 +154,10 @@ impl Lineage {
                 self.paths.set_extended(parent);
             }
             let next = self.steps.extend(step, path, via, (start, began));
-            if !to.push(next) {
-                self.paths.drop_at(path, self.steps.origin(next));
-                self.steps.release(next);
+            if let Some(left_out) = self.steps.push(to, next) {
+                let path = self.steps.path(left_out);
+                self.paths.drop_at(path, self.steps.origin(left_out));
+                self.steps.release(left_out);
                 notes.count(Note::Capped(vertex), 1);
             }
         }

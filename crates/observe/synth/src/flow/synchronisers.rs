@@ -291,10 +291,24 @@ impl Output {
     }
 
     fn may_be_waited_for(&self, i: usize, members: &[Member]) -> bool {
+        self.outputs < MIN_OUTPUTS || self.seems_waited_for(i, members)
+    }
+
+    fn seems_waited_for(&self, i: usize, members: &[Member]) -> bool {
         let (part, member) = (&self.parts[i], &members[i]);
         let silent = part.seen.published > 0 || member.productive * 10 < member.instances.max(1);
         let fresh = part.seen.fresh as f64 >= 0.7 * self.outputs as f64;
-        self.outputs < MIN_OUTPUTS || part.seen.shared * 2 > self.outputs || silent && fresh
+        part.seen.shared * 2 > self.outputs || silent && fresh
+    }
+
+    /// Returns how doubtful it is that a subscription is waited for. `shown` says that calls, a
+    /// replay or the user show it.
+    fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
+        match shown || matches!(self.follow, Follow::All(_)) {
+            true => 0,
+            false if self.seems_waited_for(i, members) => 1,
+            false => 2,
+        }
     }
 
     /// Returns the other subscriptions whose lineages are followed into an output, or none if the
@@ -908,7 +922,11 @@ impl Flow {
                     // The input goes on into the output, so no chain ends at its callback.
                     self.lineage.paths.set_stored(member.vertex);
                 }
-                let from = (&entry.lineages, handed);
+                let doubt = match i == by.me {
+                    true => 0,
+                    false => output.doubt(i, members, replay.is_some() || guessed),
+                };
+                let from = (&entry.lineages, handed, (doubt, early));
                 self.lineage.synchronise(from, target, &mut added, beyond);
             }
         }
@@ -979,17 +997,22 @@ impl Lineage {
 
     fn synchronise(
         &mut self,
-        (lineages, handed): (&Lineages, u64),
+        (lineages, handed, (doubt, early)): (&Lineages, u64, (u8, bool)),
         (output, input, by): (&Output, NameId, &Published),
         added: &mut Lineages,
         beyond: &mut Vec<StepId>,
     ) {
+        let mut most = self.steps.most_doubts(added);
         for &step in lineages.as_slice() {
             let path = self.steps.path(step);
             let ends = beyond.len() < MAX_BEYOND && !self.paths.is_extended(output.vertex);
-            if added.is_full() && !ends {
+            let doubts = self.steps.doubts(step).saturating_add(doubt);
+            if added.is_full() && !ends && doubts >= most {
                 // The paths are not followed any more, so they do not end before the synchroniser.
-                self.paths.set_extended(path);
+                // Early on, the subscription may not be waited for, so they may end there.
+                if !early {
+                    self.paths.set_extended(path);
+                }
                 self.paths.drop_at(path, self.steps.origin(step));
                 continue;
             }
@@ -1006,11 +1029,18 @@ impl Lineage {
             };
             let began = by.began();
             let step = self.steps.extend(step, path, handed, (by.start, began));
+            self.steps.doubt(step, doubt);
             self.finish_output(step, output, by);
-            if !added.push(step) {
-                self.paths.drop_at(path, self.steps.origin(step));
-                beyond.push(step);
+            if let Some(left_out) = self.steps.push(added, step) {
+                let path = self.steps.path(left_out);
+                self.paths.drop_at(path, self.steps.origin(left_out));
+                if ends {
+                    beyond.push(left_out);
+                } else {
+                    self.steps.release(left_out);
+                }
             }
+            most = self.steps.most_doubts(added);
         }
         self.steps.enter(added, lineages, output.vertex, false);
     }

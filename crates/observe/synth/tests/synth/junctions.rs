@@ -346,3 +346,42 @@ fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
         assert_eq!(chain(&two, &path).figures.executions, 20, "{path}");
     }
 }
+
+#[test]
+fn chains_that_end_beside_the_first_outputs_of_a_node_are_complete() {
+    // More subscriptions than lineages are followed have an input at the first outputs. Only every
+    // second output has one of each, so that no output waits for them.
+    const INPUTS: usize = 20;
+    let mut s = System::new();
+    let topics: Vec<String> = (0..INPUTS).map(|i| format!("/i{i}")).collect();
+    let sources = topics.iter().enumerate();
+    let sources: Vec<usize> = sources
+        .map(|(i, topic)| s.node(&format!("s{i}"), &[100], &[], &[topic]))
+        .collect();
+    let inputs: Vec<&str> = topics.iter().map(String::as_str).collect();
+    let hub = s.node("hub", &[], &inputs, &["/out"]);
+    let sink = s.node("sink", &[], &["/out"], &[]);
+    for round in 1..=40 {
+        let t = 100_000 * round;
+        // The input that leads to the output comes last.
+        for i in (0..INPUTS).rev().filter(|i| *i == 0 || round % 2 == 0) {
+            let at = t + 2_000 * (INPUTS - i) as u64;
+            s.timer(at, sources[i], 0, &[0], 1_000);
+            let outputs: &[usize] = if i == 0 { &[0] } else { &[] };
+            s.take(at + 1_500, hub, i, System::stamp(at, 0), outputs, 500);
+        }
+        let at = t + 2_000 * INPUTS as u64 + 1_500;
+        s.take(at + 2_000, sink, 0, System::stamp(at, 0), &[], 1_000);
+    }
+    let m = s.model();
+    let mut wanted: Vec<_> = (1..INPUTS)
+        .map(|i| (format!("/s{i}:timer(100ms) > /hub:subscription(/i{i})"), 20))
+        .collect();
+    let first = "/s0:timer(100ms) > /hub:subscription(/i0) > /sink:subscription(/out)";
+    wanted.push((first.into(), 40));
+    wanted.sort();
+    let counted = |c: &Chain| (c.callbacks.join(" > "), c.figures.executions);
+    let mut seen: Vec<_> = m.chains.iter().map(counted).collect();
+    seen.sort();
+    assert_eq!(seen, wanted);
+}

@@ -97,4 +97,7 @@ fn compile_programs(out: &Path, name: &str, defines: &[&str]) {
     // The recorder needs the object's BTF, not its DWARF. Without llvm-strip the DWARF stays, which
     // only makes the program larger.
     let _ = Command::new("llvm-strip").arg("-g").arg(&object).status();
+    let bytes = fs::read(&object).expect("clang has written it");
+    let packed = zstd::bulk::compress(&bytes, 19).expect("memory suffices");
+    fs::write(object.with_extension("o.zst"), packed).expect("OUT_DIR can be written");
 }

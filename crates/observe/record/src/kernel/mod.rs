@@ -30,28 +30,33 @@ use onbeat_time::clock::thread_cpu_ns;
 use ring::Ring;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use thiserror::Error;
 
-/// A value with the alignment that ELF readers require.
-#[repr(align(8))]
-struct Aligned<T: ?Sized>(T);
+/// The largest object of BPF programs, in bytes.
+const MOST_BYTES: usize = 4 << 20;
 
-static PROGRAMS: &[u8] = {
-    static OBJECT: &Aligned<[u8]> =
-        &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/onbeat.bpf.o")));
-    &OBJECT.0
-};
+static PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    unpacked(include_bytes!(concat!(
+        env!("OUT_DIR"),
+        "/onbeat.bpf.o.zst"
+    )))
+});
 
 /// The same programs for a kernel without BTF of its own.
-static RAW_PROGRAMS: &[u8] = {
-    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+static RAW_PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    unpacked(include_bytes!(concat!(
         env!("OUT_DIR"),
-        "/onbeat-raw.bpf.o"
-    )));
-    &OBJECT.0
-};
+        "/onbeat-raw.bpf.o.zst"
+    )))
+});
+
+/// Unpacks an object, which begins where the allocator begins large blocks: aligned, as readers of
+/// ELF require. The object is empty, and is refused, if the program's file is damaged.
+fn unpacked(object: &[u8]) -> Vec<u8> {
+    zstd::bulk::decompress(object, MOST_BYTES).unwrap_or_default()
+}
 
 /// The program that checks the user's type information.
 const TYPES_CHECK: &str = "on_types_check";
@@ -164,12 +169,12 @@ impl Kernel {
         set_log();
         let mut builder = ObjectBuilder::default();
         builder.name("onbeat")?;
-        let programs = match types.given() {
+        let programs: &[u8] = match types.given() {
             Some(path) => {
                 builder.btf_custom_path(path)?;
-                RAW_PROGRAMS
+                &RAW_PROGRAMS
             }
-            None => PROGRAMS,
+            None => &PROGRAMS,
         };
         let mut open = builder.open_memory(programs)?;
         prepare(&mut open, programs, options, features, types)?;
@@ -471,7 +476,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_table_is_in_the_object() {
-        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
+        let file =
+            object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS.as_slice()).unwrap();
         let has = |name: &str| file.symbols().any(|s| s.name() == Ok(name));
         for probe in crate::probes::PROBES {
             assert!(has(probe.program), "{}", probe.program);
@@ -488,7 +494,8 @@ mod tests {
 
     #[test]
     fn every_program_of_the_object_is_attached_somewhere() {
-        let file = object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS).unwrap();
+        let file =
+            object::read::elf::ElfFile64::<object::Endianness>::parse(PROGRAMS.as_slice()).unwrap();
         let rows = crate::probes::PROBES.iter();
         let mut used: Vec<&str> = rows
             .flat_map(|row| [Some(row.program), row.return_program])
@@ -543,16 +550,16 @@ mod tests {
                 .map(|s| s.name().unwrap().to_owned())
                 .collect()
         };
-        let raw = names(RAW_PROGRAMS);
+        let raw = names(&RAW_PROGRAMS);
         assert!(
             !raw.iter()
                 .any(|s| s.starts_with("tp_btf") || s.starts_with("iter")),
             "{raw:?}"
         );
-        for section in names(PROGRAMS).iter().filter(|s| s.starts_with("tp_btf/")) {
+        for section in names(&PROGRAMS).iter().filter(|s| s.starts_with("tp_btf/")) {
             let same = section.replace("tp_btf/", "raw_tp/");
             assert!(raw.contains(&same), "{same}");
         }
-        assert!(!calls_typed_helper(RAW_PROGRAMS) && calls_typed_helper(PROGRAMS));
+        assert!(!calls_typed_helper(&RAW_PROGRAMS) && calls_typed_helper(&PROGRAMS));
     }
 }

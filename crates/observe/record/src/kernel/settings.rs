@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn an_error_names_the_setting_that_the_programs_lack() {
-        let programs = crate::kernel::PROGRAMS;
+        let programs: &[u8] = &crate::kernel::PROGRAMS;
         let mut image = vec![0; 4096];
         write(programs, &mut image, &[("wakeup_bytes", 0x0102_0304)]).expect("it is there");
         assert_eq!(image.iter().filter(|&&b| b != 0).count(), 4);

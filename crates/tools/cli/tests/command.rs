@@ -515,8 +515,10 @@ fn traces_become_tables_and_streams() {
     // A message of the stream begins with this mark.
     assert_eq!(&stream("items")[..4], [0xff; 4]);
     assert_ne!(stream("items"), stream("switches"));
-    let line = fails(here, &["export", "one", "--to", "arrow", "--table", "x"], 2);
-    assert!(line.contains("chain_executions"), "{line}");
+    let out = onbeat(here, &["export", "one", "--to", "arrow", "--table", "x"]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("chain_executions"), "{said}");
     let line = fails(
         here,
         &["export", "one", "--to", "text", "--table", "items"],

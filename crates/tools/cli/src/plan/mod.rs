@@ -25,8 +25,8 @@ Examples:
   onbeat plan --check plan.yaml                         after editing: is it still valid?
 
 Times are milliseconds. Without --miss the last slot begins 1 % after the slowest execution that
-the plan keeps, at least 0.5 ms. The plan says which executions it leaves out. The default of --slot is the 99th percentile of the time from a publication to its
-executor, from 0.5 to 2 ms.
+the plan keeps, at least 0.5 ms. The plan says which executions it leaves out. The default of
+--slot is the 99th percentile of the time from a publication to its executor, from 0.5 to 2 ms.
 
 Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
 pub struct Args {

@@ -9,14 +9,14 @@ import time
 
 from compare import differences, expect_all, lost, median
 from harness import load
-from registry import expect, need, test
+from registry import PLACES, expect, need, test
 from tests.late import own_model, syn_command
 from tests.observe import GENTLE
 from tests.preload import means
 
 WORDS = ["--as", "rclcpp", "--layout", "one", "--executor", "events", "--threads", "4"]
-# sc7 runs longer than the period of its items: it overlaps itself, on more threads than one.
-OVERLAPPING = ["--duration", "8", "--rate", "1", "--reentrant", "--set", "sc7=300"]
+# sc7 runs longer than the second between its items: it overlaps itself, on more threads than one.
+OVERLAPPING = ["--duration", "8", "--rate", "1", "--reentrant", "--set", "sc7=1200"]
 SELF = "/n1:subscription(/f4)"
 
 
@@ -63,7 +63,7 @@ def events_cbg_intra_process(harness):
     expect_all(harness, *record(harness, "events_cbg_intra", *GENTLE, "--intra"))
 
 
-@test
+@test(places=PLACES)
 def events_cbg_overlapping(harness):
     """Reentrant groups whose callbacks overlap, also one itself: each execution has its own time."""
     truth, model = record(harness, "events_cbg_overlapping", *OVERLAPPING)

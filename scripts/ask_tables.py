@@ -16,7 +16,7 @@ import sys
 
 import duckdb
 import pandas
-import polars
+import polars  # noqa: F401: the document imports it, and its absence shows here
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Nothing is missing in a good recording.

@@ -43,7 +43,10 @@ def moved(types, structure, member):
     """BTF of another kernel: a member stands somewhat later."""
     types = bytearray(types)
     head, at, length, strings = struct.unpack_from("<IIII", types, 4)
-    name = lambda offset: types[head + strings + offset:].split(b"\0", 1)[0].decode()
+
+    def name(offset):
+        return types[head + strings + offset:].split(b"\0", 1)[0].decode()
+
     at += head
     end = at + length
     while at < end:

@@ -78,6 +78,11 @@ def events_cbg_overlapping(harness):
 AROUND_NS = 300_000
 
 
+def named(callback):
+    """The callback's id without its node, which is not known: clients that are no objects of rclcpp do not name it."""
+    return callback["id"].split(":", 1)[1].split("#")[0]
+
+
 @test
 def events_cbg_late(harness):
     """The same, running already: no thread ever waits in rcl, and topics and times are there."""
@@ -94,8 +99,6 @@ def events_cbg_late(harness):
     model, known = own_model(harness, "events_late", trace), load(truth)
     wrong = lost(model) + differences("topic", {e["topic"] for e in known["edges"]},
                                       {e["topic"] for e in model["edges"]})
-    # Their nodes are not known: clients that are no objects of rclcpp do not name them.
-    named = lambda c: c["id"].split(":", 1)[1].split("#")[0]
     kinds = ("subscription", "timer")
     ran, found = (sorted(named(c) for c in m["callbacks"] if c["type"] in kinds) for m in (known, model))
     need(ran == found, f"{ran} run, the model has {found}")

@@ -850,10 +850,7 @@ impl Flow {
         let output = &mut group.outputs[o];
         output.count(members, by);
         let place = output.score(replays, by);
-        let guessed = by
-            .it
-            .entry
-            .is_some_and(|(n, _)| cx.entities.nodes.is_guessed(n));
+        let guessed = is_guessed(cx, by);
         let is_stated = |i: usize| stated.as_ref().is_none_or(|s| s[i]);
         let (replay, followed) = output.waits_for((members, replays), by, guessed, is_stated);
         let set = |r: usize| -> Option<Vec<(usize, u64)>> {
@@ -939,6 +936,12 @@ impl Flow {
         }
         Some(added)
     }
+}
+
+/// Reports whether the node of the publishing execution is a guess.
+fn is_guessed(cx: &Context, by: &Published) -> bool {
+    let node = by.it.entry.map(|(node, _)| node);
+    node.is_some_and(|node| cx.entities.nodes.is_guessed(node))
 }
 
 impl Group {

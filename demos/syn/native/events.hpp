@@ -218,7 +218,7 @@ class EventsExecutor : public Spinner {
     }
   }
 
-  /// What rclcpp shares belongs to others here.
+  /// Returns a pointer of the type that rclcpp shares. It does not own the entity.
   template <typename Entity>
   static std::shared_ptr<Entity> shared(Entity* entity) {
     return std::shared_ptr<Entity>(entity, [](Entity*) {});

@@ -13,7 +13,7 @@
 
 namespace syn {
 
-/// What runs the entities of a process.
+/// Runs the entities of a process.
 class Spinner {
  public:
   Spinner() = default;

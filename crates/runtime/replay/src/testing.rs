@@ -1,4 +1,4 @@
-//! A recording in memory, for tests.
+//! A recording in memory, and what tests of readers share.
 
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::VecDeque;
@@ -8,6 +8,28 @@ pub(crate) fn stream(name: &str) -> Stream {
         name: name.into(),
         kind: Kind::Can,
     }
+}
+
+/// A CAN frame of a log: its time in ns, its interface and its struct.
+pub(crate) type Item = (i64, String, Vec<u8>);
+
+/// Returns all CAN frames of a log, and its damage.
+pub(crate) fn frames(mut source: Box<dyn Source>) -> (Vec<Item>, Vec<String>) {
+    let mut payload = Vec::new();
+    let mut all = Vec::new();
+    while let Some(stamp) = source.next(&mut payload).expect("readable") {
+        let name = source.streams()[stamp.stream.0 as usize].name.clone();
+        all.push((stamp.time_ns, name, payload.clone()));
+    }
+    (all, source.damage().to_vec())
+}
+
+/// Returns a struct of a CAN frame: the identifier, and `rest` filled up to `size` with zeros.
+pub(crate) fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
+    let mut bytes = id.to_ne_bytes().to_vec();
+    bytes.extend_from_slice(rest);
+    bytes.resize(size, 0);
+    bytes
 }
 
 pub(crate) struct Listed {

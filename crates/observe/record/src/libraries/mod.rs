@@ -316,7 +316,7 @@ impl Libraries {
     }
 
     /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the file system
-    /// of one. It tries a probe at the start of the tracing library, where no code is.
+    /// of one. It tries a probe at the first byte of the tracing library, which is never executed.
     pub fn refusal(kernel: &Kernel) -> Option<String> {
         let files = installations()
             .into_iter()

@@ -235,7 +235,7 @@ mod tests {
         assert!(!humble.iter().any(|r| r.contains("ring_buffer")));
     }
 
-    /// The functions of Lyrical's tracetools 8.10, without `ros_trace_` (tracetools.h).
+    /// The functions of Lyrical's tracetools, without `ros_trace_` (tracetools.h).
     const LYRICAL: &[&str] = &[
         "rcl_init",
         "rcl_node_init",

@@ -9,6 +9,7 @@ const LONGEST: usize = 65_535;
 /// The unit of fragment offsets, in bytes.
 const UNIT: usize = 8;
 const UDP: u8 = 17;
+const UDP_HEADER: usize = 8;
 
 /// The fields that all fragments of a datagram share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,13 +124,17 @@ impl Datagram {
         fragment.at / UNIT..(fragment.at + fragment.data.len()).div_ceil(UNIT)
     }
 
+    fn has(&self, unit: usize) -> bool {
+        self.came[unit / 64] >> (unit % 64) & 1 != 0
+    }
+
     fn has_any(&self, fragment: &Fragment<'_>) -> bool {
-        Self::units(fragment).any(|unit| self.came[unit / 64] >> (unit % 64) & 1 != 0)
+        Self::units(fragment).any(|unit| self.has(unit))
     }
 
     fn holds(&self, fragment: &Fragment<'_>) -> bool {
         self.bytes[fragment.at..][..fragment.data.len()] == *fragment.data
-            && Self::units(fragment).all(|unit| self.came[unit / 64] >> (unit % 64) & 1 != 0)
+            && Self::units(fragment).all(|unit| self.has(unit))
     }
 
     fn add(&mut self, fragment: &Fragment<'_>) {
@@ -144,9 +149,12 @@ impl Datagram {
         }
     }
 
-    fn is_whole(&self) -> bool {
-        let length = self.length.map(|length| length.div_ceil(UNIT));
-        length == Some(self.units)
+    /// Returns the datagram, header included, if all of it has come and nothing beyond its end.
+    fn whole(&self) -> Option<&[u8]> {
+        let length = self.length?;
+        let units = length.div_ceil(UNIT);
+        let has_all = units == self.units && (0..units).all(|unit| self.has(unit));
+        has_all.then(|| &self.bytes[..length])
     }
 }
 
@@ -218,20 +226,20 @@ impl Fragments {
             datagram.touched = self.count;
             datagram.add(fragment);
         }
-        if !datagram.is_whole() {
+        let Some(bytes) = datagram.whole() else {
             return Joined::Waits;
-        }
+        };
         self.whole = Some(at);
-        let bytes = &datagram.bytes[..datagram.length.unwrap_or(0)];
-        let stated = bytes
-            .get(4..6)
-            .map(|l| usize::from(u16::from_be_bytes([l[0], l[1]])));
-        match bytes.get(8..) {
-            Some(payload) if stated == Some(bytes.len()) => Joined::Whole {
-                payload,
-                parts: datagram.parts,
-            },
-            _ => Joined::Useless,
+        let parts = datagram.parts;
+        let stated = |length: &[u8; 2]| usize::from(u16::from_be_bytes(*length));
+        let stated = bytes.get(4..).and_then(|b| b.first_chunk()).map(stated);
+        if bytes.len() < UDP_HEADER || stated != Some(bytes.len()) {
+            self.sent();
+            return Joined::Useless;
+        }
+        Joined::Whole {
+            payload: &self.datagrams[at].bytes[UDP_HEADER..stated.unwrap_or(UDP_HEADER)],
+            parts,
         }
     }
 }
@@ -320,6 +328,35 @@ mod tests {
         }
         fragments.sent();
         assert_eq!(fragments.join(&new[1]), Joined::Waits);
+    }
+
+    #[test]
+    fn a_datagram_whose_header_contradicts_it_gives_its_place_up() {
+        let (mut wrong, right) = (datagram(30, 1), datagram(30, 2));
+        wrong[5] += 1;
+        let (wrong, right) = (cut(5, &wrong, 16), cut(5, &right, 16));
+        let mut fragments = Fragments::new();
+        let joined = wrong.iter().map(|f| fragments.join(f) == Joined::Useless);
+        assert_eq!(joined.collect::<Vec<_>>(), [false, false, true]);
+        assert_eq!(fragments.join(&right[0]), Joined::Waits);
+        assert_eq!(fragments.join(&right[1]), Joined::Waits);
+        let whole = fragments.join(&right[2]);
+        assert!(matches!(whole, Joined::Whole { parts: 3, .. }));
+    }
+
+    #[test]
+    fn fragments_beyond_the_end_do_not_stand_for_missing_ones() {
+        let mut fragments = Fragments::new();
+        let data = [0; 8];
+        let part = |at, more| Fragment {
+            key: key(1),
+            at,
+            more,
+            data: &data,
+        };
+        // Two of two units have come, but the second lies behind the last fragment.
+        assert_eq!(fragments.join(&part(24, true)), Joined::Waits);
+        assert_eq!(fragments.join(&part(8, false)), Joined::Waits);
     }
 
     #[test]

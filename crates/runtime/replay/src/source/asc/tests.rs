@@ -1,27 +1,12 @@
 use super::*;
 use crate::source::can;
+use crate::testing::{frame, frames, Item};
 use std::io::Cursor;
-
-type Item = (i64, String, Vec<u8>);
 
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
     let bytes = text.as_bytes().to_vec();
     assert!(begins(&bytes[..bytes.len().min(4096)]), "{text}");
-    let mut source = read("log", Cursor::new(bytes)).expect("a log");
-    let mut payload = Vec::new();
-    let mut all = Vec::new();
-    while let Some(stamp) = source.next(&mut payload).expect("readable") {
-        let name = source.streams()[stamp.stream.0 as usize].name.clone();
-        all.push((stamp.time_ns, name, payload.clone()));
-    }
-    (all, source.damage().to_vec())
-}
-
-fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
-    let mut bytes = id.to_ne_bytes().to_vec();
-    bytes.extend_from_slice(rest);
-    bytes.resize(size, 0);
-    bytes
+    frames(read("log", Cursor::new(bytes)).expect("a log"))
 }
 
 const HEAD: &str = "date Thu Apr 20 10:44:38.250 pm 2017\nbase hex  timestamps absolute\nno internal events logged\n";

@@ -1,24 +1,9 @@
 use super::*;
+use crate::testing::{frame, frames, Item};
 use std::io::Cursor;
 
-type Item = (i64, String, Vec<u8>);
-
 fn items(text: &str) -> (Vec<Item>, Vec<String>) {
-    let mut source = read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log");
-    let mut payload = Vec::new();
-    let mut all = Vec::new();
-    while let Some(stamp) = source.next(&mut payload).expect("readable") {
-        let name = source.streams()[stamp.stream.0 as usize].name.clone();
-        all.push((stamp.time_ns, name, payload.clone()));
-    }
-    (all, source.damage().to_vec())
-}
-
-fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
-    let mut bytes = id.to_ne_bytes().to_vec();
-    bytes.extend_from_slice(rest);
-    bytes.resize(size, 0);
-    bytes
+    frames(read("log", Cursor::new(text.as_bytes().to_vec())).expect("a log"))
 }
 
 #[test]

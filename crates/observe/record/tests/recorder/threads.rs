@@ -1,6 +1,7 @@
 //! Tests the events of threads that run no callback, and of locks for which callbacks wait.
 
 use super::{ended, events, is_recording, signal, wait_until, Harness, Test};
+use onbeat_time::clock::monotonic_ns;
 use onbeat_trace::{Event, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Lines};
@@ -14,7 +15,8 @@ pub const TESTS: &[Test] = tests![
 /// A script that publishes ten times a second. A thread holds two mutexes for 50 ms at a time, and
 /// each callback needs one of them: the first, or the second with a timeout.
 ///
-/// It prints `locks FIRST SECOND HOLDER`, and in every fifth callback all its threads.
+/// It prints `locks FIRST SECOND HOLDER`, and in every fifth callback `threads NOW TID ...` with all
+/// its threads.
 const LOCKER: &str = "
 import ctypes, os, threading, time, rclpy
 from rclpy.node import Node
@@ -61,7 +63,7 @@ def fire():
     publisher.publish(UInt64(data=1))
     calls.append(1)
     if len(calls) % 5 == 0:
-        print('threads', *os.listdir('/proc/self/task'), flush=True)
+        print('threads', time.monotonic_ns(), *os.listdir('/proc/self/task'), flush=True)
 threading.Thread(target=keep, daemon=True).start()
 node.create_timer(0.1, fire)
 while True:
@@ -134,9 +136,11 @@ fn recorded(
     let mut recorder = recorder.spawn().expect("it starts");
     let path = harness.dir.path().join(trace);
     wait_until("it records", || is_recording(&path));
+    // A script that runs already has printed lines while the recorder started.
+    let since = monotonic_ns();
     let mut locker = before.unwrap_or_else(|| Locker::start(harness));
-    locker.next_numbers("threads");
-    let threads = locker.next_numbers("threads");
+    while locker.next_numbers("threads")[0] < since {}
+    let threads = locker.next_numbers("threads").split_off(1);
     signal(&recorder, libc::SIGTERM);
     assert!(ended(&mut recorder).success());
     locker.child.kill().expect("it ran");

@@ -36,6 +36,7 @@ mod notes;
 pub mod observe;
 mod options;
 mod origins;
+pub mod outcomes;
 mod parts;
 mod running_median;
 mod spans;
@@ -60,6 +61,7 @@ use helpers::Helpers;
 use modes::Modes;
 use notes::{Note, Notes};
 use observe::Observation;
+use outcomes::{ItemOutcome, RequestOutcome};
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::{CallbackType, Model};
 use onbeat_trace::Event;
@@ -180,7 +182,7 @@ impl Synth {
             self.spans.forget(e);
         }
         while let Some(e) = self.cx.entities.take_gone() {
-            self.flow.gone(e);
+            self.flow.gone(&self.cx, e);
         }
     }
 
@@ -242,6 +244,25 @@ impl Synth {
         self.flow.details.get_or_insert_default().items.drain(..)
     }
 
+    /// Keeps the outcomes of items and requests from here on. The caller must then drain both after
+    /// every few events.
+    pub fn keep_outcomes(&mut self) {
+        self.flow.outcomes.get_or_insert_default();
+    }
+
+    /// Returns the outcomes of items since the last call, and removes them. Those of one publisher and
+    /// one subscription are in the order of publication, but for [`outcomes::Outcome::Back`].
+    pub fn drain_item_outcomes(&mut self) -> std::vec::Drain<'_, ItemOutcome> {
+        let outcomes = self.flow.outcomes.get_or_insert_default();
+        outcomes.items.drain(..)
+    }
+
+    /// Returns the outcomes of requests since the last call, and removes them.
+    pub fn drain_request_outcomes(&mut self) -> std::vec::Drain<'_, RequestOutcome> {
+        let outcomes = self.flow.outcomes.get_or_insert_default();
+        outcomes.requests.drain(..)
+    }
+
     /// Reports whether any observation or followed event is to be drained.
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
@@ -249,6 +270,7 @@ impl Synth {
             || self.cx.causes.held.as_ref().is_some_and(|h| !h.is_empty())
             || !self.flow.observer.is_empty()
             || self.flow.details.as_ref().is_some_and(|d| !d.is_empty())
+            || self.flow.outcomes.as_ref().is_some_and(|o| !o.is_empty())
     }
 
     /// Returns the executions of chains that ended since the last call, and removes them.

@@ -93,7 +93,8 @@ impl Entities {
         let Some(e) = self.handle(p, handle, rcl).filter(|&e| !self.is_hidden(e)) else {
             return;
         };
-        let entity = self.get(e);
+        let entity = self.get_mut(e);
+        entity.qos = Some(qos);
         if let (Some(node), Some(name)) = (entity.node(), entity.name()) {
             let of = self.qos.entry((kind, node, name)).or_default();
             qos::add(of, [qos]);

@@ -3,6 +3,7 @@
 use crate::ids::{NodeId, ProcessIndex};
 use crate::index::{NameId, VertexId};
 use crate::values::Gid;
+use onbeat_document::schema::qos::Qos;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum EntityKind {
@@ -151,6 +152,8 @@ pub(crate) struct Entity {
     /// The number of the onbeat-link link of which the entity is an end. All ends of the link have
     /// the same number.
     pub(crate) link: Option<u64>,
+    /// The settings that a publisher or subscription requests.
+    pub(crate) qos: Option<Qos>,
     pub(crate) slot: Slot,
     pub(crate) symbol: Option<NameId>,
     /// The callback that the entity runs, once known. A service has one per caller instead.

@@ -242,6 +242,7 @@ impl Entities {
             role,
             action,
             link: None,
+            qos: None,
             infrastructure: is_infrastructure(new.kind, new.name),
             exact: false,
             nests: Nests::default(),

@@ -287,7 +287,7 @@ impl Flow {
                 incoming
             }
             Input::Ring { index } => self.take_ring(cx, entity, index),
-            Input::Response { sequence, .. } => self.take_response(cx, entity, sequence),
+            Input::Response { sequence, at } => self.take_response(cx, entity, (sequence, at)),
             Input::Handed { work } => self.take_work(work, vertex),
             Input::Made { hand } => self.take_made(hand, vertex),
             Input::Unknown | Input::Ambiguous | Input::Timer | Input::Request { .. } => None,

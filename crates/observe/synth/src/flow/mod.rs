@@ -35,6 +35,7 @@ use super::Context;
 use crate::detail::Details;
 use crate::index::NameId;
 use crate::links::Link;
+use crate::outcomes::Outcomes;
 use callers::Callers;
 use cuts::Cuts;
 use deferred::Deferred;
@@ -62,6 +63,7 @@ pub(crate) struct Flow {
     deferred: Deferred,
     pub(crate) observer: Observer,
     pub(crate) details: Option<Details>,
+    pub(crate) outcomes: Option<Outcomes>,
     now: u64,
 }
 
@@ -110,6 +112,7 @@ impl Flow {
             deferred: Deferred::default(),
             observer: Observer::default(),
             details: None,
+            outcomes: None,
             now: 0,
         }
     }
@@ -168,7 +171,7 @@ impl Flow {
                 time,
             } => self.hand(*instance, *hand, *time),
             SpanEvent::Enqueue(enqueue) => self.enqueue(cx, enqueue),
-            SpanEvent::Clear { subscription } => self.clear_ring(*subscription),
+            SpanEvent::Clear { subscription } => self.clear_ring(cx, *subscription),
             SpanEvent::Request(request) => self.request(cx, request),
             SpanEvent::Response(response) => self.respond(cx, response),
             SpanEvent::ReadOnly {
@@ -191,8 +194,9 @@ impl Flow {
         self.free_topics(cx, e);
     }
 
-    pub(crate) fn gone(&mut self, e: EntityId) {
-        self.clear_ring(e);
+    pub(crate) fn gone(&mut self, cx: &Context, e: EntityId) {
+        self.clear_ring(cx, e);
+        self.subscription_ended(cx, e);
     }
 
     /// Applies the deferred events at the end of the recording and drops everything in flight.
@@ -200,6 +204,7 @@ impl Flow {
         self.drain(cx, true);
         let is_old = |time: u64| now.saturating_sub(time) > LOST_AFTER_NS;
         self.settle_topics(cx, is_old);
+        self.settle_rings(cx);
         self.settle_services(cx, is_old);
     }
 }

@@ -59,7 +59,9 @@ impl Flow {
         let incoming = match event.input {
             Input::Message { source_ns } => self.take(cx, event.entity, source_ns, true),
             Input::Ring { index } => self.take_ring(cx, event.entity, index),
-            Input::Response { sequence, .. } => self.take_response(cx, event.entity, sequence),
+            Input::Response { sequence, at } => {
+                self.take_response(cx, event.entity, (sequence, at))
+            },
             Input::Handed { .. }
             | Input::Made { .. }
             | Input::Unknown

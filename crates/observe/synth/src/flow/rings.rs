@@ -9,6 +9,7 @@ use crate::events::Enqueue;
 use crate::ids::EntityId;
 use crate::index::{NameId, VertexId};
 use crate::notes::Note;
+use crate::outcomes::{Loss, Outcome};
 use crate::Context;
 use rustc_hash::FxHashMap;
 
@@ -93,6 +94,11 @@ impl Flow {
         if let Some(mut old) = ring.insert(event.index, slot) {
             // The old message is overwritten, even if the event does not report it.
             self.lose((old.vertex, old.lineages, old.time), hop, 1, true);
+            let loss = Loss::Overwritten {
+                depth: cx.entities.get(subscription).depth(),
+                replaced_ns: time,
+            };
+            self.outcome((old.vertex, hop), old.time, Outcome::Lost(loss));
             self.lineage.steps.release_all(&mut old.lineages);
         }
     }
@@ -107,8 +113,9 @@ impl Flow {
         let name = cx.entities.get(subscription).name()?;
         let to = self.vertex(cx, subscription);
         let route = Route::Intra;
+        let hop = Hop { to, name, route };
+        self.outcome((slot.vertex, hop), slot.time, Outcome::Executed);
         if let Some(vertex) = slot.vertex {
-            let hop = Hop { to, name, route };
             self.graph.count_taken(vertex, hop, slot.time);
         }
         Some(Incoming {
@@ -121,15 +128,32 @@ impl Flow {
         })
     }
 
-    pub(super) fn clear_ring(&mut self, subscription: EntityId) {
-        for (_, mut slot) in self
-            .ways
-            .rings
-            .0
-            .remove(&subscription)
-            .into_iter()
-            .flatten()
-        {
+    pub(super) fn clear_ring(&mut self, cx: &Context, subscription: EntityId) {
+        self.drop_ring(cx, subscription, Loss::SubscriptionEnded);
+    }
+
+    /// Drops all messages in flight at the end of the recording.
+    pub(super) fn settle_rings(&mut self, cx: &Context) {
+        let mut all: Vec<EntityId> = self.ways.rings.0.keys().copied().collect();
+        all.sort_unstable();
+        for subscription in all {
+            self.drop_ring(cx, subscription, Loss::RecordingEnded);
+        }
+    }
+
+    fn drop_ring(&mut self, cx: &Context, subscription: EntityId, loss: Loss) {
+        let Some(ring) = self.ways.rings.0.remove(&subscription) else {
+            return;
+        };
+        let entity = cx.entities.get(subscription);
+        let mut slots: Vec<Slot> = ring.into_values().collect();
+        slots.sort_by_key(|slot| slot.time);
+        for mut slot in slots {
+            if let (Some(to), Some(name)) = (entity.vertex, entity.name()) {
+                let route = Route::Intra;
+                let way = (slot.vertex, Hop { to, name, route });
+                self.outcome(way, slot.time, Outcome::Lost(loss));
+            }
             self.lineage.steps.release_all(&mut slot.lineages);
         }
     }

@@ -1,9 +1,11 @@
 //! Reports executions and items in detail, for a caller that asked for them.
 
-use super::graph::Route;
+use super::graph::{Hop, Route};
+use super::Flow;
 use crate::detail::{Details, Ended, Fate, ItemSeen};
 use crate::events::Ending;
 use crate::index::{NameId, VertexId};
+use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
 /// The way of an item.
@@ -35,6 +37,33 @@ impl Details {
             available_ns: times.available,
             fate,
         });
+    }
+}
+
+impl Flow {
+    /// Reports the outcome of an item that was published at `time`.
+    pub(super) fn outcome(
+        &mut self,
+        (from, hop): (Option<VertexId>, Hop),
+        time: u64,
+        outcome: Outcome,
+    ) {
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.items.push(ItemOutcome {
+                from: from.map(|v| v.index() as u32),
+                to: hop.to.index() as u32,
+                name: hop.name.index() as u32,
+                published_ns: time,
+                found_ns: self.now,
+                outcome,
+            });
+        }
+    }
+
+    pub(super) fn request_outcome(&mut self, outcome: impl FnOnce() -> RequestOutcome) {
+        if let Some(outcomes) = &mut self.outcomes {
+            outcomes.requests.push(outcome());
+        }
     }
 }
 

@@ -4,15 +4,16 @@ use super::actions::Actions;
 use super::ends::ChainEnd;
 use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
-use super::Flow;
+use super::{Flow, LOST_AFTER_NS};
 use crate::chains::Lineages;
 use crate::events::{MadeBy, Owner, Request, Response};
 use crate::ids::{EntityId, InstanceId};
 use crate::index::{NameId, VertexId};
 use crate::notes::Note;
+use crate::outcomes::RequestOutcome;
 use crate::values::Gid;
 use crate::Context;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
@@ -35,9 +36,20 @@ pub(super) type CallKey = (NameId, Gid, i64);
 struct Call {
     vertex: VertexId,
     client: Option<EntityId>,
+    request: Option<AsSent>,
+    /// The time at which the client took the response.
+    received: Option<u64>,
     state: CallState,
     responded: Option<u64>,
     lineages: Lineages,
+}
+
+/// The request of a call: when it was sent, by which callback, and when the service's callback began.
+#[derive(Debug, Clone, Copy)]
+struct AsSent {
+    from: Option<VertexId>,
+    time: u64,
+    began: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +73,8 @@ pub(crate) struct Services {
     calls: FxHashMap<CallKey, Call>,
     call_order: VecDeque<CallKey>,
     call_of: FxHashMap<(EntityId, i64), CallKey>,
+    /// The services that executed a request of an unknown client.
+    unknown_callers: FxHashSet<NameId>,
 }
 
 const MAX_CALLS: usize = 8192;
@@ -170,11 +184,32 @@ impl Flow {
             self.ways.services.sent.remove(&(name, sequence));
         }
         let names = cx.entities.get(client).service_names();
+        self.report_sent(name, &sent);
         if let (false, Some(to), Some(names)) = (sent.taken, sent.to, names) {
             let lost = (sent.vertex, sent.lineages, sent.time);
             self.lose(lost, hop(to, names.request), 1, false);
         }
         self.lineage.steps.release_all(&mut sent.lineages);
+    }
+
+    /// Reports a request on which no callback ran.
+    fn report_sent(&mut self, name: NameId, sent: &Sent) {
+        if sent.taken {
+            return;
+        }
+        let open = self.now.saturating_sub(sent.time) <= LOST_AFTER_NS;
+        let perhaps_executed = self.ways.services.unknown_callers.contains(&name);
+        self.request_outcome(|| RequestOutcome {
+            from: sent.vertex.map(|v| v.index() as u32),
+            to: sent.to.map(|v| v.index() as u32),
+            name: name.index() as u32,
+            sent_ns: sent.time,
+            began_ns: None,
+            responded_ns: None,
+            received_ns: None,
+            open,
+            perhaps_executed,
+        });
     }
 
     /// Lets a service take a request and returns the service's vertex for the client. `client` is
@@ -239,10 +274,22 @@ impl Flow {
         self.drop_call(cx, key, true);
         if let Some(client) = client {
             self.ways.services.call_of.insert((client, key.2), key);
+        } else {
+            self.ways.services.unknown_callers.insert(key.0);
         }
+        let began = self.instances.get(instance).map(|it| it.start);
+        let mut sent = self.ways.services.sent(key.0, key.2).iter();
+        let sent = sent.find(|s| Some(s.client) == client && s.taken);
+        let request = sent.zip(began).map(|(sent, began)| AsSent {
+            from: sent.vertex,
+            time: sent.time,
+            began,
+        });
         let call = Call {
             vertex,
             client,
+            request,
+            received: None,
             state: CallState::Running(instance),
             responded: None,
             lineages: Lineages::default(),
@@ -420,6 +467,22 @@ impl Flow {
                 it.call = None;
             }
         }
+        if let Some(request) = call.request {
+            let to = Some(call.vertex);
+            let last = call.responded.unwrap_or(request.began);
+            let open = self.now.saturating_sub(last) <= LOST_AFTER_NS;
+            self.request_outcome(|| RequestOutcome {
+                from: request.from.map(|v| v.index() as u32),
+                to: to.map(|v| v.index() as u32),
+                name: key.0.index() as u32,
+                sent_ns: request.time,
+                began_ns: Some(request.began),
+                responded_ns: call.responded,
+                received_ns: call.received,
+                open: open && call.received.is_none(),
+                perhaps_executed: false,
+            });
+        }
         match (call.responded, call.client, call.state) {
             (_, _, CallState::Ambiguous) => {}
             (Some(responded), Some(client), _) if lost => {
@@ -441,10 +504,11 @@ impl Flow {
         &mut self,
         cx: &mut Context,
         client: EntityId,
-        sequence: i64,
+        (sequence, at): (i64, u64),
     ) -> Option<Incoming> {
         let key = *self.ways.services.call_of.get(&(client, sequence))?;
-        let call = self.ways.services.calls.get(&key)?;
+        let call = self.ways.services.calls.get_mut(&key)?;
+        call.received = Some(at);
         let time = call.responded?;
         let (vertex, own) = (call.vertex, call.lineages);
         let certain = !matches!(call.state, CallState::Ambiguous);
@@ -469,8 +533,12 @@ impl Flow {
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
             let mut sent = self.ways.services.sent(name, sequence).iter();
-            if sent.any(|s| s.client == client && is_old(s.time)) {
-                self.drop_sent(cx, name, sequence, client);
+            let Some(sent) = sent.find(|s| s.client == client).cloned() else {
+                continue;
+            };
+            match is_old(sent.time) {
+                true => self.drop_sent(cx, name, sequence, client),
+                false => self.report_sent(name, &sent),
             }
         }
         while let Some(key) = self.ways.services.call_order.pop_front() {

@@ -7,6 +7,7 @@
 //! decision. Those of the publishing callback pass the group's sync vertex in a way that can be
 //! undone ([`Via::Own`]). Those of the other subscriptions are added.
 
+use super::graph::{Hop, Route};
 use super::instances::Instance;
 use super::lineage::Lineage;
 use super::policies::{Set, MAX_WAITING};
@@ -19,6 +20,7 @@ use crate::ids::{EntityId, InstanceId, NodeId};
 use crate::index::{NameId, StepId, VertexId};
 use crate::mode_rules::{ModeId, PerMode};
 use crate::notes::Note;
+use crate::outcomes::{Loss, Outcome};
 use crate::running_median::RunningMedian;
 use crate::Context;
 use onbeat_document::dist::Dist;
@@ -882,6 +884,7 @@ impl Flow {
         }
         let otherwise = output.otherwise(replays, replay, by, place);
         let mut differs = false;
+        let mut inputs = Vec::new();
         for (i, member) in members.iter().enumerate() {
             let chosen = near(i).or_else(|| output.choose(i, member, by));
             differs |= otherwise.iter().any(|o| o.0 == i && Some(o.1) != chosen);
@@ -897,6 +900,7 @@ impl Flow {
             let skipped = chosen.saturating_sub(part.next);
             joined.skipped += skipped;
             differs |= i == by.me && skipped > 0 && replay.is_none();
+            inputs.push((i, part.next, chosen));
             part.next = chosen + 1;
             let Some(entry) = member.input_by_number(chosen) else {
                 continue;
@@ -931,10 +935,46 @@ impl Flow {
         if followed.is_empty() {
             return None;
         }
+        let vertex = output.vertex;
+        self.report_inputs(&group.members, (vertex, by), &inputs);
         if early {
             self.lineage.steps.mark_early(&mut added);
         }
         Some(added)
+    }
+}
+
+impl Flow {
+    /// Reports the outcomes of the inputs that came for an output. For each member there is the
+    /// number of its first input since the last output, and of the one that was joined.
+    fn report_inputs(
+        &mut self,
+        members: &[Member],
+        (to, by): (VertexId, &Published),
+        inputs: &[(usize, u64, u64)],
+    ) {
+        if self.outcomes.is_none() {
+            return;
+        }
+        let route = Route::Topic;
+        for &(i, first, joined) in inputs {
+            let from = members[i].vertex;
+            let Some(name) = self.graph.vertex(from).looks.name else {
+                continue;
+            };
+            let hop = Hop { to, name, route };
+            let fewest = inputs.iter().min_by_key(|of| of.2.saturating_sub(of.1));
+            let lacks = fewest.filter(|of| of.2.saturating_sub(of.1) < joined - first.min(joined));
+            let lacks = lacks.map(|of| members[of.0].vertex.index() as u32);
+            for number in first..=joined {
+                let start = members[i].input_by_number(number).map(|e| e.start);
+                let outcome = match number == joined {
+                    true => Outcome::Executed,
+                    false => Outcome::Lost(Loss::PassedOver { lacks }),
+                };
+                self.outcome((Some(from), hop), start.unwrap_or(by.start), outcome);
+            }
+        }
     }
 }
 

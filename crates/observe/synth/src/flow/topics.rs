@@ -12,7 +12,9 @@ use crate::events::{Owner, Publication};
 use crate::ids::{EntityId, NodeId};
 use crate::index::{NameId, VertexId};
 use crate::notes::Note;
+use crate::outcomes::{refused, Loss, Outcome};
 use crate::Context;
+use onbeat_document::schema::qos::{History, Qos, Reliability};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -397,6 +399,90 @@ fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
     best
 }
 
+// Losses.
+impl Topics {
+    /// Returns the depth of the subscription's history and the time at which later items had filled
+    /// it, or `None` if the item still had its place or the depth is unknown.
+    fn replaced(
+        &self,
+        entities: &Entities,
+        subscription: EntityId,
+        ((publisher, sequence), time): (Place, u64),
+    ) -> Option<(u64, u64)> {
+        let entity = entities.get(subscription);
+        let depth = entity.depth();
+        let keeps_all = entity.qos.is_some_and(|q| q.history == History::KeepAll);
+        if depth == 0 || keeps_all {
+            return None;
+        }
+        let cursors = self.cursors(subscription);
+        let publishers = &entities.endpoints(entity.name()).publishers;
+        let is_other = |p: &&EntityId| {
+            let is_intra = || cursors.iter().any(|c| c.publisher == **p && c.intra);
+            **p != publisher && entities.hears(subscription, **p) && !is_intra()
+        };
+        let mut later: Vec<u64> = Vec::new();
+        for other in publishers.iter().filter(is_other) {
+            let items = self.published(*other).map(|p| &p.items);
+            let after = items.map(|items| (items, items.partition_point(|i| i.time <= time)));
+            let after = after.map(|(items, from)| items.range(from..).map(|i| i.time));
+            later.extend(after.into_iter().flatten().take(depth as usize));
+        }
+        if later.is_empty() {
+            let last = sequence.checked_add(depth)?;
+            return Some((depth, self.item((publisher, last))?.time));
+        }
+        let own = (sequence + 1..).map_while(|s| self.item((publisher, s)));
+        later.extend(own.map(|i| i.time).take(depth as usize));
+        let last = usize::try_from(depth - 1).ok().filter(|l| *l < later.len())?;
+        Some((depth, *later.select_nth_unstable(last).1))
+    }
+
+    /// Returns how an item was lost that a subscription did not take although it took a later one.
+    fn skipped(
+        &self,
+        entities: &Entities,
+        subscription: EntityId,
+        item: (Place, u64),
+    ) -> Loss {
+        if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
+            return Loss::Overwritten { depth, replaced_ns };
+        }
+        let (offered, requested) = (entities.get(item.0 .0).qos, entities.get(subscription));
+        let reliable = |(a, b): (Qos, Qos)| {
+            [a, b].map(|q| q.reliability) == [Reliability::Reliable, Reliability::Reliable]
+        };
+        Loss::Skipped {
+            reliable: offered.zip(requested.qos).map(reliable),
+            depth_known: requested.depth() > 0,
+            has_lifespan: offered.is_some_and(|q| q.lifespan_ns.is_some()),
+        }
+    }
+
+    /// Returns how an item was lost after which a subscription took none of the same publisher.
+    fn left_over(
+        &self,
+        entities: &Entities,
+        subscription: EntityId,
+        publisher: EntityId,
+    ) -> Loss {
+        let (offered, requested) = (entities.get(publisher), entities.get(subscription));
+        let mut cursors = self.cursors(subscription).iter();
+        let taken_any = cursors.any(|c| c.publisher == publisher && c.taken_any);
+        if !taken_any {
+            let qos = offered.qos.zip(requested.qos);
+            let setting = qos.and_then(|(offered, requested)| refused(&offered, &requested));
+            return setting.map_or(Loss::NeverTaken, Loss::Refused);
+        }
+        // No later take shows that these items arrived, so they do not count as overwritten.
+        match (requested.live, offered.live) {
+            (false, _) => Loss::SubscriptionEnded,
+            (true, false) => Loss::PublisherEnded,
+            (true, true) => Loss::RecordingEnded,
+        }
+    }
+}
+
 impl Flow {
     // ---- publications
 
@@ -537,10 +623,16 @@ impl Flow {
         let Some(published) = self.ways.topics.published_mut(publisher) else {
             return;
         };
+        let sequence = published.base;
+        if !count {
+            self.report_untaken(cx, (publisher, sequence));
+        }
+        let Some(published) = self.ways.topics.published_mut(publisher) else {
+            return;
+        };
         let Some(mut item) = published.items.pop_front() else {
             return;
         };
-        let sequence = published.base;
         published.base += 1;
         let takers = match count {
             true => cx.entities.endpoints(Some(name)).subscriptions.len(),
@@ -559,12 +651,11 @@ impl Flow {
             if !c.intra {
                 let to = self.vertex(cx, s);
                 let route = Route::Topic;
-                self.lose(
-                    (item.vertex, item.lineages, item.time),
-                    Hop { to, name, route },
-                    1,
-                    false,
-                );
+                let hop = Hop { to, name, route };
+                let loss = self.ways.topics.left_over(&cx.entities, s, publisher);
+                self.outcome((item.vertex, hop), item.time, Outcome::Lost(loss));
+                let lost = (item.vertex, item.lineages, item.time);
+                self.lose(lost, hop, 1, false);
             }
         }
         self.lineage.steps.release_all(&mut item.lineages);
@@ -607,13 +698,18 @@ impl Flow {
         if let Some(overwritten) = take.again {
             self.lose((vertex, own, time), hop, -1, overwritten);
         }
-        let depth = cx.entities.get(subscription).depth();
-        let published = self.ways.topics.next_sequence(place.0);
+        if take.again.is_some() || !live {
+            self.outcome((vertex, hop), time, Outcome::Back);
+        }
         for sequence in take.skipped {
-            // Before the first take, the pair may not have been connected.
-            let filled = depth > 0 && published - sequence > depth;
-            let overwritten = filled && !take.first;
-            self.skip_item(subscription, (place.0, sequence), hop, overwritten);
+            self.skip_item(cx, subscription, (place.0, sequence), (hop, take.first));
+        }
+        if !take.doubled {
+            let outcome = match callback {
+                true => Outcome::Executed,
+                false => Outcome::Read,
+            };
+            self.outcome((vertex, hop), time, outcome);
         }
         if take.doubled && cx.entities.get(subscription).link.is_some() {
             // A link delivers each item once.
@@ -649,11 +745,26 @@ impl Flow {
     }
 
     /// Records that a subscription skipped an item. It counts as lost unless it is taken later.
-    fn skip_item(&mut self, subscription: EntityId, place: Place, hop: Hop, overwritten: bool) {
-        let Some(item) = self.ways.topics.item(place) else {
+    /// `first` says that the subscription takes its first item of the publisher.
+    fn skip_item(
+        &mut self,
+        cx: &Context,
+        subscription: EntityId,
+        place: Place,
+        (hop, first): (Hop, bool),
+    ) {
+        let topics = &self.ways.topics;
+        let Some(item) = topics.item(place) else {
             return;
         };
         let lost = (item.vertex, item.lineages, item.time);
+        let loss = match first {
+            // Before the first take, the pair may not have been connected.
+            true => Loss::BeforeFirstTake,
+            false => topics.skipped(&cx.entities, subscription, (place, item.time)),
+        };
+        let overwritten = matches!(loss, Loss::Overwritten { .. });
+        self.outcome((lost.0, hop), lost.2, Outcome::Lost(loss));
         self.lose(lost, hop, 1, overwritten);
         let skipped = &mut self.ways.topics.cursor(subscription, place.0, 0).skipped;
         if skipped.len() >= MAX_SKIPPED {
@@ -664,10 +775,35 @@ impl Flow {
 
     // ---- clearing up
 
+    /// Reports the items that a subscription leaves behind.
+    pub(super) fn subscription_ended(&mut self, cx: &Context, subscription: EntityId) {
+        let entity = cx.entities.get(subscription);
+        let (Some(to), Some(name), true) = (entity.vertex, entity.name(), self.outcomes.is_some())
+        else {
+            return;
+        };
+        let route = Route::Topic;
+        let hop = Hop { to, name, route };
+        let topics = &self.ways.topics;
+        let mut left = Vec::new();
+        for c in topics.cursors(subscription).iter().filter(|c| !c.intra) {
+            let loss = topics.left_over(&cx.entities, subscription, c.publisher);
+            for sequence in c.next..topics.next_sequence(c.publisher) {
+                if let Some(item) = topics.item((c.publisher, sequence)) {
+                    left.push((item.vertex, item.time, loss));
+                }
+            }
+        }
+        for (from, time, loss) in left {
+            self.outcome((from, hop), time, Outcome::Lost(loss));
+        }
+    }
+
     pub(super) fn free_topics(&mut self, cx: &Context, e: EntityId) {
         if let Some(cursors) = self.ways.topics.cursors.get_mut(e.index()) {
             cursors.clear();
         }
+        self.publisher_ended(cx, e);
         let published = self.ways.topics.published.get_mut(e.index());
         let Some(published) = published.and_then(Option::take) else {
             return;
@@ -683,6 +819,36 @@ impl Flow {
             if let Some(cursors) = self.ways.topics.cursors.get_mut(s.index()) {
                 cursors.retain(|c| c.publisher != e);
             }
+        }
+    }
+
+    /// Reports the items of a publisher that subscriptions have not taken.
+    fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
+        let next = self.ways.topics.next_sequence(publisher);
+        let first = self.ways.topics.published(publisher).map(|p| p.base);
+        for sequence in first.unwrap_or(next)..next {
+            self.report_untaken(cx, (publisher, sequence));
+        }
+    }
+
+    /// Reports an item for each subscription that has not taken it.
+    fn report_untaken(&mut self, cx: &Context, place: Place) {
+        let topics = &self.ways.topics;
+        let (Some(item), Some(_)) = (topics.item(place), &self.outcomes) else {
+            return;
+        };
+        let name = cx.entities.get(place.0).name();
+        let awaits = |c: &Cursor| c.publisher == place.0 && c.next <= place.1 && !c.intra;
+        let takers = &cx.entities.endpoints(name).subscriptions;
+        let takers = takers.iter().filter(|&&s| topics.cursors(s).iter().any(awaits));
+        let untaken = takers.filter_map(|&s| {
+            let (to, name, route) = (cx.entities.get(s).vertex?, name?, Route::Topic);
+            let loss = topics.left_over(&cx.entities, s, place.0);
+            Some((Hop { to, name, route }, loss))
+        });
+        let (from, time) = (item.vertex, item.time);
+        for (hop, loss) in untaken.collect::<Vec<_>>() {
+            self.outcome((from, hop), time, Outcome::Lost(loss));
         }
     }
 

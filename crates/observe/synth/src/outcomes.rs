@@ -1,0 +1,235 @@
+//! Reports the outcome of every item and request: executed, answered, or lost, and how. `onbeat-why`
+//! finds the causes of losses with these.
+
+use onbeat_document::schema::qos::{Durability, Liveliness, Qos, Reliability};
+
+/// The outcome of an item on its way to one subscription or synchroniser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ItemOutcome {
+    /// The number of the callback that published the item, or `None` if it was no known callback.
+    pub from: Option<u32>,
+    /// The number of the subscription's callback, or of the synchroniser.
+    pub to: u32,
+    /// The number of the topic, see [`Synth::name`](super::Synth::name).
+    pub name: u32,
+    /// The time of the publication, CLOCK_MONOTONIC. For an input of a synchroniser: the start of
+    /// the callback that took it.
+    pub published_ns: u64,
+    /// The time at which the outcome became known, CLOCK_MONOTONIC.
+    pub found_ns: u64,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// The outcome of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// A callback ran on the item. A synchroniser joined it.
+    Executed,
+    /// The item was taken, and no callback ran on it.
+    Read,
+    /// No callback ran on the item.
+    Lost(Loss),
+    /// An earlier report of a loss was wrong: the item was taken after all.
+    Back,
+}
+
+/// The way in which an item was lost, as far as the recording shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Later items took its place in the history of the subscription.
+    Overwritten {
+        /// The number of items that the history holds.
+        depth: u64,
+        /// The publication of the item that took its place, CLOCK_MONOTONIC.
+        replaced_ns: u64,
+    },
+    /// The middleware does not connect the two, because of this QoS setting.
+    Refused(Setting),
+    /// The subscription took its first item of this publisher later. Perhaps the two were not
+    /// connected yet.
+    BeforeFirstTake,
+    /// The subscription never took an item of this publisher.
+    NeverTaken,
+    /// The subscription took a later item of the same publisher, and its history was not full.
+    Skipped {
+        /// Both sides ask for reliable delivery. `None` if the recording does not show it.
+        reliable: Option<bool>,
+        /// The number of items that the history holds is known.
+        depth_known: bool,
+        /// The publisher limits for how long its items are valid.
+        has_lifespan: bool,
+    },
+    /// The subscription ended before it took the item, or it emptied its history.
+    SubscriptionEnded,
+    /// The publisher ended, and the item was never taken.
+    PublisherEnded,
+    /// The item had not been taken when the recording ended.
+    RecordingEnded,
+    /// A synchroniser joined a later input of the same subscription.
+    PassedOver {
+        /// The number of the callback that gave the synchroniser fewer inputs meanwhile, if there
+        /// is one.
+        lacks: Option<u32>,
+    },
+}
+
+/// A QoS setting for which a publisher offers less than a subscription requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Setting {
+    /// The publisher offers best effort, and the subscription requests reliable delivery.
+    Reliability,
+    /// The publisher offers volatile items, and the subscription requests earlier ones.
+    Durability,
+    /// The publisher offers a longer time between items than the subscription requests.
+    Deadline,
+    /// The publisher's liveliness is asserted in a weaker way, or less often, than the subscription
+    /// requests.
+    Liveliness,
+}
+
+/// Returns the first setting because of which the middleware does not connect a publisher with a
+/// subscription. Settings that the middleware chooses are not compared.
+pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
+    let exceeds = |offered: Option<u64>, requested: Option<u64>| {
+        requested.is_some_and(|most| offered.is_none_or(|offered| offered > most))
+    };
+    let rank = |liveliness| match liveliness {
+        Liveliness::Automatic => Some(0),
+        Liveliness::ManualByNode => Some(1),
+        Liveliness::ManualByTopic => Some(2),
+        Liveliness::SystemDefault | Liveliness::BestAvailable => None,
+    };
+    let weaker = || {
+        let ranks = rank(offered.liveliness).zip(rank(requested.liveliness));
+        ranks.is_some_and(|(offered, requested)| offered < requested)
+    };
+    if (offered.reliability, requested.reliability)
+        == (Reliability::BestEffort, Reliability::Reliable)
+    {
+        Some(Setting::Reliability)
+    } else if (offered.durability, requested.durability)
+        == (Durability::Volatile, Durability::TransientLocal)
+    {
+        Some(Setting::Durability)
+    } else if exceeds(offered.deadline_ns, requested.deadline_ns) {
+        Some(Setting::Deadline)
+    } else if weaker() || exceeds(offered.lease_ns, requested.lease_ns) {
+        Some(Setting::Liveliness)
+    } else {
+        None
+    }
+}
+
+/// The outcome of a request. All times are CLOCK_MONOTONIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestOutcome {
+    /// The number of the callback that sent the request, or `None` if it was no known callback.
+    pub from: Option<u32>,
+    /// The number of the callback that ran on the request, or that was expected to. `None` if the
+    /// recording has no server.
+    pub to: Option<u32>,
+    /// The number of the service, see [`Synth::name`](super::Synth::name).
+    pub name: u32,
+    /// The time at which the client sent the request.
+    pub sent_ns: u64,
+    /// The start of the callback that ran on the request.
+    pub began_ns: Option<u64>,
+    /// The time at which the service sent the response.
+    pub responded_ns: Option<u64>,
+    /// The time at which the client took the response.
+    pub received_ns: Option<u64>,
+    /// The recording ended less than a second after the last of these times.
+    pub open: bool,
+    /// The service executed requests whose client is unknown. This may be one of them.
+    pub perhaps_executed: bool,
+}
+
+/// Outcomes that the caller has not taken yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) items: Vec<ItemOutcome>,
+    pub(crate) requests: Vec<RequestOutcome>,
+}
+
+impl Outcomes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.requests.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onbeat_document::schema::qos::History;
+
+    const QOS: Qos = Qos {
+        history: History::KeepLast,
+        depth: 1,
+        reliability: Reliability::Reliable,
+        durability: Durability::TransientLocal,
+        deadline_ns: Some(5),
+        lifespan_ns: None,
+        liveliness: Liveliness::ManualByNode,
+        lease_ns: Some(7),
+    };
+
+    #[test]
+    fn a_publisher_that_offers_less_than_requested_is_refused() {
+        assert_eq!(refused(&QOS, &QOS), None);
+        let less = [
+            (
+                Qos {
+                    reliability: Reliability::BestEffort,
+                    ..QOS
+                },
+                Setting::Reliability,
+            ),
+            (
+                Qos {
+                    durability: Durability::Volatile,
+                    ..QOS
+                },
+                Setting::Durability,
+            ),
+            (
+                Qos {
+                    deadline_ns: None,
+                    ..QOS
+                },
+                Setting::Deadline,
+            ),
+            (
+                Qos {
+                    liveliness: Liveliness::Automatic,
+                    ..QOS
+                },
+                Setting::Liveliness,
+            ),
+            (
+                Qos {
+                    lease_ns: Some(8),
+                    ..QOS
+                },
+                Setting::Liveliness,
+            ),
+        ];
+        for (offered, setting) in less {
+            assert_eq!(refused(&offered, &QOS), Some(setting));
+            // A publisher may offer more than requested.
+            assert_eq!(refused(&QOS, &offered), None);
+        }
+    }
+
+    #[test]
+    fn a_setting_that_the_middleware_chooses_is_not_refused() {
+        let open = Qos {
+            reliability: Reliability::SystemDefault,
+            durability: Durability::BestAvailable,
+            liveliness: Liveliness::BestAvailable,
+            ..QOS
+        };
+        assert_eq!(refused(&open, &QOS), None);
+        assert_eq!(refused(&QOS, &open), None);
+    }
+}

@@ -39,6 +39,12 @@ impl Synth {
         self.ids().all()
     }
 
+    /// Returns the id of a callback by its number, also if the callback did not run. The id can change
+    /// until the events end.
+    pub fn provisional_id(&self, callback: u32) -> String {
+        self.ids().provisional(VertexId::new(callback as usize))
+    }
+
     /// Ends the events and returns the callback ids, for [`SynthOptions::ids`].
     ///
     /// [`SynthOptions::ids`]: super::SynthOptions::ids

@@ -15,7 +15,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 
 /// The recorder reports lost events four times a second. Within this time before a report, scheduler
 /// events may be missing, in ns.
-const LOSS_WINDOW_NS: u64 = 1_000_000_000;
+pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
 /// Synthesis can report the end of an execution this much later than those after it, in ns.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;

@@ -14,6 +14,7 @@
 //! - `explain` collects executions, and keeps those that the caller asked for.
 //! - `compare` compares late executions with the others, and says the result in a sentence.
 //! - `overview` keeps the latency of every execution in bounded memory.
+//! - [`lost`] finds out why items were not executed and requests not answered.
 //! - `lines` sums up stretches for tables.
 //! - `page` shows all of that as an HTML page.
 
@@ -25,6 +26,7 @@ mod follow;
 mod history;
 mod kind;
 pub mod lines;
+pub mod lost;
 mod overview;
 pub mod page;
 mod stretch;

@@ -936,6 +936,7 @@ impl Flow {
             return None;
         }
         let vertex = output.vertex;
+        inputs.retain(|input| input.0 == by.me || followed.contains(&input.0));
         self.report_inputs(&group.members, (vertex, by), &inputs);
         if early {
             self.lineage.steps.mark_early(&mut added);

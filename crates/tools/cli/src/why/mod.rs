@@ -2,6 +2,7 @@
 //! have in common.
 
 mod instant;
+mod lost;
 mod show;
 mod subject;
 
@@ -36,6 +37,7 @@ Examples:
   onbeat why trace --chain 664e --at 12.5s             or by the time since the recording began
   onbeat why trace --chain 664e --all --json | jq '.executions[0].stretches'
   onbeat why trace --chain 664e --html                 a page of all executions: why.html
+  onbeat why trace --lost /scan                        why items of a topic were not executed
 
 The latency of each execution is cut into stretches that follow one another. They add up to the
 latency that `onbeat model` computes. What the recording does not show is 'unknown', with a reason.
@@ -79,6 +81,15 @@ pub struct Args {
     /// Show all executions
     #[arg(long)]
     all: bool,
+    /// Show instead why items were published and not executed, and requests not answered: of this
+    /// topic or service, or of all. With --over, responses that took longer count as late
+    #[arg(
+        long,
+        value_name = "TOPIC",
+        num_args = 0..=1,
+        conflicts_with_all = ["chain", "callback", "from", "to", "worst", "at", "all", "stretches", "html"]
+    )]
+    lost: Option<Option<String>>,
     /// Show each stretch, in place of the sums within each callback's share
     #[arg(long)]
     stretches: bool,
@@ -101,6 +112,14 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut options = options(run_of(&reader, None));
     options.shortened = !reader.has_beginning();
     let clock = Clock::of(&mut reader);
+    if let Some(topic) = &args.lost {
+        let asked = lost::Asked {
+            topic: topic.as_deref(),
+            late_above_ns: args.over.map(ns),
+            json: args.json,
+        };
+        return asked.run(&mut reader, options, &clock);
+    }
     let at_ns = args.at.as_deref().map(|at| clock.parse(at)).transpose()?;
     let choice = choice(&args, at_ns);
     let model = model(&mut reader, &args, &mut options)?;

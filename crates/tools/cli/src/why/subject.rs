@@ -163,7 +163,7 @@ impl Asked<'_> {
 }
 
 /// Lists the first names, and counts the others.
-fn list(names: &[String]) -> String {
+pub(super) fn list(names: &[String]) -> String {
     let some: Vec<String> = names
         .iter()
         .take(LISTED)
@@ -176,7 +176,7 @@ fn list(names: &[String]) -> String {
 }
 
 /// Returns the length of the longest part that two names share, without regard to case.
-fn likeness(a: &str, b: &str) -> usize {
+pub(super) fn likeness(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut longest = 0;

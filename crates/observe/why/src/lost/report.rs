@@ -1,0 +1,383 @@
+//! The losses of a recording, with names. Names come from the recorded system: escape them before
+//! showing.
+
+use super::sums::{Culprit as Sum, Key, OfCause, OfTopic, Sums};
+use crate::cut::By;
+use crate::kind::{Kind, Reason};
+use crate::stretch::{Culprit, During, Names};
+use onbeat_synth::outcomes::Setting;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// The losses of a recording.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Losses {
+    /// One entry for each topic and subscription or synchroniser, the most losses first.
+    pub topics: Vec<TopicLosses>,
+    /// One entry for each service and server, the most requests without an answer first.
+    pub services: Vec<ServiceLosses>,
+}
+
+/// The items of a topic on their way to one subscription or synchroniser.
+#[derive(Debug, Clone, Serialize)]
+pub struct TopicLosses {
+    /// The topic.
+    pub topic: String,
+    /// The id of the subscription's callback, or of the synchroniser.
+    pub to: String,
+    /// The ids of the callbacks that published the items, at most 16.
+    pub from: Vec<String>,
+    /// The number of items that were published while the subscription existed.
+    pub published: u64,
+    /// The number of items on which the callback ran, or that the synchroniser joined.
+    pub executed: u64,
+    /// The causes why the other items were not executed, the most frequent first.
+    pub causes: Vec<Cause>,
+    /// The longest runs of lost items without an executed one between them, the longest first.
+    pub bursts: Vec<Burst>,
+}
+
+/// Lost items that followed one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Burst {
+    /// The publication of the first item, CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// The publication of the last item.
+    pub end_ns: u64,
+    /// The number of items.
+    pub count: u64,
+}
+
+/// A cause for which items were not executed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cause {
+    /// The kind of loss.
+    pub kind: LossKind,
+    /// The number of items.
+    pub count: u64,
+    /// The number of items that the history holds, for overwritten items.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u64>,
+    /// The setting for which the middleware refused the items.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "setting")]
+    pub setting: Option<Setting>,
+    /// The id of the callback that gave the synchroniser fewer inputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
+    /// Why the cause is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LossReason>,
+    /// For overwritten items: what took most of the time until a later item took their place, the
+    /// most frequent first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub meanwhile: Vec<Meanwhile>,
+}
+
+fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = of.map(|setting| match setting {
+        Setting::Reliability => "reliability",
+        Setting::Durability => "durability",
+        Setting::Deadline => "deadline",
+        Setting::Liveliness => "liveliness",
+    });
+    name.serialize(serializer)
+}
+
+/// The state of the subscription's thread while an item waited.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Meanwhile {
+    /// The kind of stretch.
+    pub kind: Kind,
+    /// The culprit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<Culprit>,
+    /// What the culprit did for at least half of the time, if it did not simply run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub during: Option<During>,
+    /// Why the state is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The number of items for which this took most of the time.
+    pub count: u64,
+    /// The mean time that it took for each of these items.
+    pub mean_ns: u64,
+}
+
+/// The kind of a loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    /// Later items took its place in the history.
+    Overwritten,
+    /// The middleware did not connect the two, because of a QoS setting.
+    Refused,
+    /// A synchroniser joined a later input.
+    PassedOver,
+    /// The item was taken, and no callback ran on it.
+    Read,
+    /// The subscription ended, or emptied its history, before it took the item.
+    SubscriptionEnded,
+    /// The item had not been taken when the recording ended.
+    RecordingEnded,
+    /// The recording does not show the cause. The reason says more.
+    Unknown,
+}
+
+impl LossKind {
+    /// Returns the kind in words, as tables show it.
+    pub fn text(self) -> &'static str {
+        match self {
+            LossKind::Overwritten => "overwritten in the history",
+            LossKind::Refused => "refused by QoS",
+            LossKind::PassedOver => "passed over by the synchroniser",
+            LossKind::Read => "taken without a callback",
+            LossKind::SubscriptionEnded => "left when the subscription ended",
+            LossKind::RecordingEnded => "not taken at the end",
+            LossKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why the cause of a loss is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossReason {
+    /// The recorder lost events at this time.
+    LostEvents,
+    /// The subscription took its first item of the publisher later.
+    BeforeFirstTake,
+    /// The subscription took no item of the publisher.
+    NeverTaken,
+    /// The publisher ended, and the item was never taken.
+    PublisherEnded,
+    /// One side asks for best effort, so the middleware does not repeat items.
+    BestEffort,
+    /// Both sides ask for reliable delivery.
+    Reliable,
+    /// The publisher limits for how long its items are valid.
+    Lifespan,
+    /// The depth of the subscription's history is not recorded.
+    DepthUnknown,
+    /// The QoS of one side is not recorded.
+    QosUnknown,
+}
+
+impl LossReason {
+    /// Returns the reason in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            LossReason::LostEvents => "the recorder lost events at this time",
+            LossReason::BeforeFirstTake => {
+                "before the subscription's first take, so perhaps not connected yet"
+            }
+            LossReason::NeverTaken => "the subscription took no item of this publisher",
+            LossReason::PublisherEnded => "the publisher ended before the item was taken",
+            LossReason::BestEffort => {
+                "the history had room, and with best effort the middleware does not repeat items"
+            }
+            LossReason::Reliable => {
+                "the history had room, and both sides ask for reliable delivery"
+            }
+            LossReason::Lifespan => {
+                "the history had room; perhaps the lifespan that the publisher sets had ended"
+            }
+            LossReason::DepthUnknown => "the depth of the subscription's history is not recorded",
+            LossReason::QosUnknown => "the history had room, and the QoS is not recorded",
+        }
+    }
+}
+
+/// The requests to a service.
+#[derive(Debug, Clone, Serialize)]
+pub struct ServiceLosses {
+    /// The service.
+    pub service: String,
+    /// The id of the callback that runs on the requests. `None` if the recording has no server.
+    pub to: Option<String>,
+    /// The ids of the callbacks that sent the requests, at most 16.
+    pub from: Vec<String>,
+    /// The number of requests.
+    pub sent: u64,
+    /// The number of requests of each kind, and when the first of them were sent,
+    /// CLOCK_MONOTONIC.
+    pub kinds: Vec<(RequestKind, u64, Vec<u64>)>,
+    /// The longest time from a request to its response, ns.
+    pub slowest_ns: u64,
+}
+
+/// The outcome of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestKind {
+    /// The client took the response.
+    Answered,
+    /// The client took the response later than the limit.
+    Late,
+    /// The recording has no server.
+    NoServer,
+    /// No callback ran on the request.
+    NotExecuted,
+    /// A callback ran on the request, and the service sent no response.
+    NoResponse,
+    /// The service sent a response that the client did not take.
+    ResponseNotTaken,
+    /// The recording ended too early.
+    RecordingEnded,
+    /// Events were lost, or the client of executed requests is unknown.
+    Unknown,
+}
+
+impl RequestKind {
+    /// Reports whether the recording shows that the client never got the response.
+    pub fn is_never(self) -> bool {
+        matches!(
+            self,
+            RequestKind::NoServer
+                | RequestKind::NotExecuted
+                | RequestKind::NoResponse
+                | RequestKind::ResponseNotTaken
+        )
+    }
+
+    /// Returns the kind in words, as tables show it.
+    pub fn text(self) -> &'static str {
+        match self {
+            RequestKind::Answered => "answered",
+            RequestKind::Late => "answered late",
+            RequestKind::NoServer => "never answered: no server in the recording",
+            RequestKind::NotExecuted => "never answered: no callback ran",
+            RequestKind::NoResponse => "never answered: a callback ran without a response",
+            RequestKind::ResponseNotTaken => "response never taken",
+            RequestKind::RecordingEnded => "open when the recording ended",
+            RequestKind::Unknown => "unknown",
+        }
+    }
+}
+
+impl TopicLosses {
+    /// Returns the number of items that were not executed.
+    pub fn lost(&self) -> u64 {
+        self.published - self.executed.min(self.published)
+    }
+}
+
+impl ServiceLosses {
+    /// Returns the number of requests that were late or never answered.
+    pub fn missed(&self) -> u64 {
+        let is_missed = |k: RequestKind| k.is_never() || k == RequestKind::Late;
+        let missed = self.kinds.iter().filter(|k| is_missed(k.0));
+        missed.map(|k| k.1).sum()
+    }
+}
+
+/// Adds names to sums. `name` returns a topic or service by its number.
+pub(super) fn losses(mut sums: Sums, names: &Names, name: impl Fn(u32) -> String) -> Losses {
+    sums.end();
+    let ids = |from: &BTreeSet<u32>| from.iter().map(|f| names.id(*f)).collect();
+    let mut topics: Vec<TopicLosses> = Vec::new();
+    for (&(topic, to), of) in &sums.topics {
+        let causes = causes(of, names);
+        topics.push(TopicLosses {
+            topic: name(topic),
+            to: names.id(to),
+            from: ids(&of.from),
+            published: of.executed + causes.iter().map(|c| c.count).sum::<u64>(),
+            executed: of.executed,
+            causes,
+            bursts: bursts(of),
+        });
+    }
+    topics.sort_by_cached_key(|t| (Reverse(t.lost()), t.topic.clone(), t.to.clone()));
+    let mut services = Vec::new();
+    for (&(service, to), of) in &sums.services {
+        let mut kinds: Vec<_> = of
+            .kinds
+            .iter()
+            .map(|(kind, (count, instants))| (*kind, *count, instants.clone()))
+            .collect();
+        kinds.sort();
+        services.push(ServiceLosses {
+            service: name(service),
+            to: to.map(|to| names.id(to)),
+            from: ids(&of.from),
+            sent: kinds.iter().map(|k| k.1).sum(),
+            kinds,
+            slowest_ns: of.slowest,
+        });
+    }
+    services.sort_by_cached_key(|s| (Reverse(s.missed()), s.service.clone(), s.to.clone()));
+    Losses { topics, services }
+}
+
+fn bursts(of: &OfTopic) -> Vec<Burst> {
+    let burst = |run: &super::sums::Run| Burst {
+        start_ns: run.begin,
+        end_ns: run.end,
+        count: run.count,
+    };
+    of.runs.iter().map(burst).collect()
+}
+
+fn causes(of: &OfTopic, names: &Names) -> Vec<Cause> {
+    let mut sorted: Vec<(&Key, &OfCause)> = of.causes.iter().filter(|c| c.1.count > 0).collect();
+    sorted.sort_by_key(|(key, of)| (Reverse(of.count), **key));
+    let cause = |(key, of): (&Key, &OfCause)| {
+        let mut cause = Cause {
+            kind: LossKind::Unknown,
+            count: of.count,
+            depth: None,
+            setting: None,
+            lacks: None,
+            reason: None,
+            meanwhile: meanwhile(of, names),
+        };
+        cause.kind = match *key {
+            Key::Overwritten { depth } => {
+                cause.depth = Some(depth).filter(|d| *d > 0);
+                LossKind::Overwritten
+            }
+            Key::Refused(setting) => {
+                cause.setting = Some(setting);
+                LossKind::Refused
+            }
+            Key::PassedOver { lacks } => {
+                cause.lacks = lacks.map(|lacks| names.id(lacks));
+                LossKind::PassedOver
+            }
+            Key::Read => LossKind::Read,
+            Key::SubscriptionEnded => LossKind::SubscriptionEnded,
+            Key::RecordingEnded => LossKind::RecordingEnded,
+            Key::Unknown(reason) => {
+                cause.reason = Some(reason);
+                LossKind::Unknown
+            }
+        };
+        cause
+    };
+    sorted.into_iter().map(cause).collect()
+}
+
+fn meanwhile(of: &OfCause, names: &Names) -> Vec<Meanwhile> {
+    let line = |(&(kind, by), sum): (&(Kind, By), &Sum)| {
+        let most = sum.during.iter().max_by_key(|d| *d.1);
+        let during = most.filter(|d| 2 * d.1 >= sum.ns);
+        Meanwhile {
+            kind,
+            by: names.culprit(by),
+            during: during.map(|d| names.during(*d.0)),
+            reason: match by {
+                By::Reason(reason) => Some(reason),
+                _ => None,
+            },
+            count: sum.count.min(of.count),
+            mean_ns: sum.ns / sum.count.max(1),
+        }
+    };
+    let mut lines: Vec<Meanwhile> = of.culprits.iter().map(line).collect();
+    lines.sort_by_cached_key(|l| {
+        let by = l.by.as_ref().map(Culprit::text);
+        (Reverse(l.count), Reverse(l.mean_ns), l.kind, by)
+    });
+    lines
+}

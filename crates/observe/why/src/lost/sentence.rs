@@ -1,0 +1,175 @@
+//! Says losses in sentences.
+
+use super::report::{Cause, LossKind, Meanwhile, RequestKind, ServiceLosses, TopicLosses};
+use crate::kind::Kind;
+use crate::stretch::Culprit;
+use onbeat_document::text::duration;
+use onbeat_synth::outcomes::Setting;
+
+/// The most culprits that a sentence names.
+const SAID_MAX: usize = 2;
+
+/// Returns the node of a callback's id.
+fn node(id: &str) -> &str {
+    id.split_once(':').map_or(id, |(node, _)| node)
+}
+
+fn items(count: u64) -> String {
+    match count {
+        1 => "1 item".into(),
+        n => format!("{n} items"),
+    }
+}
+
+fn mismatch(setting: Setting) -> &'static str {
+    match setting {
+        Setting::Reliability => {
+            "the publisher offers best effort, and the subscription requests reliable delivery"
+        }
+        Setting::Durability => {
+            "the publisher offers volatile items, and the subscription requests transient local ones"
+        }
+        Setting::Deadline => {
+            "the publisher offers a longer deadline than the subscription requests"
+        }
+        Setting::Liveliness => {
+            "the publisher offers a weaker liveliness than the subscription requests"
+        }
+    }
+}
+
+impl Meanwhile {
+    /// Returns what happened while items to the callback `to` waited, such as `/fusion:timer(100ms)
+    /// ran for 48 ms meanwhile`.
+    pub fn text(&self, to: &str) -> String {
+        let time = duration(self.mean_ns as f64);
+        let by = self.by.as_ref().map(Culprit::text);
+        let behind = |word: &str| by.as_ref().map_or(String::new(), |b| format!(" {word} {b}"));
+        let mut text = match (self.kind, &by) {
+            (Kind::Executor, Some(by)) if by == to => {
+                format!("the callback itself ran for {time} meanwhile on an earlier item")
+            }
+            (Kind::Executor, Some(by)) => format!("{by} ran for {time} meanwhile"),
+            (Kind::Transport | Kind::Executor, _) => {
+                format!("its thread slept for {time} until the later items had been published")
+            }
+            (Kind::Preempted | Kind::Queued, _) => {
+                format!("its thread waited for a CPU for {time}{}", behind("behind"))
+            }
+            (Kind::Library, _) => format!("the client library ran for {time} meanwhile"),
+            (Kind::Stolen, _) => format!("the host had its CPU for {time}"),
+            (Kind::Unknown, _) => {
+                let why = self.reason.map_or("", |r| r.text());
+                format!("the recording does not show what its thread did meanwhile ({why})")
+            }
+            (kind, _) => format!("its thread was in the state '{}' for {time}", kind.text()),
+        };
+        if let Some(during) = &self.during {
+            text += &format!(", and {} for most of it", during.text());
+        }
+        text
+    }
+}
+
+impl Cause {
+    fn overwritten(&self, to: &str) -> String {
+        let mut text = match self.depth {
+            Some(depth) => format!(": its history holds {}", items(depth)),
+            None => String::from(": its history was full"),
+        };
+        let said = self.meanwhile.iter().take(SAID_MAX);
+        let said = said.map(|m| format!("{} ({} of {})", m.text(to), m.count, self.count));
+        let said: Vec<String> = said.collect();
+        if !said.is_empty() {
+            text += &format!(", and {}", said.join("; "));
+        }
+        text
+    }
+}
+
+impl TopicLosses {
+    /// Returns one sentence for each cause, the most frequent first.
+    pub fn sentences(&self) -> Vec<String> {
+        self.causes.iter().map(|cause| self.sentence(cause)).collect()
+    }
+
+    /// Returns a cause as a sentence, such as `37 of 600 items of /scan to /fusion were
+    /// overwritten: its history holds 1 item, and /fusion:timer(100ms) ran for 48 ms meanwhile (35 of
+    /// 37).`
+    pub fn sentence(&self, cause: &Cause) -> String {
+        let (is, count) = (if cause.count == 1 { "was" } else { "were" }, cause.count);
+        let to = match cause.kind {
+            LossKind::PassedOver => self.to.as_str(),
+            _ => node(&self.to),
+        };
+        let head = format!("{count} of {} of {} to {to}", items(self.published), self.topic);
+        match cause.kind {
+            LossKind::Overwritten => {
+                format!("{head} {is} overwritten{}.", cause.overwritten(&self.to))
+            }
+            LossKind::Refused => {
+                let why = cause.setting.map_or("", mismatch);
+                format!("{head} {is} refused by QoS: {why}.")
+            }
+            LossKind::PassedOver => {
+                let lacks = cause.lacks.as_ref().map(|lacks| {
+                    format!(", and {lacks} gave it fewer inputs meanwhile")
+                });
+                let lacks = lacks.unwrap_or_default();
+                format!("{head} {is} passed over: the synchroniser joined later ones{lacks}.")
+            }
+            LossKind::Read => {
+                format!("{head} {is} taken, and no callback ran on them.")
+            }
+            LossKind::SubscriptionEnded => format!(
+                "{head} {is} not taken before the subscription ended or emptied its history."
+            ),
+            LossKind::RecordingEnded => {
+                format!("{head} {is} not taken before the recording ended.")
+            }
+            LossKind::Unknown => {
+                let why = cause.reason.map_or("", |r| r.text());
+                format!("{head} {is} lost, and the cause is unknown: {why}.")
+            }
+        }
+    }
+}
+
+impl ServiceLosses {
+    /// Returns one sentence for each kind of requests that were late or not answered.
+    pub fn sentences(&self) -> Vec<String> {
+        let said = self.kinds.iter().filter(|k| k.0 != RequestKind::Answered);
+        said.map(|k| self.sentence(k.0, k.1)).collect()
+    }
+
+    fn sentence(&self, kind: RequestKind, count: u64) -> String {
+        let head = format!("{count} of {} requests to {}", self.sent, self.service);
+        let is = if count == 1 { "was" } else { "were" };
+        let to = self.to.as_deref().unwrap_or("a server");
+        match kind {
+            RequestKind::Answered => format!("{head} {is} answered."),
+            RequestKind::Late => format!(
+                "{head} {is} answered late, at most {} after the request.",
+                duration(self.slowest_ns as f64)
+            ),
+            RequestKind::NoServer => {
+                format!("{head} {is} never answered: the recording has no server.")
+            }
+            RequestKind::NotExecuted => {
+                format!("{head} {is} never answered: {to} did not run on it.")
+            }
+            RequestKind::NoResponse => {
+                format!("{head} {is} never answered: {to} ran on it and sent no response.")
+            }
+            RequestKind::ResponseNotTaken => {
+                format!("{head} {is} never answered: {to} sent a response, and the client did not take it.")
+            }
+            RequestKind::RecordingEnded => {
+                format!("{head} {is} open when the recording ended.")
+            }
+            RequestKind::Unknown => format!(
+                "The outcome of {head} is unknown: events were lost, or the client of executed requests is unknown."
+            ),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Counts outcomes by topic and cause, in memory that does not grow with the number of items.
+
+use super::report::{LossReason, RequestKind};
+use crate::cut::{By, Meanwhile, Piece};
+use crate::kind::Kind;
+use onbeat_synth::outcomes::{ItemOutcome, Loss, Outcome, RequestOutcome, Setting};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeSet, VecDeque};
+
+/// The most losses of a subscription that can be taken back after they were counted.
+const RECENT_MAX: usize = 64;
+
+/// The most bursts that are kept for a subscription.
+const BURSTS_MAX: usize = 3;
+
+/// The most publishers that are named.
+const FROM_MAX: usize = 16;
+
+/// The most culprits of a cause that are kept apart.
+const CULPRITS_MAX: usize = 256;
+
+/// The most instants that are kept for one kind of requests.
+const INSTANTS_MAX: usize = 5;
+
+/// A cause with numbers in place of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Key {
+    Overwritten { depth: u64 },
+    Refused(Setting),
+    PassedOver { lacks: Option<u32> },
+    Read,
+    SubscriptionEnded,
+    RecordingEnded,
+    Unknown(LossReason),
+}
+
+/// The cause that took most of the time until items were overwritten.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Culprit {
+    pub(super) count: u64,
+    pub(super) ns: u64,
+    /// The culprit's states meanwhile, and the time in each.
+    pub(super) during: FxHashMap<Meanwhile, u64>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfCause {
+    pub(super) count: u64,
+    pub(super) culprits: FxHashMap<(Kind, By), Culprit>,
+}
+
+/// Items that were lost one after another.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    pub(super) count: u64,
+}
+
+/// The items of a topic on their way to one subscription or synchroniser.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfTopic {
+    pub(super) from: BTreeSet<u32>,
+    pub(super) executed: u64,
+    pub(super) causes: FxHashMap<Key, OfCause>,
+    run: Option<Run>,
+    /// The longest runs, the longest first.
+    pub(super) runs: Vec<Run>,
+    recent: VecDeque<(u64, Key)>,
+}
+
+/// The requests to one server, or to none.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfService {
+    pub(super) from: BTreeSet<u32>,
+    /// The number of requests of each kind, and the times at which the first ones were sent.
+    pub(super) kinds: FxHashMap<RequestKind, (u64, Vec<u64>)>,
+    pub(super) slowest: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    late_above: Option<u64>,
+    /// By topic and receiver.
+    pub(super) topics: FxHashMap<(u32, u32), OfTopic>,
+    /// By service and server.
+    pub(super) services: FxHashMap<(u32, Option<u32>), OfService>,
+}
+
+impl OfTopic {
+    fn lost(&mut self, time: u64) {
+        let run = self.run.get_or_insert(Run {
+            begin: time,
+            end: time,
+            count: 0,
+        });
+        run.end = run.end.max(time);
+        run.count += 1;
+    }
+
+    /// Ends the run of lost items.
+    fn end_run(&mut self) {
+        let Some(run) = self.run.take() else {
+            return;
+        };
+        let at = self.runs.partition_point(|r| r.count >= run.count);
+        self.runs.insert(at, run);
+        self.runs.truncate(BURSTS_MAX);
+    }
+}
+
+fn key(loss: Loss, events_lost: bool) -> Key {
+    match loss {
+        Loss::Refused(setting) => Key::Refused(setting),
+        Loss::PassedOver { lacks } => Key::PassedOver { lacks },
+        _ if events_lost => Key::Unknown(LossReason::LostEvents),
+        Loss::Overwritten { depth, .. } => Key::Overwritten { depth },
+        Loss::SubscriptionEnded => Key::SubscriptionEnded,
+        Loss::RecordingEnded => Key::RecordingEnded,
+        Loss::BeforeFirstTake => Key::Unknown(LossReason::BeforeFirstTake),
+        Loss::NeverTaken => Key::Unknown(LossReason::NeverTaken),
+        Loss::PublisherEnded => Key::Unknown(LossReason::PublisherEnded),
+        Loss::Skipped {
+            depth_known: false, ..
+        } => Key::Unknown(LossReason::DepthUnknown),
+        Loss::Skipped {
+            has_lifespan: true, ..
+        } => Key::Unknown(LossReason::Lifespan),
+        Loss::Skipped {
+            reliable: Some(true),
+            ..
+        } => Key::Unknown(LossReason::Reliable),
+        Loss::Skipped {
+            reliable: Some(false),
+            ..
+        } => Key::Unknown(LossReason::BestEffort),
+        Loss::Skipped { reliable: None, .. } => Key::Unknown(LossReason::QosUnknown),
+    }
+}
+
+impl Sums {
+    pub(super) fn new(late_above_ns: Option<u64>) -> Sums {
+        Sums {
+            late_above: late_above_ns,
+            ..Sums::default()
+        }
+    }
+
+    pub(super) fn receivers(&self) -> BTreeSet<u32> {
+        self.topics.keys().map(|k| k.1).collect()
+    }
+
+    /// Counts an item. Returns its cause if it was not executed.
+    pub(super) fn item(&mut self, item: &ItemOutcome, events_lost: bool) -> Option<Key> {
+        let of = self.topics.entry((item.name, item.to)).or_default();
+        if let (Some(from), true) = (item.from, of.from.len() < FROM_MAX) {
+            of.from.insert(from);
+        }
+        let key = match item.outcome {
+            Outcome::Executed => {
+                of.end_run();
+                of.executed += 1;
+                return None;
+            }
+            Outcome::Back => return None,
+            Outcome::Read => {
+                of.end_run();
+                Key::Read
+            }
+            Outcome::Lost(loss) => key(loss, events_lost),
+        };
+        let ended = matches!(
+            key,
+            Key::Read | Key::RecordingEnded | Key::SubscriptionEnded
+        );
+        if !ended {
+            of.lost(item.published_ns);
+        }
+        of.causes.entry(key).or_default().count += 1;
+        of.recent.push_back((item.published_ns, key));
+        if of.recent.len() > RECENT_MAX {
+            of.recent.pop_front();
+        }
+        Some(key)
+    }
+
+    /// Removes a counted loss that was reported by mistake.
+    pub(super) fn take_back(&mut self, back: &ItemOutcome) {
+        let Some(of) = self.topics.get_mut(&(back.name, back.to)) else {
+            return;
+        };
+        let is_meant = |r: &(u64, Key)| r.0 == back.published_ns;
+        let at = of.recent.iter().rposition(is_meant);
+        if let Some((_, key)) = at.and_then(|at| of.recent.remove(at)) {
+            if let Some(cause) = of.causes.get_mut(&key) {
+                cause.count = cause.count.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Adds the stretches of the time until an item was overwritten.
+    pub(super) fn stretches(&mut self, way: (u32, u32), key: Key, pieces: &[Piece]) {
+        let mut sums: Vec<((Kind, By), u64)> = Vec::new();
+        for piece in pieces {
+            let what = (piece.kind, piece.by);
+            let ns = piece.end - piece.begin;
+            match sums.iter_mut().find(|s| s.0 == what) {
+                Some(sum) => sum.1 += ns,
+                None => sums.push((what, ns)),
+            }
+        }
+        // The last maximum would win, so the order is turned around.
+        let Some(&(what, ns)) = sums.iter().rev().max_by_key(|s| s.1) else {
+            return;
+        };
+        let of = self.topics.get_mut(&way);
+        let Some(cause) = of.and_then(|of| of.causes.get_mut(&key)) else {
+            return;
+        };
+        let is_full = cause.culprits.len() >= CULPRITS_MAX;
+        let what = match is_full && !cause.culprits.contains_key(&what) {
+            true => (what.0, By::Nobody),
+            false => what,
+        };
+        let culprit = cause.culprits.entry(what).or_default();
+        culprit.count += 1;
+        culprit.ns += ns;
+        for piece in pieces.iter().filter(|p| (p.kind, p.by) == what) {
+            let during = piece.meanwhile.filter(|d| {
+                culprit.during.len() < CULPRITS_MAX || culprit.during.contains_key(d)
+            });
+            if let Some(during) = during {
+                *culprit.during.entry(during).or_default() += piece.end - piece.begin;
+            }
+        }
+    }
+
+    pub(super) fn request(&mut self, request: &RequestOutcome, events_lost: bool) {
+        let took = request.received_ns.map(|r| r.saturating_sub(request.sent_ns));
+        let is_late = |took: u64| self.late_above.is_some_and(|most| took > most);
+        let kind = match (took, request.responded_ns, request.began_ns) {
+            (Some(took), ..) if is_late(took) => RequestKind::Late,
+            (Some(_), ..) => RequestKind::Answered,
+            _ if request.open => RequestKind::RecordingEnded,
+            _ if events_lost || request.perhaps_executed => RequestKind::Unknown,
+            (None, Some(_), _) => RequestKind::ResponseNotTaken,
+            (None, None, Some(_)) => RequestKind::NoResponse,
+            (None, None, None) if request.to.is_some() => RequestKind::NotExecuted,
+            (None, None, None) => RequestKind::NoServer,
+        };
+        let of = self.services.entry((request.name, request.to)).or_default();
+        if let (Some(from), true) = (request.from, of.from.len() < FROM_MAX) {
+            of.from.insert(from);
+        }
+        of.slowest = of.slowest.max(took.unwrap_or(0));
+        let (count, instants) = of.kinds.entry(kind).or_default();
+        *count += 1;
+        if instants.len() < INSTANTS_MAX {
+            instants.push(request.sent_ns);
+        }
+    }
+
+    /// Ends all runs of lost items.
+    pub(super) fn end(&mut self) {
+        for of in self.topics.values_mut() {
+            of.end_run();
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Causes of losses: hand-written traces in which items and requests are lost in a known way.
+
+use onbeat_document::schema::Run;
+use onbeat_synth::SynthOptions;
+use onbeat_trace::text;
+use onbeat_why::lost::{Losses, Lost, RequestKind, TopicLosses};
+
+const SYSTEM: &str = "
+1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
+1ms cpu0 10/10 thread comm=talker
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan depth=10
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+2ms cpu1 20/20 process command=/opt/fusion distribution=kilted rmw=rmw_fastrtps_cpp
+2ms cpu1 20/20 thread comm=fusion
+2ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=fusion
+2ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/scan depth=1
+2ms cpu1 20/20 subscription_object subscription=0x20 object=0x25
+2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
+2ms cpu1 20/20 timer_init timer=0x51 period_ns=900ms
+2ms cpu1 20/20 timer_callback timer=0x51 callback=0x61
+2ms cpu1 20/20 timer_node timer=0x51 node=0x1
+3ms cpu1 20/20 wait
+3ms cpu1 20/20 switch_out state=1
+";
+
+/// Returns a publication of `/scan` by the talker's timer at `ms`.
+fn talk(ms: u64) -> String {
+    format!(
+        "{ms}ms cpu0 10/10 timer_call timer=0x50
+{ms}ms cpu0 10/10 callback_start callback=0x60
+{ms}ms cpu0 10/10 publish rmw=0x1010 source_ns={ms}ms
+{ms}ms cpu0 10/10 callback_end callback=0x60
+"
+    )
+}
+
+/// Returns the take of the item of `source` ms at `ms`, and its callback.
+fn listen(ms: u64, source: u64) -> String {
+    format!(
+        "{ms}ms cpu1 20/20 switch_in
+{ms}ms cpu1 20/20 take rmw=0x1020 source_ns={source}ms taken=yes
+{ms}ms cpu1 20/20 callback_start callback=0x60
+{ms}ms cpu1 20/20 callback_end callback=0x60
+{ms}ms cpu1 20/20 wait
+{ms}ms cpu1 20/20 switch_out state=1
+"
+    )
+}
+
+/// Returns an execution of the slow timer of the fusion.
+fn slow(begin: u64, end: u64) -> String {
+    format!(
+        "{begin}ms cpu1 20/20 switch_in
+{begin}ms cpu1 20/20 timer_call timer=0x51
+{begin}ms cpu1 20/20 callback_start callback=0x61
+{end}ms cpu1 20/20 callback_end callback=0x61
+{end}ms cpu1 20/20 wait
+{end}ms cpu1 20/20 switch_out state=1
+"
+    )
+}
+
+fn find(trace: &str, late_above_ns: Option<u64>) -> Losses {
+    let run = Run {
+        host: String::new(),
+        boot: String::new(),
+        id: "r".into(),
+        mode: "x".into(),
+        distribution: Vec::new(),
+        start: 1,
+        duration_ns: 0,
+        lost: Default::default(),
+        events: 0,
+    };
+    let mut lost = Lost::new(SynthOptions::new(run), late_above_ns);
+    let mut events = text::parse(trace).expect("a trace");
+    events.sort_by_key(|e| e.time_ns);
+    events.iter().for_each(|e| lost.push(e));
+    lost.finish()
+}
+
+fn of_topic<'a>(losses: &'a Losses, topic: &str) -> &'a TopicLosses {
+    let mut topics = losses.topics.iter();
+    topics.find(|t| t.topic == topic).expect("the topic")
+}
+
+/// Publishes 20 items, of which the slow timer lets two be overwritten.
+fn overwritten() -> String {
+    let mut trace = SYSTEM.to_string();
+    for i in 1..=20 {
+        trace += &talk(100 * i);
+        if !(8..=10).contains(&i) {
+            trace += &listen(100 * i + 1, 100 * i);
+        }
+    }
+    trace + &slow(790, 1_030) + &listen(1_030, 1_000)
+}
+
+#[test]
+fn an_overwritten_item_names_the_history_and_the_callback_that_ran_meanwhile() {
+    let losses = find(&overwritten(), None);
+    let scan = of_topic(&losses, "/scan");
+    assert_eq!((scan.published, scan.executed, scan.lost()), (20, 18, 2));
+    assert_eq!(
+        scan.sentences(),
+        [
+            "2 of 20 items of /scan to /fusion were overwritten: its history holds 1 item, and \
+          /fusion:timer(900ms) ran for 100 ms meanwhile (2 of 2)."
+        ]
+    );
+    let burst = scan.bursts[0];
+    assert_eq!(
+        (burst.count, burst.start_ns, burst.end_ns),
+        (2, 800_000_000, 900_000_000)
+    );
+}
+
+#[test]
+fn where_the_recorder_lost_events_the_cause_is_unknown() {
+    let trace = overwritten() + "1100ms cpu1 0/0 lost probe=take count=3\n";
+    let losses = find(&trace, None);
+    let said = of_topic(&losses, "/scan").sentences();
+    assert_eq!(
+        said,
+        ["2 of 20 items of /scan to /fusion were lost, and the cause is unknown: the recorder lost events at this time."]
+    );
+}
+
+#[test]
+fn items_of_a_best_effort_publisher_are_refused_by_a_reliable_subscription() {
+    let qos = |endpoint: &str, pid: u32, rcl: &str, reliability: u8| {
+        format!(
+            "2ms cpu0 {pid}/{pid} endpoint_qos endpoint={endpoint} rcl={rcl} history=1 \
+             reliability={reliability} durability=2 liveliness=1 depth=5 deadline_ns=0 \
+             lifespan_ns=0 lease_ns=0\n"
+        )
+    };
+    let mut trace = SYSTEM.to_string();
+    trace += &qos("publisher", 10, "0x10", 2);
+    trace += &qos("subscription", 20, "0x20", 1);
+    trace += &(1..=20).map(|i| talk(100 * i)).collect::<String>();
+    let said = of_topic(&find(&trace, None), "/scan").sentences();
+    assert_eq!(
+        said,
+        ["20 of 20 items of /scan to /fusion were refused by QoS: the publisher offers best effort, and the subscription requests reliable delivery."]
+    );
+    // Two reliable sides are connected, so the cause is not in the recording.
+    let trace = trace.replace("reliability=2", "reliability=1");
+    let said = of_topic(&find(&trace, None), "/scan").sentences();
+    assert_eq!(
+        said,
+        ["20 of 20 items of /scan to /fusion were lost, and the cause is unknown: the subscription took no item of this publisher."]
+    );
+}
+
+#[test]
+fn items_on_their_way_at_the_end_are_not_called_overwritten() {
+    let mut trace = SYSTEM.to_string();
+    for i in 1..=20 {
+        trace += &talk(100 * i);
+        if i <= 17 {
+            trace += &listen(100 * i + 1, 100 * i);
+        }
+    }
+    let losses = find(&trace, None);
+    assert_eq!(
+        of_topic(&losses, "/scan").sentences(),
+        ["3 of 20 items of /scan to /fusion were not taken before the recording ended."]
+    );
+}
+
+#[test]
+fn an_item_of_another_publisher_can_fill_the_history() {
+    let mut trace = SYSTEM.replace("topic=/scan depth=1\n", "topic=/scan depth=2\n");
+    trace += "
+2ms cpu0 11/11 node_init node=0x1 rmw=0x1001 name=other
+2ms cpu0 11/11 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/scan depth=10
+2ms cpu0 11/11 timer_init timer=0x50 period_ns=100ms
+2ms cpu0 11/11 timer_callback timer=0x50 callback=0x60
+2ms cpu0 11/11 timer_node timer=0x50 node=0x1
+";
+    let other = |ms: u64| talk(ms).replace("10/10", "11/11");
+    // The history holds the items of 200 and 300 ms when the callback takes that of 300 ms.
+    trace += &(talk(50) + &listen(51, 50) + &other(60) + &listen(61, 60));
+    trace += &(talk(100) + &other(200) + &talk(300) + &listen(310, 200) + &listen(320, 300));
+    let losses = find(&trace, None);
+    let scan = of_topic(&losses, "/scan");
+    assert_eq!((scan.published, scan.executed), (5, 4));
+    assert!(
+        scan.sentences()[0]
+            .starts_with("1 of 5 items of /scan to /fusion was overwritten: its history holds 2 items"),
+        "{:?}",
+        scan.sentences()
+    );
+}
+
+#[test]
+fn each_request_is_answered_or_late_or_never_answered() {
+    let mut trace = SYSTEM.to_string();
+    trace += "
+2ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s
+2ms cpu1 20/20 service_init service=0x30 node=0x1 rmw=0x1030 name=/s
+";
+    // The responses come after 10 and 300 ms, and then not at all. The fourth callback never runs.
+    for (i, after) in [(1u64, Some(10u64)), (2, Some(300)), (3, None), (4, None)] {
+        let t = 1_000 * i;
+        let gid = "gid=01010101010101010101010101010101";
+        trace += &format!(
+            "{t}ms cpu0 10/10 timer_call timer=0x50
+{t}ms cpu0 10/10 callback_start callback=0x60
+{t}ms cpu0 10/10 request_send rmw=0x1040 sequence={i}
+{t}ms cpu0 10/10 callback_end callback=0x60
+"
+        );
+        if i < 4 {
+            trace += &format!(
+                "{}us cpu1 20/20 request_take rmw=0x1030 {gid} sequence={i}\n",
+                1_000 * t + 500
+            );
+        }
+        if let Some(after) = after {
+            let end = t + after;
+            trace += &format!(
+                "{end}ms cpu1 20/20 response_send rmw=0x1030 {gid} sequence={i} source_ns=-
+{end}ms cpu1 20/20 wait_set_init
+{end}ms cpu0 10/10 execute_start execute=client
+{end}ms cpu0 10/10 response_take rmw=0x1040 sequence={i} source_ns=0
+{end}ms cpu0 10/10 execute_end execute=client
+"
+            );
+        } else if i < 4 {
+            trace += &format!("{}ms cpu1 20/20 wait_set_init\n", t + 20);
+        }
+    }
+    trace += "9000ms cpu1 20/20 wait\n";
+    let losses = find(&trace, Some(100_000_000));
+    let kinds: Vec<_> = losses
+        .services
+        .iter()
+        .flat_map(|s| s.kinds.iter().map(|k| (k.0, k.1)))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            (RequestKind::Answered, 1),
+            (RequestKind::Late, 1),
+            (RequestKind::NotExecuted, 1),
+            (RequestKind::NoResponse, 1)
+        ]
+    );
+    assert_eq!(losses.services[0].service, "/s");
+    assert_eq!(losses.services[0].slowest_ns, 300_000_000);
+}

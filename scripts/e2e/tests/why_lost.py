@@ -1,0 +1,66 @@
+"""`onbeat why --lost`: the causes of planted losses, compared with the application's own counts."""
+
+import json
+import os
+
+from harness import load
+from registry import PLACES, expect, test
+
+LOSSY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lossy.py")
+SECONDS = 14
+SLOW = "/eater:timer(400ms)"
+RIGHT = "/joiner:subscription(/lossy/right)"
+
+
+def count(topic, kind):
+    """The items of a topic that were lost in one way."""
+    return sum(cause["count"] for cause in topic["causes"] if cause["kind"] == kind)
+
+
+def scans(topic, truth):
+    """Complaints about the history that overflows."""
+    wrong = []
+    if topic["executed"] != truth["scans"]:
+        wrong.append(f"/lossy/scan: {truth['scans']} were executed, found {topic['executed']}")
+    found = count(topic, "overwritten")
+    if found != truth["missing"]:
+        wrong.append(f"/lossy/scan: {truth['missing']} are missing between others, found {found} overwritten")
+    said = [c for c in topic["causes"] if c["kind"] == "overwritten"]
+    blamed = sum(m["count"] for c in said for m in c["meanwhile"] if m.get("by", {}).get("callback") == SLOW)
+    if not said or said[0]["depth"] != 1:
+        wrong.append(f"/lossy/scan: the depth is 1, found {said}")
+    if blamed < 0.9 * found or found < 50:
+        wrong.append(f"/lossy/scan: {blamed} of {found} are blamed on {SLOW}")
+    return wrong
+
+
+@test(places=PLACES)
+def why_lost(harness):
+    """A history that overflows, refused items, a synchroniser that drops, requests without a response."""
+    path = harness.new_file("why-lost.truth.json")
+    trace = harness.record("why-lost", [harness.python("kilted"), LOSSY, str(SECONDS), path])
+    truth = load(path)
+    lost = json.loads(harness.onbeat("why", trace, "--lost", "--json"))
+    topics = {(t["topic"], t["to"]): t for t in lost["topics"]}
+    by_name = {topic: t for (topic, to), t in topics.items() if ":sync(" not in to}
+    wrong = scans(by_name["/lossy/scan"], truth)
+    refused = by_name["/lossy/refused"]
+    causes = [(c["kind"], c.get("setting")) for c in refused["causes"]]
+    if truth["refused"] or refused["executed"] or causes != [("refused", "reliability")] or refused["published"] < 100:
+        wrong.append(f"/lossy/refused: {truth['refused']} were executed, found {refused}")
+    joins = [t for (topic, to), t in topics.items() if topic == "/lossy/left" and ":sync(" in to]
+    if len(joins) != 1:
+        wrong.append(f"/lossy/left: {len(joins)} synchronisers")
+    for join in joins:
+        of = [truth["joined"], truth["passed"]]
+        lacks = {c.get("lacks") for c in join["causes"]}
+        if [join["executed"], count(join, "passed_over")] != of or lacks != {RIGHT}:
+            wrong.append(f"/lossy/left: {of} were joined and passed over, found {join}")
+    echo = [s for s in lost["services"] if s["service"] == "/lossy/echo"]
+    kinds = {k["kind"]: k["count"] for s in echo for k in s["kinds"]}
+    without = truth["asked"] // 3
+    open_ones = kinds.get("recording_ended", 0)
+    if not without - open_ones <= kinds.get("no_response", 0) <= without or without < 3:
+        wrong.append(f"/lossy/echo: {without} of {truth['asked']} requests got no response, found {kinds}")
+    harness.figures.append(f"{truth['missing']} of {truth['scans'] + truth['missing']} scans overwritten, requests {kinds}")
+    expect(wrong)

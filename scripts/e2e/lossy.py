@@ -1,11 +1,12 @@
 """A node that loses items and requests in ways that it counts itself.
 
 usage: lossy.py SECONDS TRUTH
-/feeder, a process of its own, publishes numbers: /lossy/scan and /lossy/refused (best effort) every 20 ms,
-/lossy/left every 100 ms and /lossy/right every 200 ms. /eater subscribes to /lossy/scan with a history of depth 1,
-and to /lossy/refused with reliable delivery. /joiner joins equal numbers of left and right. Every 400 ms a timer in
-the executor of both nodes is busy for 90 ms. /asker, a process of its own, calls /lossy/echo twice a second. The service raises an
-error for each third request. TRUTH gets the counts, as JSON.
+/feeder, a process of its own, publishes numbers. /lossy/scan and /lossy/refused (best effort) come every 20 ms.
+/lossy/left and /lossy/right come every 100 ms, and now and then one of the two is missing.
+/eater subscribes to /lossy/scan with a history of depth 1, and to /lossy/refused with reliable delivery. /joiner
+joins equal numbers of left and right. Every 400 ms a timer in the executor of both nodes is busy for 90 ms.
+/asker, a process of its own, calls /lossy/echo twice a second. The service raises an error for each third request.
+TRUTH gets the counts, as JSON.
 """
 
 import itertools
@@ -42,9 +43,10 @@ def feed():
 
     def pair():
         message = Int64(data=next(pairs))
-        left.publish(message)
-        if message.data % 2:
-            right.publish(message)
+        sides = [(left, 2), (right, 4)]
+        for publisher, missing in sides if message.data % 2 else reversed(sides):
+            if message.data % 5 != missing:
+                publisher.publish(message)
     node.create_timer(0.02, publish)
     node.create_timer(0.1, pair)
     try:
@@ -80,17 +82,16 @@ def eat(seconds):
     scans, refused, joined, passed, asked = [], [], [], [], []
     joiner = rclpy.create_node("joiner")
     joins = joiner.create_publisher(Int64, "/lossy/joined", 10)
-    waiting = set()
+    waiting = {"left": set(), "right": set()}
 
-    def take_left(message):
-        waiting.add(message.data)
-
-    def take_right(message):
-        if message.data in waiting:
-            passed.extend(number for number in waiting if number < message.data)
-            waiting.difference_update(passed, [message.data])
-            joined.append(message.data)
-            joins.publish(message)
+    def take(side, other, number):
+        waiting[side].add(number)
+        if number in waiting[other]:
+            joined.append(number)
+            passed.extend(early for early in waiting["left"] if early < number)
+            for numbers in waiting.values():
+                numbers.difference_update([early for early in numbers if early <= number])
+            joins.publish(Int64(data=number))
 
     def echo(_, response):
         asked.append(time.monotonic())
@@ -99,8 +100,8 @@ def eat(seconds):
         return response
     node.create_subscription(Int64, "/lossy/scan", lambda m: scans.append(m.data), 1)
     node.create_subscription(Int64, "/lossy/refused", lambda m: refused.append(m.data), RELIABLE)
-    joiner.create_subscription(Int64, "/lossy/left", take_left, 10)
-    joiner.create_subscription(Int64, "/lossy/right", take_right, 10)
+    joiner.create_subscription(Int64, "/lossy/left", lambda m: take("left", "right", m.data), 10)
+    joiner.create_subscription(Int64, "/lossy/right", lambda m: take("right", "left", m.data), 10)
     node.create_service(Trigger, "/lossy/echo", echo)
     node.create_timer(0.4, lambda: busy(0.09))
     executor = SingleThreadedExecutor()

@@ -59,6 +59,13 @@ pub struct Finding {
     /// A sentence (untrusted) about what the late executions have in common. The caller adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
+    /// The topics on which a limit of losses counts items, each with the id of the callback that
+    /// takes them.
+    #[serde(skip)]
+    pub losses_at: Vec<(String, String)>,
+    /// Sentences (untrusted) about the causes of losses. The caller adds them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 /// The confidence that verdicts must have.

@@ -33,8 +33,8 @@ fn sentence(f: &Finding) -> String {
     if !f.why.is_empty() {
         text += &format!(" ({})", f.why);
     }
-    if let Some(late) = &f.late {
-        text += &format!(". {late}");
+    for said in f.late.iter().chain(&f.lost) {
+        text += &format!(". {said}");
     }
     visible(&text)
 }

@@ -67,6 +67,8 @@ impl<'m> Checker<'m> {
             why: outcome.why,
             late_above_ns: None,
             late: None,
+            losses_at: Vec::new(),
+            lost: None,
         });
     }
 
@@ -132,6 +134,8 @@ impl<'m> Checker<'m> {
             if let Some(limit) = &rule.loss {
                 let outcome = self.bar.share(f.lost, f.lost + f.executions, limit);
                 self.add(format!("{place}.loss"), &about, limit.to_string(), outcome);
+                let takers = chain.callbacks.iter().skip(1).cloned();
+                self.note_losses(chain.topics.iter().cloned().zip(takers).collect());
             }
             if let Some(limit) = &rule.logical {
                 let first = self.callback(&chain.callbacks[0]);
@@ -139,6 +143,13 @@ impl<'m> Checker<'m> {
                 let said = format!("{limit} from a whole number of periods");
                 self.add(format!("{place}.let"), &about, said, outcome);
             }
+        }
+    }
+
+    /// Notes where the last requirement counts lost items.
+    fn note_losses(&mut self, at: Vec<(String, String)>) {
+        if let Some(finding) = self.findings.last_mut() {
+            finding.losses_at = at;
         }
     }
 
@@ -288,6 +299,7 @@ impl<'m> Checker<'m> {
             let why = "no pair of publisher and subscriber was recorded";
             return self.absent(place, &rule.topic, why.into());
         }
+        let mut losses_at: Vec<(String, String)> = Vec::new();
         let mut all = EdgeFigures::default();
         let mut readers: BTreeSet<&str> = BTreeSet::new();
         for edge in edges {
@@ -301,7 +313,10 @@ impl<'m> Checker<'m> {
             all.overwritten += f.overwritten;
             all.published += f.published;
             readers.insert(&edge.to);
+            losses_at.push((edge.topic.clone(), edge.to.clone()));
         }
+        losses_at.sort();
+        losses_at.dedup();
         let about = Chosen {
             title: match &rule.to {
                 Some(node) => format!("{} to {node}", rule.topic),
@@ -333,6 +348,7 @@ impl<'m> Checker<'m> {
                     limit.to_string(),
                     outcome,
                 );
+                self.note_losses(losses_at.clone());
             }
         }
     }

@@ -61,10 +61,10 @@ use helpers::Helpers;
 use modes::Modes;
 use notes::{Note, Notes};
 use observe::Observation;
-use outcomes::{ItemOutcome, RequestOutcome};
 use onbeat_document::evidence::MEMORY;
 use onbeat_document::schema::{CallbackType, Model};
 use onbeat_trace::Event;
+use outcomes::{ItemOutcome, RequestOutcome};
 use spans::Spans;
 use std::collections::BTreeMap;
 

@@ -190,8 +190,9 @@ fn an_item_of_another_publisher_can_fill_the_history() {
     let scan = of_topic(&losses, "/scan");
     assert_eq!((scan.published, scan.executed), (5, 4));
     assert!(
-        scan.sentences()[0]
-            .starts_with("1 of 5 items of /scan to /fusion was overwritten: its history holds 2 items"),
+        scan.sentences()[0].starts_with(
+            "1 of 5 items of /scan to /fusion was overwritten: its history holds 2 items"
+        ),
         "{:?}",
         scan.sentences()
     );

@@ -7,6 +7,7 @@ use onbeat_terminal::term::{self, Align, Screen, Table};
 use onbeat_terminal::units::parse_share;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
+use onbeat_why::lost::LossKind;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   onbeat check model.json requirements.yaml
-  onbeat check model.json requirements.yaml --trace trace     says why chains were late
+  onbeat check model.json requirements.yaml --trace trace     says why chains were late and items lost
   onbeat check model.json requirements.yaml --junit check.xml --sarif check.sarif
   onbeat check model.json --init requirements.yaml --margin 30%
 
@@ -31,8 +32,8 @@ pub struct Args {
     /// Requirements file
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
-    /// Say below each violated latency what the late executions in this recording have in common.
-    /// Name a trace from which the model was made
+    /// Say below each violated latency what the late executions in this recording have in common, and
+    /// below each violated limit of losses why items were lost. Name a trace from which the model was made
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
     /// Write requirements that this model satisfies, for you to edit
@@ -77,6 +78,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let mut findings = onbeat_check::check(&model, &requirements);
     if let Some(trace) = &args.trace {
         explain(&mut findings, trace)?;
+        explain_losses(&mut findings, trace)?;
     }
     if let Some(file) = &args.junit {
         let text = onbeat_check::junit(&findings, &args.model.display().to_string());
@@ -105,6 +107,34 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 /// Reports whether executions of a chain were later than a requirement allows.
 fn is_late(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
+}
+
+/// Reports whether more items were lost than a requirement allows.
+fn is_lossy(finding: &Finding) -> bool {
+    finding.verdict == Verdict::Violated && !finding.losses_at.is_empty()
+}
+
+/// Adds to each violated limit of losses why the items of a recording were lost.
+fn explain_losses(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
+    if !findings.iter().any(is_lossy) {
+        return Ok(());
+    }
+    let losses = late::losses(trace, "--trace")?;
+    for finding in findings.iter_mut().filter(|f| is_lossy(f)) {
+        let only_overwritten = finding.requirement.ends_with(".overwritten");
+        let is_at = |topic: &str, to: &str| {
+            let mut at = finding.losses_at.iter();
+            at.any(|at| (at.0.as_str(), at.1.as_str()) == (topic, to))
+        };
+        let mut said = Vec::new();
+        for topic in losses.topics.iter().filter(|t| is_at(&t.topic, &t.to)) {
+            let is_meant = |kind: LossKind| (kind == LossKind::Overwritten) == only_overwritten;
+            let causes = topic.causes.iter().filter(|c| is_meant(c.kind));
+            said.extend(causes.map(|cause| topic.sentence(cause)));
+        }
+        finding.lost = (!said.is_empty()).then(|| said.join(" "));
+    }
+    Ok(())
 }
 
 /// Adds to each violated latency what the late executions of a recording have in common.
@@ -142,6 +172,19 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     })
 }
 
+/// Returns a line that explains a violated limit of losses, or says which command does.
+fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
+    let (topic, _) = f.losses_at.first().filter(|_| is_lossy(f))?;
+    let place = format!("{}, {}", f.requirement, f.subject);
+    Some(match (&f.lost, trace) {
+        (Some(said), _) => format!("{place}: {said}"),
+        (None, Some(trace)) => format!("{place}: {} shows no such loss", trace.display()),
+        (None, None) => {
+            format!("{place}: the causes of losses shows `onbeat why TRACE --lost {topic}`")
+        }
+    })
+}
+
 /// Prints the findings that did not pass, the worst first, and the number of each verdict.
 fn write(out: &mut dyn Write, findings: &[Finding], args: &Args) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
@@ -176,6 +219,9 @@ fn write(out: &mut dyn Write, findings: &[Finding], args: &Args) -> Result<(), C
         writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
     }
     for line in shown.iter().filter_map(|f| cause(f, args.trace.as_deref())) {
+        writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
+    }
+    for line in shown.iter().filter_map(|f| loss(f, args.trace.as_deref())) {
         writeln!(out, "{}", term::one_line(&line)).map_err(CliError::Stdout)?;
     }
     let count = |verdict| findings.iter().filter(|f| f.verdict == verdict).count();

@@ -5,6 +5,7 @@ use onbeat_document::schema::Chain;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::traces::{run_of, warn};
 use onbeat_terminal::{files, CliError};
+use onbeat_why::lost::Losses;
 use onbeat_why::{compare, Choice, Question, Target, Why};
 use std::path::Path;
 
@@ -52,6 +53,18 @@ pub fn sentences(
         Some(explanation.comparison?.sentence())
     });
     Ok(said.collect())
+}
+
+/// Returns the losses of a recording.
+///
+/// # Errors
+///
+/// Fails if the trace cannot be read.
+pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
+    let mut reader = files::open_trace(path, option, "")?;
+    let mut options = SynthOptions::new(run_of(&reader, None));
+    options.shortened = !reader.has_beginning();
+    Ok(crate::why::losses(&mut reader, options, None))
 }
 
 /// Asks about a chain's executions. Without a limit, the usual one tells which of them are late.

@@ -29,8 +29,8 @@ pub struct Args {
     /// File to write ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// Add the recorder's own figures from these trace directories, and what the late executions of
-    /// each chain have in common. Name those from which the model was made
+    /// Add the recorder's own figures from these trace directories, what the late executions of each
+    /// chain have in common, and the causes of losses. Name those from which the model was made
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
     /// Show whole command lines of processes, which may contain secrets [default: program names]
@@ -54,6 +54,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         recordings.push(reader.manifest().clone());
     }
     let late = late(&model, &args.trace)?;
+    let lost = lost(&args.trace)?;
     let process_names = if args.command_lines {
         ProcessNames::CommandLines
     } else {
@@ -63,6 +64,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         manifests: &recordings,
         process_names,
         late: &late,
+        lost: &lost,
     };
     let page = onbeat_views::report::html(&model, &title, recordings);
     files::write_whole(&args.output, |out| out.write_all(page.as_bytes()))?;
@@ -70,6 +72,21 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         let _ = writeln!(std::io::stderr(), "{}", args.output.display());
     }
     Ok(ExitStatus::of_model(&model))
+}
+
+/// Returns why items were lost and requests not answered in these traces.
+fn lost(traces: &[PathBuf]) -> Result<Vec<String>, CliError> {
+    let mut all = Vec::new();
+    for path in traces {
+        let losses = late::losses(path, "--trace")?;
+        let topics = losses.topics.iter().flat_map(|t| t.sentences());
+        let services = losses.services.iter().flat_map(|s| s.sentences());
+        all.extend(topics.chain(services).map(|said| match traces.len() {
+            1 => said,
+            _ => format!("{}: {said}", path.display()),
+        }));
+    }
+    Ok(all)
 }
 
 /// Returns what the late executions of each chain have in common, for each trace that shows it.

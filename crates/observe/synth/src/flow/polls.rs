@@ -61,7 +61,7 @@ impl Flow {
             Input::Ring { index } => self.take_ring(cx, event.entity, index),
             Input::Response { sequence, at } => {
                 self.take_response(cx, event.entity, (sequence, at))
-            },
+            }
             Input::Handed { .. }
             | Input::Made { .. }
             | Input::Unknown

@@ -38,6 +38,18 @@ struct Entry {
     lineages: Lineages,
 }
 
+impl Entry {
+    /// Returns the time at which the input was handed to a synchroniser that published at `time`.
+    /// `own` says that the output was published on this input.
+    fn handed(&self, own: bool, time: u64) -> u64 {
+        if own {
+            return time;
+        }
+        let end = self.end.unwrap_or(u64::MAX);
+        end.min(time).max(self.start.min(time))
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
@@ -906,12 +918,7 @@ impl Flow {
                 continue;
             };
             let own = i == by.me && chosen == by.number;
-            let handed = if own {
-                by.start
-            } else {
-                let end = entry.end.unwrap_or(u64::MAX);
-                end.min(by.start).max(entry.start.min(by.start))
-            };
+            let handed = entry.handed(own, by.start);
             joined.latency.record(by.start - handed);
             let input = self.graph.vertex(member.vertex).looks.name;
             let Some(input) = input.filter(|_| !followed.is_empty()) else {
@@ -935,9 +942,8 @@ impl Flow {
         if followed.is_empty() {
             return None;
         }
-        let vertex = output.vertex;
         inputs.retain(|input| input.0 == by.me || followed.contains(&input.0));
-        self.report_inputs(&group.members, (vertex, by), &inputs);
+        self.report_inputs(&group.members, (output.vertex, by), &inputs);
         if early {
             self.lineage.steps.mark_early(&mut added);
         }

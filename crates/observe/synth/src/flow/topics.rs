@@ -434,17 +434,14 @@ impl Topics {
         }
         let own = (sequence + 1..).map_while(|s| self.item((publisher, s)));
         later.extend(own.map(|i| i.time).take(depth as usize));
-        let last = usize::try_from(depth - 1).ok().filter(|l| *l < later.len())?;
+        let last = usize::try_from(depth - 1)
+            .ok()
+            .filter(|l| *l < later.len())?;
         Some((depth, *later.select_nth_unstable(last).1))
     }
 
     /// Returns how an item was lost that a subscription did not take although it took a later one.
-    fn skipped(
-        &self,
-        entities: &Entities,
-        subscription: EntityId,
-        item: (Place, u64),
-    ) -> Loss {
+    fn skipped(&self, entities: &Entities, subscription: EntityId, item: (Place, u64)) -> Loss {
         if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
             return Loss::Overwritten { depth, replaced_ns };
         }
@@ -460,12 +457,7 @@ impl Topics {
     }
 
     /// Returns how an item was lost after which a subscription took none of the same publisher.
-    fn left_over(
-        &self,
-        entities: &Entities,
-        subscription: EntityId,
-        publisher: EntityId,
-    ) -> Loss {
+    fn left_over(&self, entities: &Entities, subscription: EntityId, publisher: EntityId) -> Loss {
         let (offered, requested) = (entities.get(publisher), entities.get(subscription));
         let mut cursors = self.cursors(subscription).iter();
         let taken_any = cursors.any(|c| c.publisher == publisher && c.taken_any);
@@ -840,7 +832,9 @@ impl Flow {
         let name = cx.entities.get(place.0).name();
         let awaits = |c: &Cursor| c.publisher == place.0 && c.next <= place.1 && !c.intra;
         let takers = &cx.entities.endpoints(name).subscriptions;
-        let takers = takers.iter().filter(|&&s| topics.cursors(s).iter().any(awaits));
+        let takers = takers
+            .iter()
+            .filter(|&&s| topics.cursors(s).iter().any(awaits));
         let untaken = takers.filter_map(|&s| {
             let (to, name, route) = (cx.entities.get(s).vertex?, name?, Route::Topic);
             let loss = topics.left_over(&cx.entities, s, place.0);

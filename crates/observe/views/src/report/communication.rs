@@ -32,6 +32,18 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
+/// Lists the causes of losses.
+pub(super) fn losses(out: &mut String, lost: &[String]) {
+    if lost.is_empty() {
+        return;
+    }
+    out.push_str("<h3 id=\"losses\">Causes of losses</h3>\n<ul>\n");
+    for sentence in lost {
+        let _ = writeln!(out, "<li>{}</li>", xml(&shorten(sentence, 2000)));
+    }
+    out.push_str("</ul>\n");
+}
+
 pub(super) fn actions(out: &mut String, model: &Model) {
     if model.actions.is_empty() {
         return;

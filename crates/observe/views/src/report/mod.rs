@@ -38,6 +38,8 @@ pub struct Recordings<'a> {
     /// Ids of chains, each with a sentence (untrusted) about what its late executions have in
     /// common.
     pub late: &'a [(String, String)],
+    /// Sentences (untrusted) about the causes of losses.
+    pub lost: &'a [String],
 }
 
 pub use charts::pair;
@@ -86,6 +88,7 @@ pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
         callbacks::callbacks(&mut out, model);
         callbacks::box_plots(&mut out, model);
         communication::edges(&mut out, model);
+        communication::losses(&mut out, recordings.lost);
         communication::actions(&mut out, model);
         communication::junctions(&mut out, model);
         runs::modes(&mut out, model);

@@ -6,16 +6,17 @@
 //! subscription's callback from it.
 //!
 //! - `sums` counts outcomes and sums up stretches.
+//! - `kinds` names the kinds of losses and requests.
 //! - `report` holds the result, with names.
 //! - `sentence` says the result in sentences.
 
+mod kinds;
 mod report;
 mod sentence;
 mod sums;
 
-pub use report::{
-    Burst, Cause, LossKind, LossReason, Losses, Meanwhile, RequestKind, ServiceLosses, TopicLosses,
-};
+pub use kinds::{LossKind, LossReason, RequestKind};
+pub use report::{Burst, Cause, Losses, Meanwhile, ServiceLosses, TopicLosses};
 
 use crate::follow::{Ended, Follow};
 use crate::history::{DEFERRAL_NS, LOSS_WINDOW_NS};

@@ -1,6 +1,7 @@
 //! The losses of a recording, with names. Names come from the recorded system: escape them before
 //! showing.
 
+use super::kinds::{LossKind, LossReason, RequestKind};
 use super::sums::{Culprit as Sum, Key, OfCause, OfTopic, Sums};
 use crate::cut::By;
 use crate::kind::{Kind, Reason};
@@ -92,7 +93,7 @@ pub struct Meanwhile {
     /// The culprit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// What the culprit did for at least half of the time, if it did not simply run.
+    /// The state of the culprit for at least half of the time, if it did not simply run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// Why the state is unknown.
@@ -102,90 +103,6 @@ pub struct Meanwhile {
     pub count: u64,
     /// The mean time that it took for each of these items.
     pub mean_ns: u64,
-}
-
-/// The kind of a loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LossKind {
-    /// Later items took its place in the history.
-    Overwritten,
-    /// The middleware did not connect the two, because of a QoS setting.
-    Refused,
-    /// A synchroniser joined a later input.
-    PassedOver,
-    /// The item was taken, and no callback ran on it.
-    Read,
-    /// The subscription ended, or emptied its history, before it took the item.
-    SubscriptionEnded,
-    /// The item had not been taken when the recording ended.
-    RecordingEnded,
-    /// The recording does not show the cause. The reason says more.
-    Unknown,
-}
-
-impl LossKind {
-    /// Returns the kind in words, as tables show it.
-    pub fn text(self) -> &'static str {
-        match self {
-            LossKind::Overwritten => "overwritten in the history",
-            LossKind::Refused => "refused by QoS",
-            LossKind::PassedOver => "passed over by the synchroniser",
-            LossKind::Read => "taken without a callback",
-            LossKind::SubscriptionEnded => "left when the subscription ended",
-            LossKind::RecordingEnded => "not taken at the end",
-            LossKind::Unknown => "unknown",
-        }
-    }
-}
-
-/// Why the cause of a loss is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LossReason {
-    /// The recorder lost events at this time.
-    LostEvents,
-    /// The subscription took its first item of the publisher later.
-    BeforeFirstTake,
-    /// The subscription took no item of the publisher.
-    NeverTaken,
-    /// The publisher ended, and the item was never taken.
-    PublisherEnded,
-    /// One side asks for best effort, so the middleware does not repeat items.
-    BestEffort,
-    /// Both sides ask for reliable delivery.
-    Reliable,
-    /// The publisher limits for how long its items are valid.
-    Lifespan,
-    /// The depth of the subscription's history is not recorded.
-    DepthUnknown,
-    /// The QoS of one side is not recorded.
-    QosUnknown,
-}
-
-impl LossReason {
-    /// Returns the reason in words.
-    pub fn text(self) -> &'static str {
-        match self {
-            LossReason::LostEvents => "the recorder lost events at this time",
-            LossReason::BeforeFirstTake => {
-                "before the subscription's first take, so perhaps not connected yet"
-            }
-            LossReason::NeverTaken => "the subscription took no item of this publisher",
-            LossReason::PublisherEnded => "the publisher ended before the item was taken",
-            LossReason::BestEffort => {
-                "the history had room, and with best effort the middleware does not repeat items"
-            }
-            LossReason::Reliable => {
-                "the history had room, and both sides ask for reliable delivery"
-            }
-            LossReason::Lifespan => {
-                "the history had room; perhaps the lifespan that the publisher sets had ended"
-            }
-            LossReason::DepthUnknown => "the depth of the subscription's history is not recorded",
-            LossReason::QosUnknown => "the history had room, and the QoS is not recorded",
-        }
-    }
 }
 
 /// The requests to a service.
@@ -204,55 +121,6 @@ pub struct ServiceLosses {
     pub kinds: Vec<(RequestKind, u64, Vec<u64>)>,
     /// The longest time from a request to its response, ns.
     pub slowest_ns: u64,
-}
-
-/// The outcome of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RequestKind {
-    /// The client took the response.
-    Answered,
-    /// The client took the response later than the limit.
-    Late,
-    /// The recording has no server.
-    NoServer,
-    /// No callback ran on the request.
-    NotExecuted,
-    /// A callback ran on the request, and the service sent no response.
-    NoResponse,
-    /// The service sent a response that the client did not take.
-    ResponseNotTaken,
-    /// The recording ended too early.
-    RecordingEnded,
-    /// Events were lost, or the client of executed requests is unknown.
-    Unknown,
-}
-
-impl RequestKind {
-    /// Reports whether the recording shows that the client never got the response.
-    pub fn is_never(self) -> bool {
-        matches!(
-            self,
-            RequestKind::NoServer
-                | RequestKind::NotExecuted
-                | RequestKind::NoResponse
-                | RequestKind::ResponseNotTaken
-        )
-    }
-
-    /// Returns the kind in words, as tables show it.
-    pub fn text(self) -> &'static str {
-        match self {
-            RequestKind::Answered => "answered",
-            RequestKind::Late => "answered late",
-            RequestKind::NoServer => "never answered: no server in the recording",
-            RequestKind::NotExecuted => "never answered: no callback ran",
-            RequestKind::NoResponse => "never answered: a callback ran without a response",
-            RequestKind::ResponseNotTaken => "response never taken",
-            RequestKind::RecordingEnded => "open when the recording ended",
-            RequestKind::Unknown => "unknown",
-        }
-    }
 }
 
 impl TopicLosses {

@@ -1,6 +1,7 @@
 //! Says losses in sentences.
 
-use super::report::{Cause, LossKind, Meanwhile, RequestKind, ServiceLosses, TopicLosses};
+use super::kinds::{LossKind, RequestKind};
+use super::report::{Cause, Meanwhile, ServiceLosses, TopicLosses};
 use crate::kind::Kind;
 use crate::stretch::Culprit;
 use onbeat_document::text::duration;
@@ -44,7 +45,10 @@ impl Meanwhile {
     pub fn text(&self, to: &str) -> String {
         let time = duration(self.mean_ns as f64);
         let by = self.by.as_ref().map(Culprit::text);
-        let behind = |word: &str| by.as_ref().map_or(String::new(), |b| format!(" {word} {b}"));
+        let behind = |word: &str| {
+            by.as_ref()
+                .map_or(String::new(), |b| format!(" {word} {b}"))
+        };
         let mut text = match (self.kind, &by) {
             (Kind::Executor, Some(by)) if by == to => {
                 format!("the callback itself ran for {time} meanwhile on an earlier item")
@@ -90,7 +94,10 @@ impl Cause {
 impl TopicLosses {
     /// Returns one sentence for each cause, the most frequent first.
     pub fn sentences(&self) -> Vec<String> {
-        self.causes.iter().map(|cause| self.sentence(cause)).collect()
+        self.causes
+            .iter()
+            .map(|cause| self.sentence(cause))
+            .collect()
     }
 
     /// Returns a cause as a sentence, such as `37 of 600 items of /scan to /fusion were
@@ -102,7 +109,11 @@ impl TopicLosses {
             LossKind::PassedOver => self.to.as_str(),
             _ => node(&self.to),
         };
-        let head = format!("{count} of {} of {} to {to}", items(self.published), self.topic);
+        let head = format!(
+            "{count} of {} of {} to {to}",
+            items(self.published),
+            self.topic
+        );
         match cause.kind {
             LossKind::Overwritten => {
                 format!("{head} {is} overwritten{}.", cause.overwritten(&self.to))
@@ -112,14 +123,15 @@ impl TopicLosses {
                 format!("{head} {is} refused by QoS: {why}.")
             }
             LossKind::PassedOver => {
-                let lacks = cause.lacks.as_ref().map(|lacks| {
-                    format!(", and {lacks} gave it fewer inputs meanwhile")
-                });
+                let lacks = cause
+                    .lacks
+                    .as_ref()
+                    .map(|lacks| format!(", and {lacks} gave it fewer inputs meanwhile"));
                 let lacks = lacks.unwrap_or_default();
                 format!("{head} {is} passed over: the synchroniser joined later ones{lacks}.")
             }
             LossKind::Read => {
-                format!("{head} {is} taken, and no callback ran on them.")
+                format!("{head} {is} taken, and no callback ran.")
             }
             LossKind::SubscriptionEnded => format!(
                 "{head} {is} not taken before the subscription ended or emptied its history."
@@ -156,10 +168,10 @@ impl ServiceLosses {
                 format!("{head} {is} never answered: the recording has no server.")
             }
             RequestKind::NotExecuted => {
-                format!("{head} {is} never answered: {to} did not run on it.")
+                format!("{head} {is} never answered: {to} did not run.")
             }
             RequestKind::NoResponse => {
-                format!("{head} {is} never answered: {to} ran on it and sent no response.")
+                format!("{head} {is} never answered: {to} ran and sent no response.")
             }
             RequestKind::ResponseNotTaken => {
                 format!("{head} {is} never answered: {to} sent a response, and the client did not take it.")

@@ -1,6 +1,6 @@
 //! Counts outcomes by topic and cause, in memory that does not grow with the number of items.
 
-use super::report::{LossReason, RequestKind};
+use super::kinds::{LossReason, RequestKind};
 use crate::cut::{By, Meanwhile, Piece};
 use crate::kind::Kind;
 use onbeat_synth::outcomes::{ItemOutcome, Loss, Outcome, RequestOutcome, Setting};
@@ -226,9 +226,9 @@ impl Sums {
         culprit.count += 1;
         culprit.ns += ns;
         for piece in pieces.iter().filter(|p| (p.kind, p.by) == what) {
-            let during = piece.meanwhile.filter(|d| {
-                culprit.during.len() < CULPRITS_MAX || culprit.during.contains_key(d)
-            });
+            let during = piece
+                .meanwhile
+                .filter(|d| culprit.during.len() < CULPRITS_MAX || culprit.during.contains_key(d));
             if let Some(during) = during {
                 *culprit.during.entry(during).or_default() += piece.end - piece.begin;
             }
@@ -236,7 +236,9 @@ impl Sums {
     }
 
     pub(super) fn request(&mut self, request: &RequestOutcome, events_lost: bool) {
-        let took = request.received_ns.map(|r| r.saturating_sub(request.sent_ns));
+        let took = request
+            .received_ns
+            .map(|r| r.saturating_sub(request.sent_ns));
         let is_late = |took: u64| self.late_above.is_some_and(|most| took > most);
         let kind = match (took, request.responded_ns, request.began_ns) {
             (Some(took), ..) if is_late(took) => RequestKind::Late,

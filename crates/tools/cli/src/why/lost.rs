@@ -138,7 +138,7 @@ fn write(found: &Losses, clock: &Clock) -> Result<(), CliError> {
             .column("of", Align::Right)
             .names("topic", 2)
             .names("to", 2)
-            .names("cause", 1);
+            .names("cause", 4);
         for topic in &topics {
             for cause in &topic.causes {
                 let what = match &cause.reason {

@@ -8,6 +8,7 @@ mod subject;
 
 use crate::model::{cuts_of, pass, Statements};
 use instant::Clock;
+pub(crate) use lost::losses;
 use onbeat_document::cuts::Ends;
 use onbeat_document::text::duration;
 use onbeat_document::Model;

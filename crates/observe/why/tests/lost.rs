@@ -1,8 +1,8 @@
 //! Causes of losses: hand-written traces in which items and requests are lost in a known way.
 
 use onbeat_document::schema::Run;
-use onbeat_synth::SynthOptions;
-use onbeat_trace::text;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{generate, text, Event, Reader, Writer, WriterOptions};
 use onbeat_why::lost::{Losses, Lost, RequestKind, TopicLosses};
 
 const SYSTEM: &str = "
@@ -64,7 +64,13 @@ fn slow(begin: u64, end: u64) -> String {
 }
 
 fn find(trace: &str, late_above_ns: Option<u64>) -> Losses {
-    let run = Run {
+    let mut events = text::parse(trace).expect("a trace");
+    events.sort_by_key(|e| e.time_ns);
+    losses(&events, late_above_ns)
+}
+
+fn run() -> Run {
+    Run {
         host: String::new(),
         boot: String::new(),
         id: "r".into(),
@@ -74,10 +80,11 @@ fn find(trace: &str, late_above_ns: Option<u64>) -> Losses {
         duration_ns: 0,
         lost: Default::default(),
         events: 0,
-    };
-    let mut lost = Lost::new(SynthOptions::new(run), late_above_ns);
-    let mut events = text::parse(trace).expect("a trace");
-    events.sort_by_key(|e| e.time_ns);
+    }
+}
+
+fn losses(events: &[Event], late_above_ns: Option<u64>) -> Losses {
+    let mut lost = Lost::new(SynthOptions::new(run()), late_above_ns);
     events.iter().for_each(|e| lost.push(e));
     lost.finish()
 }
@@ -254,4 +261,59 @@ fn each_request_is_answered_or_late_or_never_answered() {
     );
     assert_eq!(losses.services[0].service, "/s");
     assert_eq!(losses.services[0].slowest_ns, 300_000_000);
+}
+
+/// Checks that the losses of topics agree with the model: each item that the model counts as lost or
+/// overwritten is there. Returns their number.
+fn agrees(events: &[Event]) -> u64 {
+    let found = losses(events, None);
+    let mut synth = Synth::new(SynthOptions::new(run()));
+    events.iter().for_each(|e| synth.push(e));
+    let model = synth.finish();
+    let mut all = 0;
+    for topic in &found.topics {
+        let edges = model.edges.iter();
+        let edges = edges.filter(|e| e.topic == topic.topic && e.to == topic.to);
+        let counts = edges.map(|e| {
+            let f = &e.figures;
+            f.lost + f.overwritten + f.unselected
+        });
+        let lost: u64 = counts.sum();
+        assert!(lost <= topic.lost(), "{lost} in the model: {topic:#?}");
+        all += lost;
+        assert_eq!(
+            topic.lost(),
+            topic.causes.iter().map(|c| c.count).sum::<u64>()
+        );
+    }
+    all
+}
+
+#[test]
+fn the_losses_of_generated_recordings_agree_with_their_models() {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let mut all = 0;
+    for seed in 0..20 {
+        let path = dir.path().join(seed.to_string());
+        let mut writer = Writer::create(&path, WriterOptions::default()).expect("a writer");
+        let manifest = generate::generate(&mut writer, 20_000, seed).expect("a trace");
+        writer.finish(manifest).expect("a manifest");
+        let mut reader = Reader::open(&path).expect("a trace");
+        let events: Vec<Event> = reader.events().collect();
+        all += agrees(&events);
+    }
+    all += agrees(&recorded());
+    let mut events = text::parse(&overwritten()).expect("a trace");
+    events.sort_by_key(|e| e.time_ns);
+    all += agrees(&events);
+    assert!(all >= 2, "{all}");
+}
+
+fn recorded() -> Vec<Event> {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../demos/recorded/parking"
+    );
+    let mut reader = Reader::open(path).expect("the demo's recording");
+    reader.events().collect()
 }

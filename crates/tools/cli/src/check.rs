@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Examples:
   onbeat check model.json requirements.yaml
-  onbeat check model.json requirements.yaml --trace trace     says why chains were late and items lost
+  onbeat check model.json requirements.yaml --trace trace     says the causes
   onbeat check model.json requirements.yaml --junit check.xml --sarif check.sarif
   onbeat check model.json --init requirements.yaml --margin 30%
 

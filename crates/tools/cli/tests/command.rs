@@ -735,6 +735,88 @@ fn preempted(path: &Path, usual_us: u64, late_us: u64) {
     writer.finish(onbeat_trace::Manifest::default()).unwrap();
 }
 
+/// Writes a trace in which `/a` publishes `/t` every 10 ms, and a timer of `/b` lets two of eleven
+/// items be overwritten.
+fn overwriting(path: &Path) {
+    let mut text = String::from(
+        "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
+1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t depth=10
+1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms
+1ms cpu0 10/10 timer_callback timer=0x50 callback=0x60
+1ms cpu0 10/10 timer_node timer=0x50 node=0x1
+2ms cpu1 20/20 thread comm=b
+2ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=b
+2ms cpu1 20/20 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/t depth=1
+2ms cpu1 20/20 subscription_object subscription=0x20 object=0x25
+2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
+2ms cpu1 20/20 timer_init timer=0x51 period_ns=90ms
+2ms cpu1 20/20 timer_callback timer=0x51 callback=0x61
+2ms cpu1 20/20 timer_node timer=0x51 node=0x1
+",
+    );
+    for t in (10..=110).step_by(10) {
+        text += &format!(
+            "{t}ms cpu0 10/10 timer_call timer=0x50
+{t}ms cpu0 10/10 callback_start callback=0x60
+{t}ms cpu0 10/10 publish rmw=0x1010 source_ns={t}ms
+{t}ms cpu0 10/10 callback_end callback=0x60
+"
+        );
+        text += match t {
+            80 => "80ms cpu1 20/20 timer_call timer=0x51\n80ms cpu1 20/20 callback_start callback=0x61\n",
+            100 => "101ms cpu1 20/20 callback_end callback=0x61\n",
+            _ => "",
+        };
+        if !matches!(t, 80 | 90) {
+            let at = t + 2;
+            text += &format!(
+                "{at}ms cpu1 20/20 take rmw=0x1020 source_ns={t}ms taken=yes
+{at}ms cpu1 20/20 callback_start callback=0x60
+{at}ms cpu1 20/20 callback_end callback=0x60
+"
+            );
+        }
+    }
+    let options = onbeat_trace::WriterOptions::default();
+    let mut writer = onbeat_trace::Writer::create(path, options).unwrap();
+    for event in onbeat_trace::text::parse(&text).unwrap() {
+        writer.push(&event).unwrap();
+    }
+    writer.finish(onbeat_trace::Manifest::default()).unwrap();
+}
+
+#[test]
+fn commands_that_show_losses_say_why_items_were_lost() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path();
+    overwriting(&here.join("t"));
+    good(here, &["model", "t"], 0);
+    let said = "2 of 11 items of /t to /b were overwritten: its history holds 1 item, and \
+                /b:timer(90ms) ran for 10 ms meanwhile (2 of 2).";
+    let lost = json(here, &["why", "t", "--lost", "/t", "--json"], 0);
+    assert_eq!(lost["topics"][0]["sentences"][0], said);
+    assert_eq!(lost["topics"][0]["causes"][0]["meanwhile"][0]["count"], 2);
+    let text = good(here, &["why", "t", "--lost"], 0);
+    assert!(text.contains("overwritten in the history"), "{text}");
+    let line = fails(here, &["why", "t", "--lost", "/tt"], 1);
+    assert!(line.contains("Name one of these: /t"), "{line}");
+    let rules = "topics:\n- topic: /t\n  overwritten: 1%\n  loss: 50%\n";
+    fs::write(here.join("wanted.yaml"), rules).unwrap();
+    let check = ["check", "model.json", "wanted.yaml"];
+    let text = good(here, &check, 5);
+    assert!(text.contains("`onbeat why TRACE --lost /t`"), "{text}");
+    let with = [&check[..], &["--trace", "t"]].concat();
+    let text = good(here, &with, 5);
+    assert_eq!(text.matches(said).count(), 1, "{text}");
+    let out = json(here, &[&with[..], &["--json"]].concat(), 5);
+    let findings = out["findings"].as_array().unwrap();
+    let lost: Vec<_> = findings.iter().filter_map(|f| f["lost"].as_str()).collect();
+    assert_eq!(lost, [said]);
+    good(here, &["report", "--trace", "t"], 0);
+    let page = fs::read_to_string(here.join("report.html")).unwrap();
+    assert!(page.contains(said), "no sentence");
+}
+
 #[test]
 fn commands_that_show_late_chains_say_what_these_have_in_common() {
     let dir = TempDir::new().unwrap();

@@ -24,13 +24,13 @@ pub enum ShaperError {
         /// The error of starting the thread.
         reason: std::io::Error,
     },
-    /// The configuration has too many outputs, or none.
+    /// The configuration has no outputs, or more than [`MAX_OUTPUTS`].
     #[error("the configuration has {0} outputs. Give 1 to {MAX_OUTPUTS}")]
     Outputs(usize),
     /// The topics, capacity or depth of an output are invalid.
     #[error("the output {topic}, held on {held}, is invalid. Give two different topics, and a capacity and a depth from 1 to 100000")]
     Output {
-        /// The topic that subscribers use.
+        /// The topic to which the application's subscribers listen.
         topic: String,
         /// The topic on which the output is held back.
         held: String,
@@ -49,9 +49,9 @@ pub enum ShaperError {
     /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {
-        /// The number of the descriptor in the configuration.
+        /// The number of the descriptor, as the configuration gives it.
         fd: i32,
-        /// The purpose of the descriptor.
+        /// The purpose of the descriptor, for example `the pipe for reports`.
         what: &'static str,
         /// The error of using the descriptor.
         reason: std::io::Error,
@@ -71,7 +71,7 @@ pub enum ShaperError {
     Worker {
         /// The topic of the output whose thread ended.
         topic: String,
-        /// The error that ended the thread, as text.
+        /// The message of the error that ended the thread.
         reason: String,
     },
 }

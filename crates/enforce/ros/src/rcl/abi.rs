@@ -47,10 +47,13 @@ pub struct WaitSet {
     pub spare: [*mut c_void; 4],
 }
 
+/// A duration of the middleware. Corresponds to `rmw_time_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
+    /// The whole seconds of the duration.
     pub sec: u64,
+    /// The rest of the duration in ns, below 10^9.
     pub nsec: u64,
 }
 

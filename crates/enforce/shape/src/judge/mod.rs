@@ -83,7 +83,7 @@ pub struct Figure {
     pub promised: Option<f64>,
     /// The value that the session measured.
     pub measured: f64,
-    /// The session kept the promise. `None` if there is no promise to judge.
+    /// The session kept the promise. `None` if the plan has no such promise.
     pub kept: Option<bool>,
 }
 

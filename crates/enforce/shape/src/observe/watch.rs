@@ -101,7 +101,7 @@ pub fn is_synchroniser(id: &str) -> bool {
 }
 
 /// Removes the part of an id that distinguishes nodes of the same name (`#2`, `#program`). Returns
-/// `None` if there is no such part.
+/// `None` if the id has no such part.
 fn without_instance(id: &str) -> Option<String> {
     let (node, callback) = id.split_once(':')?;
     let (name, _) = node.split_once('#')?;

@@ -17,7 +17,6 @@ impl Estimate {
         }
     }
 
-    /// Applies an increasing function to the value and to both ends of the interval.
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Estimate {
             value: of(self.value),

@@ -74,7 +74,7 @@ impl Drop for Diagnostics {
     }
 }
 
-/// Keeps this thread and its children off these CPUs, unless there are no others. Under sched_ext,
+/// Keeps this thread and its children off `cpus` if the machine has other CPUs. Under sched_ext,
 /// normal threads would run before those of servers.
 fn keep_off(cpus: &[u16]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {

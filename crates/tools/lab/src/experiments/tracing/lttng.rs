@@ -17,7 +17,7 @@ pub struct Lttng {
     library: PathBuf,
     session: String,
     trace: PathBuf,
-    /// `None` if a daemon was running before.
+    /// The daemon of LTTng. `None` if one was running before.
     _daemon: Option<Guarded>,
 }
 
@@ -47,7 +47,7 @@ impl Lttng {
             let begin = Instant::now();
             while !is_up() {
                 if !child.running() || begin.elapsed() > START {
-                    let reason = format!("it did not start{}", child.last_error());
+                    let reason = format!("the daemon did not start{}", child.last_error());
                     return Err(LabError::program("lttng-sessiond", reason));
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -89,7 +89,6 @@ pub struct Session<'l> {
 }
 
 impl Session<'_> {
-    /// Ends the session and returns the number of recorded publications.
     pub fn end(self) -> Result<u64> {
         let trace = self.lttng.trace.clone();
         self.lttng.lttng(&["stop", &self.lttng.session])?;

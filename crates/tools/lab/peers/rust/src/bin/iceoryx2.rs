@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The maximum number of messages between publisher and subscriber.
 const DEPTH: usize = 8;
-/// A smaller depth for the role in which the publisher must run into it.
+/// The depth in the role in which the publisher sends without pause, so that it soon has to wait.
 const DEPTH_OF_A_FLOOD: usize = 4;
 
 type Ports<T> =
@@ -25,7 +25,6 @@ struct Iceoryx2 {
     blocks: bool,
 }
 
-/// Creates a node for each endpoint, because a node may not leave the thread that created it.
 fn service(peer: &Iceoryx2, topic: &str) -> (Ports<[u8]>, Option<Events>) {
     let node = or_die(NodeBuilder::new().create::<ipc::Service>(), "the node");
     let depth = if peer.blocks { DEPTH_OF_A_FLOOD } else { DEPTH };
@@ -144,7 +143,7 @@ impl Peer for Iceoryx2 {
         }
     }
 
-    /// Taking a message makes room for the publisher.
+    /// Takes a message and gives it back at `at_ns`, which makes room for the publisher.
     fn give_back_at(&self, reader: &mut Reader, at_ns: i64) -> Option<(i64, i64)> {
         let limit = now_ns().max(at_ns) + 2_000_000_000;
         sleep_until(at_ns);

@@ -25,13 +25,13 @@ confidence. Otherwise it is *not known*, with the reason. docs/how-to/check.md h
 Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not
 known.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Requirements file
+    /// Requirements file (YAML); --init writes a first one
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
-    /// Say below each violated latency what the late executions in this recording have in common.
+    /// For each violated latency, say what the late executions in this recording have in common.
     /// Name a trace from which the model was made
     #[arg(long, value_name = "TRACE")]
     trace: Option<PathBuf>,
@@ -102,12 +102,13 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Reports whether executions of a chain were later than a requirement allows.
+/// Reports whether a finding is a violated latency of a chain, so that its late executions can be
+/// explained.
 fn is_late(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
 }
 
-/// Adds to each violated latency what the late executions of a recording have in common.
+/// Adds what the late executions of a recording have in common to each violated latency.
 fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     let late = || findings.iter().filter(|f| is_late(f));
     let wanted: Vec<Wanted> = late()
@@ -124,7 +125,7 @@ fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a line that explains a violated latency, or says which command does.
+/// Returns a line that says why a latency was violated, or which command shows it.
 fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let over_ns = f.late_above_ns.filter(|_| is_late(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);

@@ -26,7 +26,7 @@ junctions; '-' means that the part does not exist in that mode.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has one mode only.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
     /// Also list parts that exist in all modes
@@ -54,7 +54,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the runs of each mode.
 fn modes(model: &Model) -> BTreeMap<&str, Vec<&Run>> {
     let mut modes: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in &model.runs {

@@ -73,7 +73,6 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// Formats the status line of a recording.
 fn line(p: &Progress) -> String {
     let s = p.elapsed.as_secs();
     format!(

@@ -41,7 +41,6 @@ pub struct Args {
     pub ledgers: Option<PathBuf>,
 }
 
-/// The maximum time that a guard takes to restore everything.
 const GUARD: Duration = Duration::from_secs(10);
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
@@ -77,7 +76,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the reason why a ledger must not be touched, if its session or guard is running.
+/// Returns the reason why a ledger must not be touched: its session or its guard still runs.
+/// Returns `None` otherwise.
 fn living(ledger: &FoundLedger) -> Option<String> {
     match ledger.standing {
         Standing::Held { owner } => Some(format!(
@@ -190,7 +190,6 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{s}")
 }
 
-/// Formats CPUs as the kernel does: `0-3,5`.
 fn cpus(cpus: &[u16]) -> String {
     let mut text = String::new();
     let mut rest = cpus;

@@ -29,7 +29,7 @@ left of a model.
 Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is
 left.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Policy file: the names that stay visible
@@ -43,7 +43,6 @@ pub struct Args {
     output: PathBuf,
 }
 
-/// The maximum size of a key in bytes.
 const MOST_KEY: usize = 4096;
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {

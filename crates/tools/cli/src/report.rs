@@ -72,7 +72,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
-/// Returns what the late executions of each chain have in common, for each trace that shows it.
 fn late(model: &Model, traces: &[PathBuf]) -> Result<Vec<(String, String)>, CliError> {
     let wanted = |c: &Chain| Wanted {
         id: c.id.clone(),

@@ -30,7 +30,7 @@ the plan keeps, at least 0.5 ms. The plan says which executions it leaves out. T
 
 Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
     #[command(flatten)]

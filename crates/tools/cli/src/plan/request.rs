@@ -173,7 +173,7 @@ fn bands(text: &str) -> Result<Bands, String> {
     }
 }
 
-/// A CPU for the callback or node with this name, or for all.
+/// A CPU for the callback or node with this name. Without a name, it is for all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu(Option<String>, u16);
 
@@ -188,7 +188,6 @@ fn cpu(text: &str) -> Result<Cpu, String> {
     Ok(Cpu(name, number))
 }
 
-/// Reads milliseconds and returns nanoseconds.
 fn time(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(ms) if (0.0..=3_600_000.0).contains(&ms) => Ok((ms * 1e6).round() as u64),
@@ -196,7 +195,6 @@ fn time(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a share such as `6%`, `0.06` or `6e-2`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, of) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
@@ -208,7 +206,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a miss rate, which may be 0.
 fn miss(text: &str) -> Result<f64, String> {
     match text.trim() {
         "0" | "0%" => Ok(0.0),
@@ -264,7 +261,7 @@ impl InputArgs {
 }
 
 impl RequestArgs {
-    /// Returns a warning about an option that will be removed.
+    /// Returns a warning if the user gave an option that will be removed.
     pub fn outdated(&self) -> Option<&'static str> {
         self.timing.epsilon.map(|_| {
             "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the distribution's tail"
@@ -302,7 +299,7 @@ impl RequestArgs {
             beside,
         })
     }
-    /// Returns when outputs leave, and what happens to late ones.
+    /// Returns the request for outputs: when they leave, and what happens to late ones.
     fn outputs(&self) -> OutputRequest {
         OutputRequest {
             hold: match self.strategy.design {

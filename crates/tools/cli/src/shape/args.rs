@@ -10,9 +10,9 @@ use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default time within which all callbacks must be found.
+/// The default time within which every callback of the plan must run.
 const FIND: Duration = Duration::from_secs(60);
-/// The default time within which callbacks are searched for by --dry-run.
+/// The default time for which --dry-run waits for the plan's callbacks.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Run an application under a plan, so that its chain always takes the same time
@@ -168,7 +168,8 @@ pub struct InsteadArgs {
 }
 
 impl Args {
-    /// Makes the shaper's options from the command line. `caller` is the user who called sudo.
+    /// Makes the options of a shaping session from the command line. `caller` is the user who
+    /// called sudo.
     pub fn options(&self, caller: Option<&User>) -> Result<ShapeOptions, CliError> {
         let (application, enforcement) = (&self.application, &self.enforcement);
         let find_within = if self.instead.dry_run { LOOK } else { FIND };
@@ -200,8 +201,8 @@ impl Args {
         })
     }
 
-    /// Returns the users whose processes may be shaped, besides root and this process's user. The
-    /// limit is needed because any user can give a node the plan's names, and shaped threads get
+    /// Returns the users whose processes may be shaped, besides root and the user of this process.
+    /// A limit is needed, because any user can give a node the plan's names, and shaped threads get
     /// real-time priorities.
     fn users(&self, caller: Option<&User>) -> Option<Vec<u32>> {
         let ApplicationArgs { pid, user, .. } = &self.application;
@@ -220,7 +221,7 @@ impl BandArgs {
     }
 }
 
-/// Reads a user name or number.
+/// Parses a user's name or number. Returns the number.
 fn user_id(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
     let id = number.or_else(|| onbeat_record::user_id(text));
@@ -232,7 +233,7 @@ pub enum EnforcerChoice {
     /// Cgroup freezers; version 1 is preferred to version 2
     #[default]
     Freezer,
-    /// A sched_ext scheduler
+    /// A sched_ext scheduler in the kernel
     SchedExt,
 }
 
@@ -250,7 +251,7 @@ pub enum GateChoice {
     /// Lower the thread's priority until it waits, then freeze it
     #[default]
     Soft,
-    /// Freeze the thread at once
+    /// Freeze the thread at once, with the locks that it holds
     Hard,
 }
 

@@ -47,7 +47,7 @@ the middle between its means in late and in other executions.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no execution was found.")]
 pub struct Args {
-    /// Trace directory
+    /// Trace directory, made by onbeat record
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Explain this chain: its id, the beginning of the id, or FROM..TO with parts of its first and
@@ -69,7 +69,7 @@ pub struct Args {
     /// Show this number of executions, the longest first [default: 5]
     #[arg(long, value_name = "N", conflicts_with_all = ["at", "all"])]
     worst: Option<usize>,
-    /// Show executions that took longer, and count those as late
+    /// Show executions that took longer than this, and count them as late
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     over: Option<Duration>,
     /// Show the executions that ran at this time: since the recording's start (12.5s), or the time
@@ -151,7 +151,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Writes the page, and prints the head of the explanation unless the page goes to standard output.
+/// Writes the HTML page, and prints the head of the explanation unless the page goes to the
+/// standard output.
 fn write_page(shown: &Shown, file: &Path, at_ns: Option<u64>) -> Result<(), CliError> {
     files::write_whole(file, |out| out.write_all(shown.page(at_ns)?.as_bytes()))?;
     if file.as_os_str() != "-" {
@@ -175,7 +176,7 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
     }
 }
 
-/// Makes the model, and completes the options so that another pass follows the same chains.
+/// Makes the model. Completes `options`, so that another pass follows the same chains.
 fn model(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Model, CliError> {
     let ends = ends(args);
     let mut synth = pass(reader, options.clone(), "model");
@@ -205,7 +206,7 @@ fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
     why.finish()
 }
 
-/// Reads all events of a recording for their causes.
+/// Reads all events of a recording and passes each one to `push`, to find causes.
 pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
@@ -218,7 +219,6 @@ pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     }
 }
 
-/// Formats a limit for a sentence.
 fn above(limit_ns: u64) -> String {
     format!("above {}", duration(limit_ns as f64))
 }

@@ -150,7 +150,9 @@ fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?.take(most + 1);
     file.read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most {
-        true => Err(io::Error::other(format!("the file has more than {most} bytes"))),
+        true => Err(io::Error::other(format!(
+            "the file has more than {most} bytes"
+        ))),
         false => Ok(bytes),
     }
 }

@@ -133,7 +133,7 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     Some(match (&f.late, trace) {
         (Some(said), _) => format!("{place}: {said}"),
         (None, Some(trace)) => format!(
-            "{place}: {} does not tell late executions of this chain from others",
+            "{place}: {} does not distinguish late executions of this chain from others",
             trace.display()
         ),
         (None, None) => format!(

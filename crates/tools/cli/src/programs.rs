@@ -124,14 +124,15 @@ impl Program {
         let mut asked = found.started_as(&name);
         asked.arg("--version").stdin(Stdio::null());
         let answer = asked.stderr(Stdio::null()).output();
-        let answer = answer.map_err(|e| found.refused(&format!("the program cannot be started ({e})")))?;
+        let answer =
+            answer.map_err(|e| found.refused(&format!("the program cannot be started ({e})")))?;
         let said = String::from_utf8_lossy(&answer.stdout);
         let said = said.lines().next().unwrap_or_default();
         match said.strip_prefix(name.as_str()).map(str::trim) {
             Some(VERSION) => Ok(found),
-            Some(other) => {
-                Err(found.refused(&format!("the program has version {other}, and onbeat has {VERSION}")))
-            }
+            Some(other) => Err(found.refused(&format!(
+                "the program has version {other}, and onbeat has {VERSION}"
+            ))),
             None => Err(found.refused("the program does not report its version")),
         }
     }

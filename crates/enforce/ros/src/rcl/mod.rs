@@ -80,7 +80,9 @@ pub enum RclError {
         reason: String,
     },
     /// The name of a topic or node has a zero byte.
-    #[error("'{0}' is not the name of a topic or node, because it has a zero byte. Remove that byte")]
+    #[error(
+        "'{0}' is not the name of a topic or node, because it has a zero byte. Remove that byte"
+    )]
     Name(String),
 }
 

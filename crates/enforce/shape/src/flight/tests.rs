@@ -176,9 +176,15 @@ fn a_shaper_that_receives_or_sends_late_is_the_cause() {
         ..late()
     };
     let said = cause_of(USUAL, &[], ready, 159 * MS, vec![]);
-    assert_eq!(said, "the shaper took the output 19.0 ms after it was ready");
+    assert_eq!(
+        said,
+        "the shaper took the output 19.0 ms after it was ready"
+    );
     let said = cause_of(USUAL, &[], ready, 140 * MS + 9_000, vec![]);
-    assert_eq!(said, "the shaper's sender did not wake up in the output's slot");
+    assert_eq!(
+        said,
+        "the shaper's sender did not wake up in the output's slot"
+    );
 }
 
 #[test]

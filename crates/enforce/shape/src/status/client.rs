@@ -53,7 +53,9 @@ pub fn ask(
 fn talk(path: &Path, request: &[u8], patience: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     if !is_trusted(&stream) {
-        return Err(io::Error::other("the session's socket belongs to another user"));
+        return Err(io::Error::other(
+            "the session's socket belongs to another user",
+        ));
     }
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;

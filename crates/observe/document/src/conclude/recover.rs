@@ -192,7 +192,11 @@ impl OnlyMode {
     fn of(runs: &[Run]) -> Result<OnlyMode, RecoverError> {
         let modes = modes(runs.iter());
         Ok(OnlyMode(match modes.len() {
-            0 => return Err(RecoverError::Inconsistent("the list of runs is empty".into())),
+            0 => {
+                return Err(RecoverError::Inconsistent(
+                    "the list of runs is empty".into(),
+                ))
+            }
             1 => modes.first().map(|m| m.to_string()),
             _ => None,
         }))

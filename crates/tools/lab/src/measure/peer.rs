@@ -154,7 +154,11 @@ impl Peer {
 
     pub fn done_after(&mut self, run: Duration) -> Result<Usage> {
         let words = self.expect_within("done", run + PATIENCE)?;
-        Usage::parse(&words).ok_or_else(|| self.failure(&format!("the program answered 'done {words}', which is not a report of its usage")))
+        Usage::parse(&words).ok_or_else(|| {
+            self.failure(&format!(
+                "the program answered 'done {words}', which is not a report of its usage"
+            ))
+        })
     }
 
     pub fn end(&mut self, limit: Duration) {

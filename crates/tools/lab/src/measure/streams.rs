@@ -140,7 +140,12 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
         let due = at
             .checked_sub(*first.get_or_insert(at))
             .filter(|due| arrivals.length_ns() <= *due)
-            .ok_or_else(|| format!("the time in line {} is earlier than in the previous line", i + 1))?;
+            .ok_or_else(|| {
+                format!(
+                    "the time in line {} is earlier than in the previous line",
+                    i + 1
+                )
+            })?;
         if due > limit_ns {
             break;
         }

@@ -210,7 +210,10 @@ impl Peers {
 
     pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self.programs.get(&program).ok_or_else(|| {
-            LabError::unexpected("the peer", "the program was not built. The report gives the reason")
+            LabError::unexpected(
+                "the peer",
+                "the program was not built. The report gives the reason",
+            )
         })?;
         let mut command = Command::new(path);
         match program {

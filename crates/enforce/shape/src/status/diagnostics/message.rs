@@ -136,7 +136,10 @@ impl Reporter {
             (_, warnings) if !warnings.is_empty() => (Level::Warn, warnings),
             _ => {
                 let new = chain.executions.saturating_sub(before.executions);
-                (Level::Ok, vec![format!("{new} new executions, all in time")])
+                (
+                    Level::Ok,
+                    vec![format!("{new} new executions, all in time")],
+                )
             }
         };
         DiagnosticStatus {

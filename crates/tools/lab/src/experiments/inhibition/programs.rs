@@ -78,7 +78,10 @@ impl Programs {
     pub fn ping_pong_command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
         let (_, path) = found.ok_or_else(|| {
-            LabError::unexpected("the program", "the program was not built. The report gives the reason")
+            LabError::unexpected(
+                "the program",
+                "the program was not built. The report gives the reason",
+            )
         })?;
         let mut command = Command::new(path);
         command.env("CYCLONEDDS_URI", CYCLONE_URI);

@@ -237,7 +237,8 @@ fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run>
         return Err(LabError::unexpected("the ping-pong's times", times));
     };
     let loops: Option<Vec<Loop>> = samples.lines().map(Loop::read).collect();
-    let loops = loops.ok_or_else(|| LabError::unexpected("a line of samples", "the line is damaged"))?;
+    let loops =
+        loops.ok_or_else(|| LabError::unexpected("a line of samples", "the line is damaged"))?;
     Ok(Run {
         measures: Measures::of(whole_s, (ready - began) as f64 / 1e9, &loops),
         packets,

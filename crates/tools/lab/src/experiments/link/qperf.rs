@@ -54,7 +54,10 @@ fn ask(testbed: &Testbed, bytes: usize) -> Result<String> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Err(LabError::program("qperf", "the qperf server does not answer"))
+    Err(LabError::program(
+        "qperf",
+        "the qperf server does not answer",
+    ))
 }
 
 fn microseconds(said: &str) -> Option<f64> {

@@ -45,7 +45,11 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
         let pushes: Vec<(u64, i64)> = outcome.of(0).map(|s| (s.number, s.sent_ns)).collect();
         let ahead = bytes_ahead(&outcome.packets, 0, &pushes);
         if ahead.len() != pushes.len() {
-            let why = format!("the capture shows {} of {} pushes", ahead.len(), pushes.len());
+            let why = format!(
+                "the capture shows {} of {} pushes",
+                ahead.len(),
+                pushes.len()
+            );
             return Err(LabError::unexpected("the capture", why));
         }
         measured.push((arm, Sorted::new(ahead.iter().map(|b| *b as f64))));

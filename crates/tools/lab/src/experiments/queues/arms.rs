@@ -307,7 +307,9 @@ impl Programs {
         };
         match loader.succeed(Duration::from_secs(60)) {
             Ok(true) => Ok(vec![manager]),
-            Ok(false) => Err(failed("the program did not load its nodelets within 60 s".into())),
+            Ok(false) => Err(failed(
+                "the program did not load its nodelets within 60 s".into(),
+            )),
             Err(e) => Err(failed(e.to_string())),
         }
     }

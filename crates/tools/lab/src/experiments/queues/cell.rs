@@ -158,7 +158,10 @@ pub fn measure(
     let until = Instant::now() + CONNECT_LIMIT;
     for peer in &mut peers {
         if peer.hear("ready", until)?.is_none() {
-            let why = format!("the program did not connect within {} s", CONNECT_LIMIT.as_secs());
+            let why = format!(
+                "the program did not connect within {} s",
+                CONNECT_LIMIT.as_secs()
+            );
             return Err(LabError::program(arm.name, why + &peer.last_error()));
         }
     }

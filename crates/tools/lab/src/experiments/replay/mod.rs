@@ -165,7 +165,8 @@ fn play(
         beside.end(floor);
     }
     let packets = capture.stop().map_err(failed)?;
-    let ended = ended.ok_or_else(|| LabError::program(arm.name(), "the player did not end in time"))?;
+    let ended =
+        ended.ok_or_else(|| LabError::program(arm.name(), "the player did not end in time"))?;
     if !ended.status.success() {
         return Err(LabError::program(arm.name(), ended.status));
     }

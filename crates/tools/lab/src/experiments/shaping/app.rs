@@ -197,7 +197,10 @@ impl App {
             .filter(fits)
             .max_by_key(|c| c.figures.executions)
             .ok_or_else(|| {
-                let why = format!("the model has no chain from {} to {}", self.ends.0, self.ends.1);
+                let why = format!(
+                    "the model has no chain from {} to {}",
+                    self.ends.0, self.ends.1
+                );
                 LabError::unexpected(format!("the model of {}", self.name), why)
             })
     }

@@ -151,7 +151,10 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
     }
     Err(LabError::program(
         name,
-        format!("the program ended during the measurement{}", child.last_error()),
+        format!(
+            "the program ended during the measurement{}",
+            child.last_error()
+        ),
     ))
 }
 

@@ -129,8 +129,6 @@ impl Following {
         Some((sentence, Some(swap)))
     }
 
-    /// Replaces the bands by those of another plan from `from_ns` on. The new bands follow the load
-    /// too.
     pub(crate) fn replace(&mut self, new: Following, from_ns: u64, now_ns: u64) -> Swap<'_> {
         let slots = new.adapt.slots().to_vec();
         self.note(from_ns, "plan", "another plan's bands".into(), slots);

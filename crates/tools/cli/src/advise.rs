@@ -156,7 +156,6 @@ fn write(out: &mut dyn Write, model: &Model, report: &Report) -> Result<(), CliE
     writeln!(out, "{}", screen.bold(&found)).map_err(CliError::Stdout)
 }
 
-/// Prints one piece of advice: the cost, the evidence and the remedy.
 fn block(
     out: &mut dyn Write,
     screen: &Screen,

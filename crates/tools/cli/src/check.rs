@@ -108,7 +108,6 @@ fn is_late(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
 }
 
-/// Adds what the late executions of a recording have in common to each violated latency.
 fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     let late = || findings.iter().filter(|f| is_late(f));
     let wanted: Vec<Wanted> = late()
@@ -143,7 +142,6 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     })
 }
 
-/// Prints the findings that did not pass, the worst first, and the number of each verdict.
 fn write(out: &mut dyn Write, findings: &[Finding], args: &Args) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut shown: Vec<&Finding> = findings.iter().collect();

@@ -151,7 +151,6 @@ fn is_chain(found: &Found) -> bool {
     found.id.starts_with("chain-")
 }
 
-/// Returns the mode that is compared in the first and in the second model.
 fn modes(args: &Args) -> Result<[Option<&str>; 2], CliError> {
     match args.modes.as_slice() {
         [] => Ok([args.mode.as_deref(); 2]),

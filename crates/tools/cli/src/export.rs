@@ -203,7 +203,6 @@ fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     export::perfetto::names(run, all)
 }
 
-/// Reads all events a second time and passes each one to `push`.
 fn second_pass(
     reader: &mut Reader,
     input: &Path,

@@ -8,7 +8,6 @@ use onbeat_terminal::{files, CliError};
 use onbeat_why::{compare, Choice, Question, Target, Why};
 use std::path::Path;
 
-/// A chain whose late executions are to be compared with its other executions.
 pub struct Wanted {
     pub id: String,
     /// The latency above which an execution is late, in ns. `None` takes the usual limit, which

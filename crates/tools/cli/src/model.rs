@@ -168,7 +168,6 @@ fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError>
     }
 }
 
-/// Makes the model of one recording, in the given mode.
 fn of_trace(
     (path, mode): (&Path, Option<&str>),
     args: &Args,

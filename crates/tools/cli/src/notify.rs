@@ -27,7 +27,6 @@ impl Notifier {
         }
     }
 
-    /// Tells the service manager that the session is alive, and shows `status` there.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -44,7 +43,6 @@ impl Notifier {
         self.send(&text);
     }
 
-    /// Tells the service manager that the session is ending and restores all threads.
     pub fn ends(&self) {
         self.send("STOPPING=1\n");
     }

@@ -29,7 +29,6 @@ pub enum Program {
     Store,
 }
 
-/// The arguments of a command, which a separate program parses.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Words {
@@ -118,7 +117,6 @@ impl Program {
         ))
     }
 
-    /// Checks that the program's version equals the version of this program.
     fn check_version(self, found: Found) -> Result<Found, CliError> {
         let name = self.file_name();
         let mut asked = found.started_as(&name);

@@ -36,7 +36,6 @@ impl Tracks {
         self.why.push(event);
     }
 
-    /// Writes the tracks of all chains. Call it after the last event.
     pub fn write<W: Write>(self, timeline: &mut Timeline<W>) -> io::Result<()> {
         let mut next = 0;
         for (name, explanation) in self.names.iter().zip(self.why.finish_all()) {

@@ -37,8 +37,6 @@ fn compile(dir: &Path) -> PathBuf {
     dir.join("program")
 }
 
-/// The file in which the program under test writes its process id and the number of its
-/// publications.
 struct Count(File);
 
 impl Count {

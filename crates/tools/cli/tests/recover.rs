@@ -137,7 +137,6 @@ impl Scene {
         self.dir.path().join("state")
     }
 
-    /// Kills the owner and the guard so that neither sees the other's end.
     fn kill_both(&mut self) {
         let guard = guard_of(self.owner.id()).expect("a guard");
         for pid in [guard, self.owner.id()] {

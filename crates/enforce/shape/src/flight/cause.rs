@@ -15,9 +15,7 @@ pub(crate) struct Late {
     pub(crate) cycle_ns: u64,
     /// The time at which the first callback started, or at which the throttler let the input in.
     pub(crate) start_ns: u64,
-    /// The time at which the last callback published the output.
     pub(crate) ready_ns: u64,
-    /// The time at which the output left the shaper.
     pub(crate) output_ns: u64,
     /// The end of the output's last slot. The output should have been ready by then.
     pub(crate) due_ns: u64,
@@ -112,8 +110,6 @@ impl LateOutputFacts<'_> {
         lost.sum()
     }
 
-    /// Describes a delay that no single part explains: names the longest parts, and the time that
-    /// no part explains.
     fn no_single_cause(&self, parts: &[Part], overrun_ns: u64) -> String {
         let seen = self
             .switches

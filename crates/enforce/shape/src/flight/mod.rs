@@ -35,7 +35,6 @@ pub(crate) enum SwitchKind {
     Ready {
         ns: u64,
     },
-    /// The host took the CPU away for `ns` while the thread ran.
     Stolen {
         ns: u64,
     },

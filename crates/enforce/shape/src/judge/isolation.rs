@@ -60,7 +60,6 @@ pub struct IsolationMonitor {
     threads: HashMap<u32, Watched>,
     only_real_time: bool,
     changes: VecDeque<Change>,
-    /// The slots that each server has later, and the time from which they apply.
     swaps: VecDeque<(u64, Vec<Option<Isolation>>)>,
     outside_ns: Vec<u64>,
     /// The index of the oldest run in `outside_ns`. The newest run replaces it once [`MAX_RUNS`]

@@ -239,7 +239,6 @@ pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
 }
 
 struct Chain<'p> {
-    /// The text that distinguishes this chain's figures from those of other chains.
     suffix: String,
     promises: &'p Promises,
     judgements: Vec<Judgement>,

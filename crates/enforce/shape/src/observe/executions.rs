@@ -126,8 +126,6 @@ pub struct Executions {
     /// For each callback that took a shaper's message: the start of the callback, and the start of
     /// the message's chain.
     bridges: VecDeque<(u64, u64)>,
-    /// The latest executions, for finding duplicates: several paths from one start to one output
-    /// are one execution.
     last: VecDeque<Execution>,
 }
 
@@ -251,7 +249,6 @@ impl Executions {
         }
     }
 
-    /// Records that a callback published: a message for a shaper, or the output of a chain.
     fn left(
         &mut self,
         topic: Option<&str>,

@@ -81,7 +81,6 @@ struct Input {
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
-    /// The input did not arrive for a long time. Its next line gives the new phase.
     was_silent: bool,
     since: usize,
     last: Option<(u64, i64)>,

@@ -27,7 +27,6 @@ struct Holder {
 
 pub(crate) struct Instances {
     holders: Vec<Option<Holder>>,
-    /// Maps each second instance to the process that has its callbacks.
     left_alone: BTreeMap<u32, u32>,
     is_running: fn(u32) -> bool,
 }
@@ -89,8 +88,6 @@ impl Instances {
         self.left_alone.retain(|&second, _| is_running(second));
     }
 
-    /// Removes the events of second instances, except of those that have another callback of the
-    /// plan.
     pub(crate) fn without_second_instances<'e>(
         &self,
         events: Cow<'e, [Event]>,

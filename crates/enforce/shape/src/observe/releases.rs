@@ -42,7 +42,6 @@ pub(super) struct Bounds {
     /// The earliest start of the window that shows the grid.
     pub(super) early: i64,
     tenth: i64,
-    /// The 90th percentile of the starts in the window.
     pub(super) late: i64,
 }
 

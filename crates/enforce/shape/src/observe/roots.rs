@@ -31,8 +31,6 @@ pub(crate) struct Roots {
     begins: Begins,
     /// Maps a thread to the latest events that can be roots: process, time and root.
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
-    /// The process and the root of the latest executions, and the number of consecutive executions
-    /// that had them.
     seen: Option<(u32, Root, u32)>,
     root: Option<(u32, Root)>,
 }

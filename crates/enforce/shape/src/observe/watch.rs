@@ -74,7 +74,6 @@ pub struct Watcher {
     chains: Vec<Vec<usize>>,
     numbers: Vec<Number>,
     homes: Vec<Option<u32>>,
-    /// The numbers of second instances that run in other processes than the plan's callback.
     foreign: FxHashSet<u32>,
     paths: FxHashMap<u32, Option<(usize, usize)>>,
     /// The number of runs of each callback outside of the plan, by callback, process and thread.

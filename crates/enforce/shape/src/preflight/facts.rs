@@ -170,8 +170,6 @@ fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     (found, is_dynamic)
 }
 
-/// Returns the resolution of the timers in ns from the text of `/proc/timer_list`, which only root
-/// can read.
 fn timer_resolution_ns(list: &str) -> Option<u64> {
     let line = list
         .lines()

@@ -81,7 +81,6 @@ impl Session<'_> {
         (self.listeners.report)(&live);
     }
 
-    /// Publishes the session's last status. The summary repeats the notes of this status.
     pub(super) fn leave(&mut self) {
         let live = self.live();
         self.listeners.update(&live);

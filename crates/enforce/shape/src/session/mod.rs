@@ -205,7 +205,6 @@ impl<'a> Session<'a> {
         self.stop_by(StoppedBy::Request);
     }
 
-    /// Restores all threads if that was not done before. The application continues.
     fn stop_by(&mut self, by: StoppedBy) {
         if self.stage.is_stopped() {
             return;

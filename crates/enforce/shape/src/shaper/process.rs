@@ -30,7 +30,6 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills the process, even if it is stopped. Does nothing if it has ended.
     pub(super) fn kill(&mut self) {
         if self.status.is_none() {
             // The id cannot be used again before the process is waited for.

@@ -116,8 +116,6 @@ fn highest_priority(config: &Config) -> u8 {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// The descriptors that stay open: page, reports, the application's process, and lineage if
-    /// there is one.
     pub(super) inherited: [Option<RawFd>; 4],
     pub(super) priority: Priority,
 }

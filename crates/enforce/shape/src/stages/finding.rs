@@ -20,7 +20,6 @@ pub(crate) struct Finding {
 }
 
 pub(crate) struct ShaperView<'s> {
-    /// The shaper has created its publishers and subscriptions, or the plan needs no shaper.
     pub(crate) is_ready: bool,
     pub(crate) arrivals: Vec<&'s VecDeque<u64>>,
 }

@@ -37,7 +37,6 @@ pub(crate) enum Stage<'a> {
 pub(crate) enum StoppedBy {
     /// The duration was over, the application ended, or the user asked for the end.
     Request,
-    /// An output was late, and the plan's policy ends shaping then.
     Overshoot,
     Guard,
     Error,

@@ -165,8 +165,6 @@ impl<'a> Shaping<'a> {
         (moved, note)
     }
 
-    /// Gives the servers the slots of another plan from `from_ns` on. After an error, nothing has
-    /// changed.
     pub(crate) fn swap(&mut self, servers: Vec<Server>, from_ns: u64) -> Result<(), SwapError> {
         self.placement.swap(servers)?;
         let isolations = self.placement.isolations();
@@ -191,7 +189,6 @@ impl<'a> Shaping<'a> {
         self.course.unsettle(plan, monotonic_ns());
     }
 
-    /// Notes the threads for which a soft gate cannot see whether they wait, once per session.
     pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
         let gates = self.stats().gates;
         let unknown = gates.iter().filter(|g| g.unknown >= ENDS_UNKNOWN);

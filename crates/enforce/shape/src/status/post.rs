@@ -13,7 +13,6 @@ pub enum Standing {
     Coming,
     Ready,
     NoPackage,
-    /// The first publisher of diagnostics ended with this message.
     Failed(String),
 }
 
@@ -35,8 +34,6 @@ impl Post {
         self.set(Standing::Coming);
     }
 
-    /// Offers a process of the application, which was seen at `seen_ns` (CLOCK_MONOTONIC). A
-    /// publisher of diagnostics can be started beside it.
     pub(crate) fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
@@ -49,8 +46,6 @@ impl Post {
         self.lock().standing.clone()
     }
 
-    /// Reports whether no publisher of diagnostics can ever start. The session then reports the
-    /// reason and ends.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.standing(), Standing::NoPackage | Standing::Failed(_))
     }

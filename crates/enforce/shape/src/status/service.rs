@@ -20,8 +20,6 @@ use thiserror::Error;
 
 const MAX_CLIENTS: usize = 8;
 const MAX_REQUEST_BYTES: usize = 256;
-/// The time after which the service drops a client that has not sent a request, or not read its
-/// answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 const OUTCOME_POLL_NS: i64 = 20_000_000;

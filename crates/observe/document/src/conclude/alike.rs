@@ -21,7 +21,6 @@ pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     })
 }
 
-/// A note for the report, with the sum of the counts of the notes that it replaces.
 pub(super) struct Said {
     pub(super) note: Note,
     pub(super) count: u64,

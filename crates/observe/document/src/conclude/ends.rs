@@ -55,7 +55,6 @@ pub(super) fn end_to_end(
     pairs.collect()
 }
 
-/// The connections between the callbacks of the graph.
 struct Between<'a> {
     ends: Ends<'a>,
     groups: &'a Groups<'a>,

@@ -101,7 +101,6 @@ pub(super) struct Decisions {
 pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
     by_output: BTreeMap<&'a str, BTreeMap<&'a str, &'a Group>>,
-    /// The groups that may exist. The graph does not contain them.
     pub(super) doubts: &'a [Group],
 }
 
@@ -331,7 +330,6 @@ impl<'a> Deciding<'a> {
         few(self.evidence.outputs)
     }
 
-    /// Reports whether the member had a new input before each output.
     fn is_fresh(&self, m: &MemberEvidence) -> bool {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }

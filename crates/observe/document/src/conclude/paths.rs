@@ -19,7 +19,6 @@ type Counts = BTreeMap<PathKey, BTreeMap<String, u64>>;
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) all: PathEvidence,
-    /// The number of vertices that the path has in the graph.
     vertices: usize,
     parts: Vec<(PathKey, PathEvidence)>,
 }
@@ -116,7 +115,6 @@ fn read(path: &PathKey, groups: &Groups) -> Read {
     Read { key, passed }
 }
 
-/// Adds the figures of the vertices at these positions to the vertices before them.
 fn without(
     modes: &BTreeMap<String, PathFigures>,
     passed: &[usize],

@@ -185,7 +185,6 @@ fn conclude_sentences(evidence: &mut Evidence) -> Model {
     model
 }
 
-/// The mode of a model with a single mode, whose figures equal the totals.
 struct OnlyMode(Option<String>);
 
 impl OnlyMode {
@@ -224,7 +223,6 @@ fn add_callbacks(
     }
 }
 
-/// The subscriptions that publish the output of each sync vertex.
 struct Publishers(BTreeMap<String, Vec<String>>);
 
 impl Publishers {

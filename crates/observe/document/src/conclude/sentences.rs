@@ -139,8 +139,6 @@ fn of_group(group: &Group) -> Option<String> {
     ))
 }
 
-/// Returns the sentence that says which items a group is assumed to join, if the data do not show
-/// it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
     let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);

@@ -101,7 +101,6 @@ pub struct CountedNote {
 }
 
 impl Hidden {
-    /// Moves the part of the evidence that no model shows into `self`.
     pub fn keep(&mut self, evidence: Evidence) {
         let counted = |(key, modes): (PathKey, _)| CountedOnPath {
             callbacks: key.callbacks,

@@ -161,7 +161,6 @@ pub struct PathEvidence {
 /// oldest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// The end-to-end latencies of the path's executions.
     pub latency_ns: Dist,
     /// The reaction time: from the start that led to one output until the next output.
     #[serde(default)]

@@ -17,7 +17,6 @@ pub enum Note<V = String, N = String> {
     CallerUnknown(N),
     /// Lineages were dropped at this vertex, because too many paths lead there.
     Capped(V),
-    /// Somebody set the machine's clock during the recording.
     #[serde(with = "no_subject")]
     ClockStep,
     Cut(String),
@@ -39,7 +38,6 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     LostSwitch,
     ModeUnseen(String),
-    /// The user gave this rule for the names of nodes.
     NameRule(String),
     /// The user named this topic as an input, but no callback took an item from it.
     NoInput(N),
@@ -92,7 +90,6 @@ pub enum Note<V = String, N = String> {
     UnknownGoal(N),
     #[serde(with = "no_subject")]
     UnknownHandle,
-    /// A lifecycle node whose name is unknown changed its state.
     #[serde(with = "no_subject")]
     UnknownMachine,
     /// One of several clients that waited for responses published under this name. It is unknown
@@ -103,7 +100,6 @@ pub enum Note<V = String, N = String> {
     /// Executors used CPU time for work that has no events. The count is a time in ns.
     #[serde(with = "no_subject")]
     UnseenTime,
-    /// An executor did work that has no events.
     #[serde(with = "no_subject")]
     UnseenWork,
     /// An execution of this vertex ran without any event that shows it.

@@ -261,7 +261,6 @@ impl InputArgs {
 }
 
 impl RequestArgs {
-    /// Returns a warning if the user gave an option that will be removed.
     pub fn outdated(&self) -> Option<&'static str> {
         self.timing.epsilon.map(|_| {
             "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the distribution's tail"
@@ -299,7 +298,6 @@ impl RequestArgs {
             beside,
         })
     }
-    /// Returns the request for outputs: when they leave, and what happens to late ones.
     fn outputs(&self) -> OutputRequest {
         OutputRequest {
             hold: match self.strategy.design {

@@ -17,7 +17,6 @@ fn slot(slot: &Slot) -> String {
     format!("[{}, {}]", ms(slot.0), ms(slot.1))
 }
 
-/// Prints a plan: its servers, its promises and its assumptions.
 pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), CliError> {
     if for_programs {
         return term::write_json(out, plan);
@@ -165,7 +164,6 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     )
 }
 
-/// Describes a promised miss rate, and the data that support it.
 fn miss(miss: Miss) -> String {
     let tail = match miss.shape {
         Some(shape) => format!("generalised Pareto tail of shape {shape:.2}"),

@@ -221,7 +221,6 @@ impl BandArgs {
     }
 }
 
-/// Parses a user's name or number. Returns the number.
 fn user_id(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
     let id = number.or_else(|| onbeat_record::user_id(text));

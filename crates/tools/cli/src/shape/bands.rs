@@ -7,7 +7,6 @@ use onbeat_terminal::CliError;
 use serde_json::{json, Value};
 use std::path::Path;
 
-/// Returns the plan's bands and each change of the bands, as JSON.
 pub(super) fn json(adapted: &Adapted) -> Value {
     let sets = adapted.bands.iter().map(|set| {
         let slots: Vec<_> = set.slots.iter().map(|&Slot(Ms(s), Ms(e))| [s, e]).collect();

@@ -100,8 +100,6 @@ pub fn tables(summary: &Summary) -> Result<(), CliError> {
     threads.write(&mut out, &screen)
 }
 
-/// Returns one row for each server with threads: how often threads were at work at the end of a
-/// slot.
 fn gates(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: String, measured: String| {

@@ -52,7 +52,6 @@ pub fn serve(
     }
 }
 
-/// The files that a shaping session reads and writes while it runs.
 pub struct Files<'a> {
     pub plan: &'a Path,
     /// The file for figures in Prometheus format. `None` if the user wants none.

@@ -53,7 +53,6 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
     })
 }
 
-/// Sends a request to each session in `dir` and returns the answers, by the session's process id.
 pub fn answers(
     dir: &Path,
     only: Option<u32>,

@@ -30,12 +30,10 @@ impl Clock {
         }
     }
 
-    /// Returns the start of the recording on CLOCK_MONOTONIC and in ns since 1970.
     pub fn start(&self) -> (u64, u64) {
         (self.monotonic_ns, self.realtime_ns)
     }
 
-    /// Returns the time from the recording's start to `monotonic_ns`, in ns.
     pub fn since_start(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_sub(self.monotonic_ns)
     }

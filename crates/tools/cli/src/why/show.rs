@@ -13,7 +13,6 @@ use onbeat_why::{lines, Choice, Execution, Explanation};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 
-/// The share of unknown time above which the explanation mentions this time.
 const UNKNOWN_SAID: f64 = 0.005;
 
 /// The explanation of a chain's or callback's executions, with options for its form.
@@ -65,7 +64,6 @@ impl Shown<'_> {
         out.flush().map_err(CliError::Stdout)
     }
 
-    /// Prints the head, and the executions unless `choice` is `None`.
     pub fn write(&self, choice: Option<Choice>) -> Result<(), CliError> {
         let screen = Screen::of_stdout();
         let mut out = BufWriter::new(io::stdout().lock());
@@ -108,7 +106,6 @@ impl Shown<'_> {
         Ok(())
     }
 
-    /// Returns a sentence with the number of executions and the number of late ones.
     fn counts(&self) -> String {
         let e = self.explanation;
         let late = e.comparison.as_ref().map_or(0, |c| c.late);
@@ -124,7 +121,6 @@ impl Shown<'_> {
         )
     }
 
-    /// Returns sentences about the facts that the recording does not show.
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = limits(self.scheduling)
             .map(String::from)

@@ -13,7 +13,6 @@ use std::path::Path;
 /// The length in bytes up to which names are compared, to find similar ones.
 const LIKENESS_MAX: usize = 200;
 
-/// The greatest number of names that an error lists.
 const LISTED: usize = 5;
 
 /// The chain or the callback whose executions are explained.
@@ -36,7 +35,6 @@ impl Subject<'_> {
         })
     }
 
-    /// Returns an upper limit of the measured latencies, in ns.
     pub fn longest_ns(&self) -> u64 {
         match self {
             Subject::Chain { chain, .. } => chain.figures.latency_ns.max(),

@@ -298,7 +298,6 @@ fn row(
     row
 }
 
-/// Shows how the estimates of cb2 change with the number of runs.
 fn figure_3_9(
     context: &mut Context,
     report: &mut Report,

@@ -52,7 +52,6 @@ impl Groups {
     }
 }
 
-/// Keeps a command on one CPU. Has no effect if no such CPU exists.
 pub fn pin(command: &mut Command, cpu: usize) {
     // SAFETY: sched_setaffinity is a plain system call, and the set lives on the child's stack.
     unsafe {
@@ -109,7 +108,6 @@ pub struct Ended {
     pub user_s: f64,
     pub system_s: f64,
     pub max_rss_kb: u64,
-    /// Bytes read from disks. Bytes from the page cache do not count.
     pub disk_bytes: u64,
 }
 

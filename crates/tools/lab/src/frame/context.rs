@@ -16,7 +16,6 @@ pub struct Options {
     /// quoted.
     pub quick: bool,
     pub long: bool,
-    /// The part of the experiment to run. `None` runs all parts.
     pub only: Option<String>,
     pub seed: u64,
     pub arrivals: Option<PathBuf>,

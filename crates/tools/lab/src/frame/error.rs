@@ -55,7 +55,6 @@ impl LabError {
         }
     }
 
-    /// Describes the last system call that failed on this thread.
     pub fn kernel(action: impl Into<String>) -> LabError {
         LabError::Kernel {
             action: action.into(),

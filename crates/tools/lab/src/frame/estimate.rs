@@ -1,6 +1,5 @@
 //! An estimated value with its confidence interval.
 
-/// An estimated value with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub value: f64,

@@ -99,7 +99,6 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Returns how far CLOCK_MONOTONIC is behind CLOCK_REALTIME, ns.
 fn behind_ns() -> i64 {
     let now = |clock| {
         // SAFETY: an all-zero time is a valid value, and the pointer points to it.

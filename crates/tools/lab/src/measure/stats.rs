@@ -10,7 +10,6 @@ pub const RESAMPLES: usize = 400;
 pub struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Sorts the samples and leaves out NaN.
     pub fn new(samples: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = samples.into_iter().filter(|v| !v.is_nan()).collect();
         values.sort_unstable_by(f64::total_cmp);

@@ -55,7 +55,6 @@ pub struct Arm {
     pub name: &'static str,
     pub program: Program,
     pub spins: bool,
-    /// Whether the arm needs iceoryx's daemon and uses its memory.
     pub shares_memory: bool,
     /// Whether the middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
@@ -298,7 +297,6 @@ fn in_rust(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// iceoryx's daemon, which owns the shared memory and connects its users.
 struct Roudi {
     child: Guarded,
 }

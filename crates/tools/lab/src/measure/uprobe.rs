@@ -45,7 +45,6 @@ impl RunStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgramStats {
     pub id: u32,
-    /// The time in ns spent in the program while accounting was on.
     pub run_time_ns: u64,
     pub runs: u64,
 }

@@ -6,7 +6,6 @@ use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 
-/// The longest whisker of a box plot, in box heights (Tukey).
 const WHISKER: f64 = 1.5;
 
 /// Draws one box for each category of each series, side by side. Each box shows the quartiles and

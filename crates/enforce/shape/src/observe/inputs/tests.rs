@@ -83,7 +83,6 @@ impl Session {
     }
 }
 
-/// Fixes the seed, because rare delays can exceed any limit.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 12,

@@ -46,8 +46,6 @@ impl Counted {
     }
 }
 
-/// Makes diagnostic messages from a session's status. They report the events since the last
-/// published message.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     machine: String,
@@ -87,7 +85,6 @@ impl Reporter {
         (self.number, statuses)
     }
 
-    /// Notes that a message was published, so that its counts are not reported again.
     pub(super) fn published(&mut self, number: u32) {
         if let Some(at) = self.sent.iter().position(|(sent, _)| *sent == number) {
             if let Some((_, counted)) = self.sent.drain(..=at).next_back() {

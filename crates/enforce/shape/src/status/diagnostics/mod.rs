@@ -96,7 +96,6 @@ struct Worker {
     reporter: Reporter,
     began: Instant,
     publisher: Option<Publisher>,
-    /// The time from which a publisher may be started, and the pause that follows if it ends.
     restart: (Instant, Duration),
     sent: Option<Instant>,
     is_unanswered: bool,

@@ -6,7 +6,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loop {
     pub woke_ns: i64,
-    /// The end of the call that sent the ping.
     pub sent_ns: i64,
     pub received_ns: Option<i64>,
 }
@@ -29,7 +28,6 @@ impl Loop {
 pub struct Measures {
     /// The paper's measure M1: the time from the program's start to its end, in s.
     pub whole_s: f64,
-    /// The time from the program's start to the first answer, in s.
     pub start_s: f64,
     /// The paper's measure M2: the times from each wake-up to the end of the call that sends the
     /// ping, in us.

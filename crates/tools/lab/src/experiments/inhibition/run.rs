@@ -43,7 +43,6 @@ pub struct Bench<'a> {
 }
 pub struct Run {
     pub measures: Measures,
-    /// The number of packets on the loopback interface while the loops ran.
     pub packets: i64,
     /// The threads, each with its process, its name, and its account while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
@@ -57,7 +56,6 @@ pub struct Run {
 pub struct Identity {
     pub processes: Vec<(&'static str, u32)>,
     pub inhibitor: Option<u32>,
-    /// The start and the end of the run, in ns of CLOCK_MONOTONIC.
     pub span_ns: (u64, u64),
 }
 

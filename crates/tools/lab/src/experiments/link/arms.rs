@@ -6,7 +6,6 @@ use crate::measure::hosts::{Host, Limit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The rate of the limited link, in bits/s.
 pub const RATE: u64 = 1_000_000_000;
 
 /// The longest time in ns for which a message waits behind less urgent bytes of its own host under
@@ -30,7 +29,6 @@ pub struct Arm {
     program: Program,
     /// Whether the arm sets `SO_PRIORITY`, and the link therefore needs `tc prio`.
     needs_tc_prio: bool,
-    /// Whether messages are unencrypted, so that a capture recognises them.
     pub is_plaintext: bool,
 }
 
@@ -45,7 +43,6 @@ const fn arm(name: &'static str, id: &'static str, colour: usize) -> Arm {
     }
 }
 
-/// The arm with one TCP connection for each stream.
 pub const TCP: Arm = arm("plain TCP", "tcp", 0);
 /// The arm with one TCP connection for each stream, in which the sender's kernel sorts packets by
 /// priority.
@@ -66,7 +63,6 @@ pub const ZENOH: Arm = Arm {
     ..arm("zenoh", "zenoh", 4)
 };
 
-/// The arm with Cyclone DDS, which has no priorities on the network.
 pub const CYCLONE: Arm = Arm {
     program: Program::Cyclone,
     ..arm("Cyclone DDS", "cyclonedds", 6)
@@ -212,7 +208,6 @@ impl Arm {
         self.program != Program::Link
     }
 
-    /// Reports whether the arm is onbeat's. Only such arms have targets.
     pub fn is_ours(&self) -> bool {
         *self == OURS
     }

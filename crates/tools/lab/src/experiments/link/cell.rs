@@ -24,7 +24,6 @@ const TRIES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// The urgency of the messages, from 0 (least) to 2.
     pub priority: u8,
     pub bytes: usize,
     /// The time between two messages, in ns. With 0, each message follows as soon as the receiver
@@ -41,7 +40,6 @@ pub struct Plan {
     /// The number of messages that a stream sends before the next stream sends. `None` if streams
     /// do not take turns.
     pub turn: Option<u64>,
-    /// The peers compute the two halves of Figure 5.15's neural network.
     pub network: bool,
     pub consumers: Option<usize>,
     pub captured: bool,
@@ -51,7 +49,6 @@ pub struct Plan {
     pub real_time: bool,
 }
 
-/// A message that arrived. Times are in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     pub stream: u32,
@@ -59,7 +56,6 @@ pub struct Sample {
     pub intended_ns: i64,
     pub sent_ns: i64,
     pub received_ns: i64,
-    /// The time at which the receiver had finished its work on the message.
     pub finished_ns: i64,
 }
 
@@ -96,7 +92,6 @@ impl Sample {
 pub struct Outcome {
     pub samples: Vec<Sample>,
     pub cpu: f64,
-    /// The number of bytes that left the sender, including all headers.
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
 }
@@ -124,7 +119,6 @@ impl Testbed {
         }
     }
 
-    /// Removes and returns the arms that failed, each with the reason.
     pub fn failed(&self) -> Vec<(&'static str, String)> {
         self.failed.take().into_iter().collect()
     }

@@ -18,7 +18,6 @@ pub const HOUR: Duration = Duration::from_secs(3600);
 pub struct Size {
     pub events: u64,
     pub bytes: u64,
-    /// The wall-clock time in seconds and the used resources of each round.
     pub runs: Vec<(f64, Ended)>,
     pub before: Vec<(f64, Ended)>,
 }

@@ -13,7 +13,6 @@ pub const DEPTH: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// The program on onbeat's channels: `peers/rust/src/bin/queues`.
     Onbeat,
     Nodes,
     Nodelets,

@@ -59,17 +59,14 @@ impl Setting {
 
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// The CPU time of all processes of the arm, in % of a core.
     pub cpu: f64,
     pub cpu_s: f64,
-    /// The part of `cpu` that was used to process messages.
     pub processing: f64,
     pub rss_mb: f64,
     pub pss_mb: f64,
     pub streams: Vec<StreamKpis>,
     pub logs: Vec<Log>,
     pub start_ns: i64,
-    /// The CPU time of other programs on the same core, in %.
     pub others: f64,
     pub killed: usize,
     /// Whether the last message of every stream was processed within the time limit.

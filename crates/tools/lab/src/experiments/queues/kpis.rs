@@ -67,7 +67,6 @@ pub struct StreamKpis {
     pub processed: usize,
     /// The number of messages that were processed twice or out of order.
     pub misplaced: usize,
-    /// The share of messages that were not processed, in %.
     pub loss: f64,
     pub delay_us: f64,
     /// The maximum deviation of the output from the input trace, earlier or later, in ms.

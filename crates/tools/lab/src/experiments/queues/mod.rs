@@ -52,7 +52,6 @@ fn in_round(arm: &str, round: usize, streams: usize) -> bool {
     round == 0 || EVERY_ROUND.contains(&arm) || (streams == 10 && EVERY_ROUND_OF_TEN.contains(&arm))
 }
 
-/// The number of failures after which an arm is skipped.
 const MAX_FAILURES: usize = 3;
 
 pub const EXPERIMENT: Experiment = Experiment {

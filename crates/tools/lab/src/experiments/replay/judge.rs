@@ -7,9 +7,7 @@ use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 
-/// The limit of onbeat's p99.9 as a multiple of cyclictest's p99.9.
 const TIMES_FLOOR: f64 = 2.0;
-/// The limit of onbeat's p99 under load as a share of the best peer's.
 const OF_BEST_PEER: f64 = 0.1;
 
 pub(super) fn judge(

@@ -78,7 +78,6 @@ struct Run {
     lost: usize,
     /// The number of packets that arrived after a packet that was recorded later.
     misplaced: usize,
-    /// The CPU time per second of the recording, in %.
     cpu: f64,
 }
 

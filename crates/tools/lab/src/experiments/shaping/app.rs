@@ -17,7 +17,6 @@ pub(super) const CHAIN_CPU: &str = "1";
 pub(super) struct App {
     pub name: String,
     pub command: Vec<String>,
-    /// The beginnings of the ids of the chain's first and last callback.
     pub ends: (&'static str, &'static str),
     pub place: Vec<String>,
     /// The topics whose inputs are throttled to one per cycle, each with the node that publishes

@@ -107,7 +107,6 @@ pub(super) struct Turns {
     /// The arm with which the others are compared. It runs before each of the others, so it has as
     /// many starts as all of them together.
     pub baseline: Option<usize>,
-    /// Whether arms without a target run in the first round only.
     pub once: bool,
 }
 
@@ -136,9 +135,7 @@ impl Turns {
 }
 
 struct Reported {
-    /// The JSON output that `onbeat shape` printed.
     said: Value,
-    /// The CSV that `onbeat shape` wrote, with one line per execution.
     samples: String,
     /// For each item: the start of the first callback and the arrival at the listener, in ns.
     heard: Vec<(u64, u64)>,

@@ -88,7 +88,6 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
     ),
 ];
 
-/// The measured arms of Table 4.4: file name, title and results of each.
 struct Measured(Vec<(&'static str, String, ArmResults)>);
 
 impl Measured {

@@ -19,7 +19,6 @@ pub(super) struct ArmResults {
     /// For each run: the 99.9th percentile of the time that threads ran outside of their slots, in
     /// ms.
     pub outside_ms: Vec<f64>,
-    /// For each run: the CPU time of onbeat and of its shaper, in % of a core.
     pub cpu: Vec<(f64, f64)>,
     /// The times in ms from the start of the first callback to the arrival at the listener.
     pub heard_ms: Vec<f64>,

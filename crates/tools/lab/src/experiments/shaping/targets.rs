@@ -15,7 +15,6 @@ const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
 pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
 /// The limit of the time that threads may run outside of their slots, in ms (p99.9).
 const MAX_OUTSIDE_MS: f64 = 0.3;
-/// The limit of the CPU time of onbeat and its shaper, in % of a core.
 const MAX_CPU_PERCENT: f64 = 0.5;
 const LISTED: usize = 50;
 

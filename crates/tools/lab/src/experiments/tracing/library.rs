@@ -72,7 +72,6 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
 }
 
 impl Bench<'_> {
-    /// Returns the time per event of one run, in ns.
     fn run(&self, arm: usize) -> Result<Vec<f64>> {
         let trace = self.context.dir().join("events.trace");
         let _ = std::fs::remove_dir_all(&trace);

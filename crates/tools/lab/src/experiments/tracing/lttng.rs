@@ -17,7 +17,6 @@ pub struct Lttng {
     library: PathBuf,
     session: String,
     trace: PathBuf,
-    /// The daemon of LTTng. `None` if one was running before.
     _daemon: Option<Guarded>,
 }
 
@@ -66,7 +65,6 @@ impl Lttng {
         &self.library
     }
 
-    /// Starts a session. It records the nodes that start from now on.
     pub fn begin(&self) -> Result<Session<'_>> {
         let _ = std::fs::remove_dir_all(&self.trace);
         let output = format!("--output={}", self.trace.display());

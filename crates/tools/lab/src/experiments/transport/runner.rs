@@ -17,7 +17,6 @@ pub struct Runner<'p> {
     failures: u32,
 }
 
-/// The number of failures after which an arm is skipped.
 const MAX_FAILURES: u32 = 3;
 
 impl<'p> Runner<'p> {

@@ -33,7 +33,6 @@ impl Place {
 }
 
 pub struct Session {
-    /// The peer processes: receivers first, the sender last.
     peers: Vec<Peer>,
     place: Place,
     subscriptions: usize,
@@ -58,7 +57,6 @@ pub struct Side {
 
 pub struct StallResults {
     pub slow: Side,
-    /// The producer, which sends without pause.
     pub flood: Side,
 }
 

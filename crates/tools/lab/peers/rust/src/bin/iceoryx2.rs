@@ -11,7 +11,6 @@ use onbeat_peers::transport::{arrived, fill, serve, Options, Peer, Sample};
 use onbeat_peers::{die, now_ns, or_die, sleep_until};
 use std::time::Duration;
 
-/// The maximum number of messages between publisher and subscriber.
 const DEPTH: usize = 8;
 /// The depth in the role in which the publisher sends without pause, so that it soon has to wait.
 const DEPTH_OF_A_FLOOD: usize = 4;

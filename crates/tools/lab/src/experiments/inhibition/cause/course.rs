@@ -9,7 +9,6 @@ use std::ops::Range;
 pub enum State {
     Runs,
     Ready,
-    /// The thread sleeps, because the thread with this id holds a lock.
     Lock(u32),
     Sleeps,
 }

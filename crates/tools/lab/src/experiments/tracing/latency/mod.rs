@@ -104,7 +104,6 @@ struct Cell {
     /// The latencies from the due time of the publishing callback to the start of the receiving
     /// one, in us.
     release: ArmSamples,
-    /// For each arm: the number of messages published while it was measured.
     sent: [u64; ARMS.len()],
     arrived: [u64; ARMS.len()],
     lost_events: u64,

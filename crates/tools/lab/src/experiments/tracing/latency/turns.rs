@@ -124,7 +124,6 @@ fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {
 struct ArmCounts {
     messages: u64,
     publications: u64,
-    /// The number of calls that the library recorded, including publications.
     calls: u64,
     switches: u64,
 }

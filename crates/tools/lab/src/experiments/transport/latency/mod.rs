@@ -20,7 +20,6 @@ const SIZES: [usize; 6] = [64, 1024, 16_384, 262_144, 1 << 20, 4 << 20];
 /// The message sizes whose percentiles are printed. The files with raw samples have all sizes.
 const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
 
-/// The number of messages per second for arms that copy nothing.
 const RATE_HZ: f64 = 500.0;
 
 struct Setting {
@@ -88,7 +87,6 @@ struct Cell {
 struct Measured<'s> {
     setting: &'s Setting,
     arms: Vec<Arm>,
-    /// The samples of each size. Each has the arms in the order of `arms`.
     samples: Vec<ArmSamples>,
     cells: Vec<Vec<Cell>>,
 }

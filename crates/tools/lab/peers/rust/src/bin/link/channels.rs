@@ -10,7 +10,6 @@ use onbeat_link::{Links, Tcp};
 use onbeat_peers::die;
 use std::sync::Mutex;
 
-/// Opens a stream's channel, and the links that the channel needs.
 fn channel(settings: &Settings, stream: &Stream, tcp: Tcp) -> Result<(Links, Channel), String> {
     let direction = match settings.sends {
         true => Direction::Sending,

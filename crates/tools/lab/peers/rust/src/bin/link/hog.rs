@@ -3,7 +3,6 @@
 use onbeat_peers::pin;
 use onbeat_peers::protocol::Words;
 
-/// The size of the written memory: more than the caches hold.
 const BYTES: usize = 256 << 20;
 const LINE: usize = 64;
 
@@ -12,7 +11,6 @@ pub fn wanted() -> Option<usize> {
     (words.text("side") == Ok("hog")).then(|| words.number("cpu").unwrap_or(0))
 }
 
-/// Writes to one cache line after the other until the process is killed.
 pub fn load_memory(cpu: usize) -> ! {
     pin(cpu);
     let mut memory = vec![1u8; BYTES];

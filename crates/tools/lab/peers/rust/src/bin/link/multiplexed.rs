@@ -16,7 +16,6 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 /// The size of a chunk and of the socket's buffer. It equals that of onbeat's links at 1 Gbit/s.
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
-/// The size of a chunk's header: its stream and its length.
 const HEAD: usize = 8;
 /// The offset of this arm's port. A run has eight ports, and streams use the first ones.
 const PORT: u16 = 7;
@@ -25,7 +24,6 @@ fn address(settings: &Settings) -> SocketAddr {
     SocketAddr::new(settings.host, settings.first_port + PORT)
 }
 
-/// The queue of threads that want to write to the connection.
 #[derive(Default)]
 struct Line {
     busy: bool,

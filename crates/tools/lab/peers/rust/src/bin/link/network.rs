@@ -5,7 +5,6 @@
 
 const PLACES: usize = 76 * 76;
 const WIDE: usize = 256;
-/// The number of channels inside each part of the network.
 const NARROW: usize = 32;
 /// The size of the map that the first part sends to the second, in bytes.
 pub const BYTES: usize = PLACES * WIDE * 4;
@@ -30,7 +29,6 @@ impl Part {
         }
     }
 
-    /// Computes the first part of the network and writes its output to `map`.
     pub fn forward(&self, map: &mut [u8]) {
         let mut row = [0f32; WIDE];
         for (place, out) in self

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     pub id: u32,
-    /// The urgency of the messages, from 0 (least) to 2.
     pub priority: u8,
     pub bytes: usize,
     /// The time between two messages. With 0, each message follows as soon as the receiver took the

@@ -9,10 +9,8 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 const TASKS: usize = 10;
-/// The number of the chain's steps between two readings of the clock.
 const STEPS: usize = 100;
 
-/// Returns the options of a task that runs at each step of its chain.
 fn at_each_step() -> TaskOptions {
     TaskOptions {
         schedule: Some(Schedule::Period {
@@ -30,7 +28,6 @@ fn behind() -> TaskOptions {
     }
 }
 
-/// A message, held in the state of a chain.
 pub struct Message {
     payload: Vec<u8>,
     next: Sample,

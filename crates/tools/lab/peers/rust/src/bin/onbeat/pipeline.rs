@@ -58,12 +58,10 @@ pub fn serve(variant: &str) {
     }
 }
 
-/// A node of the pipeline, in the variants in which nodes have threads.
 struct Node {
     producer: Producer,
     bytes: usize,
     inputs: Vec<Consumer>,
-    /// The last received sample of each input.
     seen: Vec<Sample>,
     last: i64,
     stop: Arc<AtomicBool>,
@@ -71,7 +69,6 @@ struct Node {
 }
 
 impl Node {
-    /// Takes the waiting items of an input. Returns their number.
     fn take(&mut self, input: usize) -> u32 {
         match self.inputs[input].receive().map(|item| arrived(&item)) {
             None => 0,
@@ -111,7 +108,6 @@ fn each() -> TaskOptions {
     }
 }
 
-/// Returns the tasks that the thread of a node runs, as a chain.
 fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
     let inputs = node.inputs.len();
     let mut chain = Chain::new(node);
@@ -217,7 +213,6 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
 }
 
 struct Car {
-    /// The last message of each node.
     messages: Vec<Vec<u8>>,
     sequence: i64,
     began: Usage,

@@ -39,7 +39,6 @@ fn main() -> ExitCode {
 
 type Logs = Vec<Option<ReceivedLog>>;
 
-/// The result of a function whose errors are one line of text.
 type Result<T> = std::result::Result<T, String>;
 
 fn run(settings: &Settings) -> Result<()> {
@@ -257,7 +256,6 @@ fn produce_all(
     Ok(sent)
 }
 
-/// Runs all consumers on one thread. Takes one message of each in turn.
 fn consume_all(
     consumers: &[Consumer],
     waker: &Waker,

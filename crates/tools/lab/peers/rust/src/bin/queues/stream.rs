@@ -4,7 +4,6 @@ use crate::settings::Settings;
 use std::fmt::Write as _;
 
 pub struct Stream {
-    /// The due time of each message, in ns after the start.
     pub due_ns: Vec<u64>,
     pub processing_ns: Vec<u64>,
 }

@@ -48,7 +48,7 @@ pub struct Args {
     /// Write these priorities to this file, as a configuration of the Callback Isolated Executor
     #[arg(long, value_name = "FILE")]
     isolated: Option<PathBuf>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
 }

@@ -30,10 +30,10 @@ pub struct Args {
     /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Show only figures of the runs in this mode
+    /// Show only the figures of the runs in this mode, for example urban
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

@@ -38,16 +38,16 @@ pub struct Args {
     /// Write requirements that this model satisfies, for you to edit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "trace", "json", "junit", "sarif", "all"])]
     init: Option<PathBuf>,
-    /// Let the limits exceed the measured values by this share
+    /// Let the written limits exceed the measured values by this share
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
-    /// Limit only medians, which differ least from run to run. Use it to compare builds
+    /// Write only limits of medians, which differ least from run to run. Use it to compare builds
     #[arg(long, requires = "init")]
     medians: bool,
-    /// Also list requirements that passed
+    /// Also list the requirements that the model satisfies
     #[arg(long)]
     all: bool,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long, conflicts_with = "all")]
     json: bool,
     /// Write the findings as JUnit XML

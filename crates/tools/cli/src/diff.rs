@@ -38,7 +38,7 @@ pub struct Args {
     /// Model file from after the change
     #[arg(value_name = "B", required_unless_present = "modes")]
     b: Option<PathBuf>,
-    /// Ignore changes smaller than this share
+    /// Ignore changes of a figure that are smaller than this share
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     min_effect: f64,
     /// Ignore changes of a time smaller than this, in microseconds
@@ -51,7 +51,7 @@ pub struct Args {
     /// Compare times as measured, without a correction for the speed of the machine in each run
     #[arg(long)]
     absolute: bool,
-    /// Compare only the runs in one mode
+    /// Compare only the runs in this mode, for example urban
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// Show instead how much time each component costs each chain: preemption and sleep by cause
@@ -70,7 +70,7 @@ pub struct Args {
         num_args = 1
     )]
     modes: Vec<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
     /// Write an HTML page with both distributions of each changed figure

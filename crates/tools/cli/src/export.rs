@@ -87,7 +87,7 @@ pub struct Args {
     /// Model file or trace directory [default: model.json]
     #[arg(value_name = "MODEL|TRACE")]
     pub input: Option<PathBuf>,
-    /// Format to write
+    /// Format in which to write the model or the trace
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output). For csv it is a directory [default: .],

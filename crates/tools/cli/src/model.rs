@@ -46,7 +46,7 @@ pub struct Args {
     /// Trace directories to read, one per run
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
     /// Set the mode of all runs, in place of the recorded one. Repeat it with '@' if modes change
@@ -56,12 +56,12 @@ pub struct Args {
     pub mode: Vec<String>,
     #[command(flatten)]
     pub stated: Statements,
-    /// Begin at this callback, at the first one of this node, or where this topic is taken, and
-    /// measure this part of chains as a chain of its own
+    /// Measure a part of chains as a chain of its own. The part begins at this callback, at the
+    /// first one of this node, or where this topic is taken
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// End that part at the output of this callback, at the output of the last one of this node, or
-    /// at this topic
+    /// End the part of chains at the output of this callback, at the output of the last one of this
+    /// node, or at this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
     /// Treat the traces as one run that several hosts recorded at the same time. The offsets of

@@ -29,10 +29,10 @@ pub struct Args {
     /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
-    /// Also list parts that exist in all modes
+    /// Also list the parts of the model that exist in all modes
     #[arg(long)]
     all: bool,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
 }

@@ -27,13 +27,13 @@ onbeat-... are thawed, emptied and removed.
 Exit codes: 0 nothing is left; 1 something could not be restored, one line each; 2 wrong command
 line; 4 not allowed: this needs root, or a session is running (0 with --leave-living).")]
 pub struct Args {
-    /// Only print what would be restored
+    /// Only print which threads and cgroups would be restored
     #[arg(long)]
     pub dry_run: bool,
     /// Succeed even if a session is running. Use it in a systemd unit
     #[arg(long)]
     pub leave_living: bool,
-    /// Print the result as JSON
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
     /// Directory of the ledgers from which threads are restored [default: /run/onbeat]

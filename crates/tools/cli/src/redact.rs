@@ -38,7 +38,7 @@ pub struct Args {
     /// Key file for the new names, 16 bytes or more. Without it, onbeat makes a key and forgets it
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }

@@ -26,7 +26,7 @@ pub struct Args {
         hide_default_value = true
     )]
     pub model: PathBuf,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
     /// Add the recorder's own figures from these trace directories, and what the late executions of

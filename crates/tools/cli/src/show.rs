@@ -29,16 +29,16 @@ pub struct Args {
     /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Also show edges and junctions
+    /// Also show the edges and junctions between callbacks
     #[arg(long)]
     pub edges: bool,
     /// Also show which threads ran which callbacks
     #[arg(long)]
     pub threads: bool,
-    /// Show only figures of the runs in this mode
+    /// Show only the figures of the runs in this mode, for example urban
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

@@ -80,7 +80,7 @@ struct Args {
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Seed of all random numbers
+    /// Number from which all random numbers are made
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of events (only for `generate`) [default: 1000000]

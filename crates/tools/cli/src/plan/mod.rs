@@ -35,7 +35,7 @@ pub struct Args {
     pub model: PathBuf,
     #[command(flatten)]
     request: RequestArgs,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
     pub output: PathBuf,
     /// Only show what each strategy would promise
@@ -44,7 +44,7 @@ pub struct Args {
     /// Only check this plan file and show it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
     pub check: Option<PathBuf>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

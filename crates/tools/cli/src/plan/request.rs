@@ -31,11 +31,12 @@ pub struct RequestArgs {
 
 #[derive(clap::Args)]
 pub struct PartArgs {
-    /// Begin at this callback, at the first one of this node, or where this topic is taken
+    /// Plan a part of the chain that begins at this callback, at the first one of this node, or
+    /// where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     from: Option<String>,
-    /// End at the output of this callback, at the output of the last one of this node, or at this
-    /// topic
+    /// Plan a part of the chain that ends at the output of this callback, at the output of the last
+    /// one of this node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
     /// Choose the branch that passes this callback, node or topic [default: all branches between
@@ -60,7 +61,7 @@ struct StrategyArgs {
     /// Place the slots at random, not where the average is smallest
     #[arg(long)]
     random: bool,
-    /// Seed for --random
+    /// Number from which --random makes its random slots; the same number gives the same slots
     #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
     seed: u64,
     /// Choose where outputs are held back: in a shaper that republishes them, or in the
@@ -96,7 +97,7 @@ struct TimingArgs {
     /// Buffer after the measured worst case. It promises nothing; use --miss
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
-    /// Length of a slot in which an output leaves
+    /// Length of each slot in which an output leaves, in ms
     #[arg(long, value_name = "MS", value_parser = time)]
     slot: Option<u64>,
     /// Maximum distance between neighbouring bands: the time for which the output's data stay valid
@@ -148,11 +149,11 @@ pub enum Design {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Late {
-    /// The output leaves in the next cycle
+    /// A late output leaves in the next cycle
     Carry,
-    /// The output is dropped
+    /// A late output is discarded
     Drop,
-    /// Shaping ends
+    /// A late output ends shaping
     Stop,
 }
 

@@ -68,7 +68,7 @@ pub struct EndArgs {
     /// Shape for this time, then compare the result with the plan's promises
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub verify: Option<Duration>,
-    /// Stop shaping after this time
+    /// Stop shaping after this time, for example 60s or 2h
     #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
     pub duration: Option<Duration>,
 }
@@ -79,7 +79,7 @@ pub struct ApplicationArgs {
     /// --dry-run 10s]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub find: Option<Duration>,
-    /// Observe only this process; repeatable
+    /// Observe only the process with this id; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
     /// Shape a running application of this user [default: root's, and yours under sudo]
@@ -128,7 +128,7 @@ pub struct BandArgs {
 
 #[derive(clap::Args)]
 pub struct FileArgs {
-    /// Keep the recording in this directory
+    /// Keep the recording of the shaped application in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Write every execution to this file (CSV; '-': standard output)
@@ -159,7 +159,7 @@ pub struct InsteadArgs {
     /// result
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics", "status"])]
     pub reload: bool,
-    /// Print Prometheus text (with --status)
+    /// Print the status as Prometheus text (with --status)
     #[arg(long, requires = "status", conflicts_with = "json")]
     pub prometheus: bool,
     /// Directory of status sockets [default: /run/onbeat]

@@ -58,8 +58,8 @@ pub struct Args {
     /// where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     from: Option<String>,
-    /// End that part at the output of this callback, at the output of the last one of this node, or
-    /// at this topic
+    /// End the part of chains at the output of this callback, at the output of the last one of this
+    /// node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     to: Option<String>,
     /// Explain the executions of this callback instead: its id, or the end of the id. Each one
@@ -76,7 +76,7 @@ pub struct Args {
     /// of day in UTC (14:03:07)
     #[arg(long, value_name = "TIME", conflicts_with = "all")]
     at: Option<String>,
-    /// Show all executions
+    /// Show all executions, not only the longest
     #[arg(long)]
     all: bool,
     /// Show each stretch, in place of the sums within each callback's share
@@ -84,7 +84,7 @@ pub struct Args {
     stretches: bool,
     #[command(flatten)]
     stated: Statements,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
     /// Write an HTML page of all executions, or of those chosen by --worst. It loads nothing from

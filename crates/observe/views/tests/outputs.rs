@@ -103,7 +103,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
         text
     };
     assert!(message(b" \n").contains("empty"));
-    assert!(message(b"\0\0\0\0").contains("not a model file"));
+    assert!(message(b"\0\0\0\0").contains("not valid JSON"));
     assert!(message(b"[1, 2]").contains("not an onbeat model"));
     assert!(message(b"{\"schema\": 7}").contains("not an onbeat model"));
     assert!(message(b"{\"schema\": \"onbeat-model/99\"}").contains("onbeat-model/99"));

@@ -46,7 +46,7 @@ fn diagnostic_warnings_cover_the_time_since_the_last_message() {
     let mut reporter = reporter();
     assert_eq!(
         level_and_reason(&mut reporter, &status(10), at(0)),
-        (Level::Ok, "10 executions in time".into())
+        (Level::Ok, "10 new executions, all in time".into())
     );
     let mut late = status(20);
     late.plan.counts[0].late = 3;
@@ -63,7 +63,7 @@ fn diagnostic_warnings_cover_the_time_since_the_last_message() {
     late.plan.counts[0].executions = 40;
     assert_eq!(
         level_and_reason(&mut reporter, &late, at(3)),
-        (Level::Ok, "10 executions in time".into())
+        (Level::Ok, "10 new executions, all in time".into())
     );
     let value = |status: &DiagnosticStatus, key: &str| {
         let found = status.values.iter().find(|(k, _)| k == key);

@@ -244,7 +244,7 @@ fn unusable_files_are_named_with_the_way_out() {
             ("none.json", "empty"),
             ("foreign.json", "not an onbeat model"),
             ("later.json", "onbeat-model/9"),
-            ("bytes.bin", "not a model"),
+            ("bytes.bin", "not valid JSON"),
             ("directory", "onbeat model directory"),
             ("missing.json", "no such file"),
         ] {

@@ -223,7 +223,7 @@ fn root_starts_no_program_that_others_could_have_put_there() {
 
     fs::rename(place.path("bin/onbeat-replay"), &program).expect("renamed");
     mode(place.dir.path(), 0o777);
-    place.is_refused(&["its directory"]);
+    place.is_refused(&["the program's directory"]);
 }
 
 #[test]

@@ -123,7 +123,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// The length of a cycle, in ns.
+    /// The time between two releases of the chain's first callback, in ns.
     pub cycle_ns: u64,
     /// A release of the chain (CLOCK_MONOTONIC), in ns.
     pub origin_ns: i64,

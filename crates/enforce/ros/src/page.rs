@@ -51,7 +51,7 @@ pub mod layout {
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
     /// The number of words of one output: best case and slots, now and before the last change.
     pub const OUTPUT_WORDS: usize = 2 + 2 * SLOTS_WORDS;
-    /// The size of the page in bytes.
+    /// The size of the shared memory of a page in bytes.
     pub const BYTES: usize = 16384;
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
 }

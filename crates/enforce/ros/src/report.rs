@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The bits of [`Record::flags`].
+/// The meaning of the bits in [`Record::flags`].
 pub mod flags {
     /// The item missed the slots of its own execution.
     pub const LATE: u32 = 1;
@@ -40,18 +40,18 @@ pub struct Record {
     pub start_ns: i64,
     /// The time at which the publish call returned.
     pub end_ns: i64,
-    /// The start of the slot in which the item left.
+    /// The start of the slot in which the item left, in ns (CLOCK_MONOTONIC).
     pub slot_start_ns: i64,
     /// The number of the chain's execution to which the item belongs.
     pub cycle: i64,
     /// The start of the execution to which the item belongs, as its lineage gives it, or 0 if the
     /// start is unknown.
     pub born_ns: i64,
-    /// The index of the output in the configuration.
+    /// The index of the item's output in [`crate::config::Config::outputs`].
     pub output: u16,
     /// The index of the slot in the output's table.
     pub slot: u16,
-    /// The bits of [`flags`].
+    /// The fate of the item, as a combination of the bits in [`flags`].
     pub flags: u32,
     /// The length of the serialised item in bytes.
     pub bytes: u32,

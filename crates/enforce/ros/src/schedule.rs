@@ -133,7 +133,7 @@ impl SlotSchedule {
         })
     }
 
-    /// Returns the length of a cycle in ns.
+    /// Returns the time between two releases of the chain, in ns.
     pub fn cycle_ns(&self) -> u64 {
         self.cycle.period_ns()
     }

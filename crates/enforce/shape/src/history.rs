@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) struct Swap<'f> {
-    /// Executions that are released from this time on (CLOCK_MONOTONIC) use the new slots.
+    /// The time of the first release (CLOCK_MONOTONIC) for which the new slots apply.
     pub(crate) from_ns: u64,
     pub(crate) plan: &'f Plan,
     pub(crate) before: &'f Plan,

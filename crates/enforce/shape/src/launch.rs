@@ -27,7 +27,7 @@ pub enum LaunchError {
     Overlay {
         /// The path at which onbeat wanted to write the overlay.
         path: PathBuf,
-        /// The error of writing the overlay.
+        /// The system's error, for example that the disk is full.
         source: std::io::Error,
     },
 }

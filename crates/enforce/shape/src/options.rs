@@ -49,7 +49,7 @@ pub struct EnforcementOptions {
     pub adapt: Option<AdaptOptions>,
 }
 
-/// The options of a shaping session.
+/// The options of `onbeat shape`, for one session.
 #[derive(Debug, Clone)]
 pub struct ShapeOptions {
     /// The options that say how onbeat starts or finds the application.

@@ -56,7 +56,7 @@ pub struct PlacedThread {
 /// The results of a plan that another plan replaced during the session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierPlan {
-    /// The number of the plan. The session began with plan 1.
+    /// The place of the plan in the session. The session began with plan 1.
     pub number: u64,
     /// The name of the plan's strategy, for example `fifo` or `server-per-chain`.
     pub strategy: String,

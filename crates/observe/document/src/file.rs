@@ -18,7 +18,7 @@ pub enum ModelFileError {
         /// The number of the line in which the text ends.
         line: usize,
     },
-    /// The text is not JSON.
+    /// The text is not JSON. The string is the place of the first error.
     #[error("the model file is not valid JSON at {0}. Make a model with `onbeat model TRACE`.")]
     NotJson(String),
     /// The text is JSON, but not a model.

@@ -39,7 +39,7 @@ pub enum ModelMergeError {
     /// The model has no run of the requested mode.
     #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
     NoSuchMode {
-        /// The name of the requested mode.
+        /// The mode that the caller asked for.
         mode: String,
         /// The names of the model's modes, as a list for the message.
         known: String,

@@ -31,7 +31,7 @@ pub struct Model {
     pub runs: Vec<Run>,
     /// The edges of the graph, sorted by `from`, `to` and `topic`.
     pub callbacks: Vec<Callback>,
-    /// The edges, sorted by (from, to, topic).
+    /// The connections between callbacks, sorted by `from`, `to` and `topic`.
     pub edges: Vec<Edge>,
     /// The callbacks at which several inputs meet, sorted by callback.
     pub junctions: Vec<Junction>,
@@ -104,7 +104,7 @@ pub struct Run {
     pub distribution: Vec<String>,
     /// The start of the recording in ns since 1970 (CLOCK_REALTIME).
     pub start: u64,
-    /// The length of the recording in ns.
+    /// The time from the start of the recording to its end, in ns.
     pub duration_ns: u64,
     /// The number of lost events by event kind.
     pub lost: BTreeMap<String, u64>,
@@ -129,7 +129,7 @@ impl Run {
 pub enum CallbackType {
     /// The callback runs when its timer is due.
     Timer,
-    /// The callback runs on a message.
+    /// The callback runs when its subscription has received a message.
     Subscription,
     /// The callback runs on a request. A service is one vertex for each calling client.
     Service,
@@ -176,7 +176,7 @@ pub struct Action {
     pub modes: BTreeMap<String, ActionFigures>,
 }
 
-/// The measured figures of an action.
+/// The counts of an action's goals, cancellations and results, and the time that goals took.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ActionFigures {
     /// The number of goals that recorded clients sent.
@@ -261,13 +261,13 @@ pub struct Callback {
     /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
-    /// The threads that ran the callback, sorted.
+    /// The threads that ran the callback in any run, sorted.
     pub threads: Vec<ThreadUse>,
     /// The measured best, mean and worst execution time of each run (thesis Figure 3.9), by run id.
     pub per_run: BTreeMap<String, RunExtremes>,
 }
 
-/// The measured figures of a callback.
+/// The distributions of a callback's times, and the counts of its preemptions and sleeps.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CallbackFigures {
     /// The execution times: the time on the CPU between start and end (thesis Algorithm 3).
@@ -332,7 +332,7 @@ pub struct RunExtremes {
 pub struct RunTypical {
     /// The typical execution time of the callback.
     pub exec_ns: Typical,
-    /// The typical response time of the callback.
+    /// The response time: from when an execution could run to its end.
     pub response_ns: Typical,
     /// The typical time from one start of the callback to the next.
     pub interarrival_ns: Typical,
@@ -343,7 +343,7 @@ pub struct RunTypical {
 pub struct Typical {
     /// The number of measured values.
     pub count: u64,
-    /// The median of the measured values.
+    /// The median of the values in the run, in ns.
     pub median_ns: u64,
     /// The 99th percentile. `None` for fewer than [`Typical::TAIL`] values and in older models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -433,7 +433,7 @@ pub struct Edge {
     pub modes: BTreeMap<String, EdgeFigures>,
 }
 
-/// The measured figures of an edge.
+/// The distributions of an edge's times, and the counts of its items.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EdgeFigures {
     /// The times from publication to the start of the callback that takes the item.
@@ -523,8 +523,8 @@ pub struct Junction {
     pub kind: JunctionKind,
     /// The ids of the callbacks whose data meet at the junction, sorted.
     pub inputs: Vec<String>,
-    /// The evidence that shows the junction: `message_filters`, `data_flow` or
-    /// `several_publishers`.
+    /// The evidence that shows the junction: `message_filters`, `data_flow`,
+    /// `several_publishers` or `stated`.
     pub criterion: String,
     /// The confidence from 0 to 1: the share of outputs that fit the junction. It is reduced if the
     /// data fit sampling as well.
@@ -663,7 +663,7 @@ impl ChainFigures {
     }
 }
 
-/// The measured figures of a chain.
+/// The distributions of a chain's latency, and the counts of its executions.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ChainFigures {
     /// The number of executions that onbeat followed from the source to the output.
@@ -710,7 +710,7 @@ pub struct Share {
     pub name: String,
     /// The sum over the executions in ns, as decimal text, so that merging is exact.
     pub sum_ns: String,
-    /// The mean per execution, in ns.
+    /// The mean part of one execution, in ns.
     pub mean_ns: f64,
     /// The share of the chain's mean latency, from 0 to 1.
     pub fraction: f64,

@@ -7,12 +7,12 @@ use std::fmt;
 /// A statement of the user whether a node waits for several inputs before it publishes a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
-    /// The full name of the node.
+    /// The full name of the node that waits, for example `/fusion`.
     pub node: String,
     /// The topics of the awaited inputs. Empty means all inputs that can be awaited according to
     /// the data.
     pub inputs: Vec<String>,
-    /// The topic that the node publishes.
+    /// The topic that the node publishes after its inputs.
     pub topic: String,
     /// The kind of junction. With `and`, the node waits for all inputs; with `or`, one input is
     /// enough.

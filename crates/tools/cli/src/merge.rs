@@ -20,7 +20,7 @@ and with any models merged before. One model is read at a time.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
-    /// Model files to merge
+    /// Model files to merge, made by onbeat model or onbeat merge
     #[arg(required_unless_present = "list", value_name = "MODEL")]
     pub models: Vec<PathBuf>,
     /// Read the names of more model files from this file, one per line ('-': standard input)

@@ -18,7 +18,7 @@ use thiserror::Error;
 pub const NODE: &str = "onbeat_diagnostics";
 /// The topic of ROS 2 diagnostics, to which aggregators and monitors subscribe.
 pub const TOPIC: &str = "/diagnostics";
-/// The type of the messages on [`TOPIC`].
+/// The ROS 2 type of the messages on [`TOPIC`].
 pub const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
 
 const SETTLE_NS: i64 = 1_000_000_000;
@@ -44,7 +44,7 @@ pub enum DiagnosticsError {
     /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// The socket to the session failed.
+    /// A read or write on the socket to the session failed.
     #[error("cannot read from the socket to the session: {0}")]
     Socket(io::Error),
 }

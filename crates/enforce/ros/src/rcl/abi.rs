@@ -57,7 +57,7 @@ pub struct Time {
     pub nsec: u64,
 }
 
-/// Corresponds to `rmw_qos_profile_t`.
+/// The QoS of a publisher or subscription. Corresponds to `rmw_qos_profile_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Qos {
@@ -73,7 +73,7 @@ pub struct Qos {
     pub deadline: Time,
     /// The age at which unread items are discarded.
     pub lifespan: Time,
-    /// The liveliness. 1: automatic; 3: by topic.
+    /// The rule that decides who reports that a publisher is alive. 1: automatic; 3: by topic.
     pub liveliness: c_int,
     /// The time without a sign of life after which a publisher counts as dead.
     pub lease: Time,

@@ -38,7 +38,7 @@ impl Item {
         true
     }
 
-    /// Reports whether the item has no bytes, as before the first take.
+    /// Reports whether the item has no bytes. A new item has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -53,7 +53,7 @@ pub enum RclError {
         /// The name of the missing function, for example `rcl_take_serialized_message`.
         symbol: &'static str,
     },
-    /// A call of rcl failed.
+    /// A function of rcl returned an error code.
     #[error("ROS 2 failed while {what} (code {code}): {reason}")]
     Call {
         /// The action that failed and its object, for example `creating a publisher of /scan`.

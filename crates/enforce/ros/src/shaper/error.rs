@@ -14,14 +14,14 @@ pub enum ShaperError {
     /// A thread cannot get its policy or CPU.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// A thread cannot be started.
+    /// The system refused to start a thread of an output.
     #[error(
         "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
     Spawn {
         /// The topic of the output for which the thread was to run.
         topic: String,
-        /// The error of starting the thread.
+        /// The system's error, for example because of a limit of threads.
         reason: std::io::Error,
     },
     /// The configuration has no outputs, or more than [`MAX_OUTPUTS`].
@@ -43,7 +43,7 @@ pub enum ShaperError {
     Table {
         /// The topic of the output that cannot be shaped.
         topic: String,
-        /// The reason, as a text.
+        /// The reason why the table cannot be used, as a text.
         reason: String,
     },
     /// An inherited descriptor cannot be used.
@@ -53,7 +53,7 @@ pub enum ShaperError {
         fd: i32,
         /// The purpose of the descriptor, for example `the pipe for reports`.
         what: &'static str,
-        /// The error of using the descriptor.
+        /// The system's error, for example that the descriptor is not open.
         reason: std::io::Error,
     },
     /// The publishers of a held topic announce different types.

@@ -13,7 +13,8 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The time that the sender waits at the end until reliable readers have everything.
+/// The longest time in ns for which an ending sender waits until reliable subscriptions have every
+/// item.
 const SETTLE_NS: i64 = 500_000_000;
 
 /// The share of wake-ups, in 1/1000, that should come before the slot. The sender then spins until

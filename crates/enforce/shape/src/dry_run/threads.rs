@@ -41,11 +41,11 @@ pub struct SeenThread {
 /// the process inherits the thread's CPU. onbeat restores the CPUs of such processes at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The id of the started process.
+    /// The id of the started process, as in `/proc`.
     pub pid: u32,
     /// The process's name. It is untrusted.
     pub name: String,
-    /// The id of the process that started it.
+    /// The id of the application's process that started this one.
     pub by: u32,
 }
 

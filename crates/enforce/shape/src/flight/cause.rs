@@ -44,7 +44,7 @@ pub struct Part {
 /// An output that missed its last slot, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateOutput {
-    /// The number of the output's cycle.
+    /// The number of the cycle in which the output's execution began.
     pub cycle: i64,
     /// The time at which the output's first callback started (CLOCK_MONOTONIC), in ns.
     pub start_ns: u64,

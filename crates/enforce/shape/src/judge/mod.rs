@@ -43,7 +43,7 @@ pub const ISOLATION_NS: u64 = 300_000;
 /// An execution with the cycle and the promised band in which its output left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// The execution that is judged.
+    /// The execution, with its times and the fate of its output.
     pub execution: Execution,
     /// The time from the start of the cycle in which the chain started to the output's departure,
     /// in ns.
@@ -81,7 +81,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// The value that the plan promises. `None` if it has no promise for this figure.
     pub promised: Option<f64>,
-    /// The value that the session measured.
+    /// The value from the executions of the session.
     pub measured: f64,
     /// The session kept the promise. `None` if the plan has no such promise.
     pub kept: Option<bool>,

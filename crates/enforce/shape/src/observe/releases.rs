@@ -20,7 +20,7 @@ const NEAR_PART: i64 = 4;
 /// The kind of event that releases a chain's first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Releases {
-    /// A timer releases the callback.
+    /// A timer releases the callback, so its releases are exactly periodic.
     Timer,
     /// A message or an unknown event releases the callback.
     Other,

@@ -26,7 +26,7 @@ pub struct Role {
 pub struct Conflict {
     /// The id of the thread that runs both callbacks.
     pub tid: u32,
-    /// The indices of the two callbacks.
+    /// The two callbacks, as indices in [`crate::observe::Watcher::callbacks`].
     pub callbacks: [usize; 2],
 }
 

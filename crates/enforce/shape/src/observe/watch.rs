@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// An event of a plan's callbacks: a run, a publication, or a start with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {
-    /// A callback of the plan ran.
+    /// A callback of the plan ran from start to end.
     Ran {
         /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
@@ -23,7 +23,7 @@ pub enum PlanObservation {
         /// The end of the run, CLOCK_MONOTONIC.
         end_ns: u64,
     },
-    /// A callback of the plan published.
+    /// A callback of the plan published a message, or ended without publishing.
     Left {
         /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
@@ -41,7 +41,7 @@ pub enum PlanObservation {
     },
     /// A callback started with a message.
     Taken {
-        /// The topic of the message.
+        /// The full name of the topic on which the message was published.
         topic: String,
         /// The time of the message's publication, CLOCK_MONOTONIC.
         published_ns: u64,

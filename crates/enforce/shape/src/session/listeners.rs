@@ -25,7 +25,7 @@ pub(super) struct Listeners<'a> {
     pub(super) board: Option<Arc<Board>>,
     tally: Tally,
     executions: Vec<u64>,
-    /// Executions that start from this time on (CLOCK_MONOTONIC) belong to the plan in force.
+    /// The time of the first start (CLOCK_MONOTONIC) that belongs to the plan in force.
     from_ns: u64,
     notes: VecDeque<String>,
 }

@@ -61,7 +61,7 @@ pub enum ShaperError {
     /// The shaper ended although onbeat had not asked for it.
     #[error("the shaper ended ({status}): {said}")]
     Ended {
-        /// The exit status of the shaper.
+        /// The status with which the shaper's process ended.
         status: std::process::ExitStatus,
         /// The last line that the shaper wrote to standard error.
         said: String,
@@ -73,7 +73,7 @@ pub enum ShaperError {
     NotReady {
         /// The time for which onbeat waited, in s.
         within_s: u64,
-        /// The topics that the shaper takes.
+        /// The names of the topics that the application must publish, as a list for the message.
         topics: String,
     },
 }

@@ -13,7 +13,7 @@ const MAX_PLANS: usize = 64;
 pub(crate) struct Book {
     plan: Arc<Plan>,
     number: u64,
-    /// Executions that are released from this time on (CLOCK_MONOTONIC) belong to the plan.
+    /// The time of the first release (CLOCK_MONOTONIC) that belongs to the plan.
     from_ns: u64,
     executions: u64,
     late: u64,

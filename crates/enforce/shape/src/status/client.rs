@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// The answer of one session to a request.
+/// The answer of one session to a client's request.
 #[derive(Debug)]
 pub struct Answer {
     /// The id of the session's process.

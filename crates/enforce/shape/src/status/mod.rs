@@ -95,11 +95,11 @@ impl State {
 pub struct PlanStatus {
     /// The name of the strategy by which the plan was made.
     pub strategy: String,
-    /// The names of the plan's chains.
+    /// The ids of the chains that the plan shapes.
     pub chains: Vec<String>,
-    /// The length of the plan's cycle, in ns.
+    /// The time after which the plan repeats, in ns.
     pub cycle_ns: u64,
-    /// The number of the plan. The session began with plan 1.
+    /// The place of the plan in the session. The session began with plan 1.
     pub number: u64,
     /// The number of new plans that the session refused.
     pub refused: u64,
@@ -112,7 +112,7 @@ pub struct PlanStatus {
 /// The counts of one chain since shaping began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChainCounts {
-    /// The id of the chain, as in the plan.
+    /// The id of the chain in the plan and in the model.
     pub id: String,
     /// The number of executions of the chain that have ended.
     pub executions: u64,
@@ -148,7 +148,7 @@ pub struct PlanCounts {
 pub struct Counts {
     /// The number of cycles that the dispatcher has run.
     pub cycles: u64,
-    /// The number of executions of all chains.
+    /// The number of executions of all chains since shaping began.
     pub executions: u64,
     /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
@@ -183,7 +183,7 @@ pub struct Promise {
     pub name: &'static str,
     /// The unit of both values: `ms` or `%`.
     pub unit: &'static str,
-    /// The value that the plan promises.
+    /// The limit that the figure must keep, in `unit`.
     pub promised: f64,
     /// The value measured so far. `None` if nothing was measured yet.
     pub measured: Option<f64>,
@@ -209,7 +209,7 @@ pub struct Lateness {
 /// A server of the plan with its threads. An entry for the middleware's CPU has the same form.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
-    /// The name of the server, as in the plan.
+    /// The name of the server in the plan, for example `gamma`.
     pub name: String,
     /// The CPU on which the server's threads run.
     pub cpu: u16,

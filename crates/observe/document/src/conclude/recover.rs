@@ -243,8 +243,8 @@ impl Publishers {
     }
 }
 
-/// Adds the figures between two ends. For a sync vertex with several publishers, the visible
-/// figures are sums, so the hidden ones are added.
+/// Adds the figures between two ends. For a sync vertex with several publishers, the model shows
+/// only sums, so the hidden figures are added instead.
 fn add_ends(
     evidence: &mut Evidence,
     shown: impl Iterator<Item = EndToEnd>,
@@ -282,8 +282,8 @@ fn ends_figures(f: EndToEndFigures) -> PathFigures {
     }
 }
 
-/// Adds all edges. For a sync vertex with several publishers, the visible edges are sums, so the
-/// hidden ones are added.
+/// Adds all edges. For a sync vertex with several publishers, the model shows only sums, so the
+/// hidden edges are added instead.
 fn add_edges(
     evidence: &mut Evidence,
     edges: impl Iterator<Item = Edge>,

@@ -17,7 +17,7 @@ pub struct Helper {
     pub threads: Vec<ThreadUse>,
 }
 
-/// The measured figures of helper threads.
+/// The waits and the CPU time of helper threads.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HelperFigures {
     /// The waits for a CPU: from when a thread could run until it ran.

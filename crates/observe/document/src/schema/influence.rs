@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub enum ComponentKind {
     /// A thread of a user process, which is not the host or the kernel.
     Thread,
-    /// A thread of the kernel.
+    /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,
     /// An idle CPU, which had to wake up or take the thread from another CPU.
     Idle,
-    /// The host of a virtual machine.
+    /// The component is the host of a virtual machine, which took the CPU away.
     Host,
     /// Several components whose influence is too small to list.
     Others,
@@ -77,7 +77,7 @@ impl Component {
 /// The time for which one component made a callback wait, over all executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// The component for which the callback waited.
+    /// The component that had the CPU, or that woke the callback's thread up.
     #[serde(flatten)]
     pub by: Component,
     /// The time for which the component had the CPU within executions that were ready to run, in

@@ -34,11 +34,11 @@ macro_rules! policy {
 policy! {
     /// The rule that decides which items are kept.
     History {
-        /// The middleware decides.
+        /// The middleware decides which items are kept.
         SystemDefault = 0 "system_default",
         /// The latest items are kept, as many as the depth.
         KeepLast = 1 "keep_last",
-        /// All items are kept.
+        /// All items are kept, whatever the depth.
         KeepAll = 2 "keep_all"
     }
 }
@@ -46,7 +46,7 @@ policy! {
 policy! {
     /// The rule that decides whether items are sent again until they arrive.
     Reliability {
-        /// The middleware decides.
+        /// The middleware decides whether items are sent again.
         SystemDefault = 0 "system_default",
         /// Items are sent again until they arrive.
         Reliable = 1 "reliable",
@@ -60,7 +60,7 @@ policy! {
 policy! {
     /// The rule that decides whether later subscriptions get earlier items.
     Durability {
-        /// The middleware decides.
+        /// The middleware decides whether later subscriptions get earlier items.
         SystemDefault = 0 "system_default",
         /// Later subscriptions get the items that their publisher keeps.
         TransientLocal = 1 "transient_local",
@@ -74,7 +74,7 @@ policy! {
 policy! {
     /// The rule that decides who reports that a publisher is alive.
     Liveliness {
-        /// The middleware decides.
+        /// The middleware decides who reports that a publisher is alive.
         SystemDefault = 0 "system_default",
         /// The middleware reports that publishers are alive, for all publishers of a node.
         Automatic = 1 "automatic",

@@ -56,7 +56,7 @@ pub struct Slice<'a> {
     pub name: &'a str,
     /// The start of the slice in ns (CLOCK_MONOTONIC).
     pub begin_ns: u64,
-    /// The length of the slice in ns.
+    /// The time from the slice's start to its end, in ns.
     pub ns: u64,
     /// The details that Perfetto shows for the slice, each with a name and a text. They are
     /// untrusted.

@@ -33,7 +33,7 @@ pub enum ProcessNames {
 /// the report shows them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// The manifests of the recordings, one for each trace.
+    /// The manifests of the recorded traces, one for each trace.
     pub manifests: &'a [Manifest],
     /// The form in which the report names the recorded processes.
     pub process_names: ProcessNames,

@@ -47,7 +47,7 @@ pub struct PartArgs {
 
 #[derive(clap::Args)]
 struct StrategyArgs {
-    /// Strategy by which the chain runs
+    /// Strategy by which the servers and slots of the chain are chosen
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
     /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With 1, all

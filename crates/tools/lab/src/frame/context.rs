@@ -12,8 +12,7 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Whether to do fewer and shorter runs, which is good for a trial but not for figures that are
-    /// quoted.
+    /// Whether to do fewer and shorter runs, for a trial. Their figures must not be quoted.
     pub quick: bool,
     pub long: bool,
     pub only: Option<String>,

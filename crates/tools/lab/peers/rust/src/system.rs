@@ -53,7 +53,7 @@ pub fn pin(cpu: usize) {
     }
 }
 
-/// Sets `SO_PRIORITY`, by which `tc prio` sorts packets.
+/// Sets the socket option `SO_PRIORITY`, by which the kernel's `tc prio` sorts packets.
 pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
@@ -95,7 +95,7 @@ pub fn writable(socket: &impl AsFd) -> bool {
 /// The resources that this process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// The CPU time of all its threads.
+    /// The CPU time of all threads of this process, in ns.
     pub cpu_ns: i64,
     /// The number of context switches because a thread had to wait.
     pub voluntary: i64,

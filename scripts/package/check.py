@@ -239,7 +239,7 @@ def debian_package_says_that_a_copy_in_usr_local_wins():
         os.chmod(other, 0o755)
         for user in ("root", "robot"):
             said = root.run("onbeat store --help", user, accept=(1,))
-            expect(said, f"it has version 0.0.9, and onbeat has {programs.version()}")
+            expect(said, f"the program has version 0.0.9, and onbeat has {programs.version()}")
             expect(root.run("/usr/bin/onbeat store --help", user), "Exit codes")
         root.run("rm /usr/local/bin/onbeat*; apt-get purge -y -qq onbeat")
 

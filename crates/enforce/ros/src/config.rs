@@ -9,18 +9,19 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The path of the application's librcl.
+    /// The path of the application's librcl, which the shaper loads instead of one of its own.
     pub rcl: PathBuf,
     /// The folders that are searched for type support, after those of the linker and of
     /// AMENT_PREFIX_PATH.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
-    /// The outputs that are held back and the inputs that are throttled.
+    /// The outputs that the shaper holds back, and the inputs that it throttles.
     pub outputs: Vec<Output>,
-    /// The CPUs and priority of the middleware's threads and of the receiving threads.
+    /// The CPUs and priority of the DDS's threads and of the threads that receive items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub middleware: Option<Place>,
-    /// The policy for items that missed the slots of their own execution.
+    /// The policy for items that missed the slots of their own execution: discard, carry over, or
+    /// end shaping.
     #[serde(default)]
     pub overshoot: Overshoot,
     /// The inherited descriptor of the shared page (see [`crate::page`]).
@@ -54,26 +55,27 @@ pub struct Config {
 pub struct Output {
     /// The topic on which the application publishes while it is shaped.
     pub held_topic: String,
-    /// The topic to which its subscribers subscribe.
+    /// The topic on which the shaper publishes. The application's other nodes subscribe to it.
     pub topic: String,
-    /// The rule for which items pass, and when.
+    /// The rule that decides which items the shaper passes on, and when.
     #[serde(default)]
     pub kind: Kind,
     /// The CPU and priority of the sending thread, which are those of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// The number of items that can wait here. The middleware's own history holds more.
+    /// The number of items that can wait in the shaper. The middleware's own history holds more.
     #[serde(default = "default_capacity")]
     pub capacity: usize,
-    /// The bytes that are reserved for each item at the start. A larger item makes its memory grow
-    /// when it is received.
+    /// The bytes that are reserved for each item at the start. If a larger item arrives, its memory
+    /// grows.
     #[serde(default = "default_item_bytes")]
     pub item_bytes: usize,
-    /// The history depth of the publisher. The held topic's publisher does not announce its own.
+    /// The history depth of the shaper's publisher. The shaper cannot read the depth of the held
+    /// topic's publisher, because DDS does not announce it.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// The sender wakes up before a slot and spins until the slot begins. Without it, the sender is
-    /// as late as the machine wakes it up, but needs no CPU time.
+    /// The sender wakes up before a slot and spins until the slot begins. Otherwise it sleeps until
+    /// the slot, needs no CPU time, and is as late as the machine wakes it up.
     #[serde(default = "default_spins")]
     pub spins: bool,
 }
@@ -94,7 +96,7 @@ fn default_depth() -> usize {
     100
 }
 
-/// The rule for which items pass, and when.
+/// The rule that decides which items of a topic pass through the shaper, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -105,7 +107,7 @@ pub enum Kind {
     Throttle,
 }
 
-/// The CPUs and priority of a thread.
+/// The CPUs and the real-time priority of a shaper's thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
@@ -117,14 +119,14 @@ pub struct Place {
     pub priority: Option<u8>,
 }
 
-/// A fixed table of slots.
+/// The cycle and the slots of all outputs, used instead of a page that an owner writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// The length of a cycle, in ns.
+    /// The time between two releases of the chain's first callback, in ns.
     pub cycle_ns: u64,
     /// A release of the chain (CLOCK_MONOTONIC), in ns.
     pub origin_ns: i64,
-    /// The slots of each output.
+    /// The slots of each output, in the order of [`Config::outputs`].
     pub outputs: Vec<OutputTable>,
 }

@@ -24,7 +24,8 @@ const PREFIXES: &[&str] = &[
     "FASTDDS_",
     "ZENOH_",
 ];
-/// The folders that the dynamic linker searches anyway. If they came first, they would hide others.
+/// The folders that the dynamic linker searches anyway. They are not added to LD_LIBRARY_PATH,
+/// where they would hide other folders.
 const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"];
 
 /// The greatest size of an environment and of a table of mappings, in bytes. A process can make
@@ -40,7 +41,7 @@ pub enum EnvironmentError {
     Read {
         /// The file in /proc that cannot be read.
         path: PathBuf,
-        /// The error of reading the file.
+        /// The system's error, for example because the process has ended.
         reason: io::Error,
     },
     /// The process with this id has not loaded ROS 2.
@@ -51,7 +52,7 @@ pub enum EnvironmentError {
     Elsewhere {
         /// The id of the process that uses the missing librcl.
         pid: u32,
-        /// The path of the process's librcl.
+        /// The path from which the process loaded librcl. No file is there any more.
         path: PathBuf,
     },
 }
@@ -62,9 +63,9 @@ pub enum EnvironmentError {
 pub struct Environment {
     /// The variables for the shaper, which gets no others. LD_LIBRARY_PATH is complete.
     pub variables: Vec<(OsString, OsString)>,
-    /// The path of the application's librcl.
+    /// The path from which the application has loaded librcl.
     pub rcl: PathBuf,
-    /// The folders of the application's libraries.
+    /// The folders from which the application has loaded libraries.
     pub folders: Vec<PathBuf>,
 }
 
@@ -149,7 +150,9 @@ fn read_whole(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?.take(most + 1);
     file.read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most {
-        true => Err(io::Error::other(format!("it has more than {most} bytes"))),
+        true => Err(io::Error::other(format!(
+            "the file has more than {most} bytes"
+        ))),
         false => Ok(bytes),
     }
 }
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_end_is_refused() {
+    fn a_file_in_proc_that_never_ends_is_refused() {
         let error = read_whole(Path::new("/dev/zero"), 1000).unwrap_err();
         assert!(
             error.to_string().contains("more than 1000 bytes"),

@@ -13,24 +13,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The layout of the table. The BPF programs use the same layout: `onbeat-record`, `records.table`.
 pub mod layout {
-    /// The number of places in the table. Each holds the entry of one item.
+    /// The number of places in the table of lineage. Each place holds the entry of one item.
     pub const ENTRIES: u64 = 8192;
-    /// The place of a source time stamp is its product with [`FACTOR`], shifted right by this.
+    /// The number of bits by which the hash is shifted right. The place of an item is (source time
+    /// stamp × [`FACTOR`]) >> `SHIFT`.
     pub const SHIFT: u64 = 51;
-    /// The factor of the hash, see [`SHIFT`].
+    /// The factor with which the hash multiplies an item's source time stamp: see [`SHIFT`].
     pub const FACTOR: u64 = 5_700_357_409_661_599_243;
-    /// The constant of the check word: it is the exclusive-or of the other two words and this.
+    /// The constant of an entry's check word. The check word is the exclusive-or of source time
+    /// stamp, start and this constant.
     pub const CHECK: u64 = 7_957_702_637_012_541_039;
     /// The number of words of a place: source time stamp, start of the execution (CLOCK_MONOTONIC
     /// in ns; 0 if unknown), check, and an unused one.
     pub const ENTRY_WORDS: usize = 4;
-    /// The size of the table in bytes.
+    /// The size of the table of lineage in bytes.
     pub const BYTES: usize = ENTRIES as usize * ENTRY_WORDS * 8;
     const _: () = assert!(1 << (64 - SHIFT) == ENTRIES);
 }
 use layout::*;
 
-/// The table, which this process has mapped read-only.
+/// The table of lineage: when the execution of each recent item began. This process has mapped it
+/// read-only.
 #[derive(Debug)]
 pub struct LineageTable(NonNull<AtomicU64>);
 
@@ -40,7 +43,7 @@ unsafe impl Send for LineageTable {}
 unsafe impl Sync for LineageTable {}
 
 impl LineageTable {
-    /// Maps the table behind an inherited descriptor.
+    /// Maps the table of lineage behind an inherited descriptor.
     ///
     /// # Errors
     ///
@@ -66,8 +69,9 @@ impl LineageTable {
             .ok_or_else(|| io::Error::other("the kernel mapped it at address 0"))
     }
 
-    /// Returns when the execution began that published the item with this source time stamp
-    /// (CLOCK_MONOTONIC). Returns `None` if that is unknown. Real-time safe: three loads.
+    /// Returns the time (CLOCK_MONOTONIC, ns) at which the execution that published an item began.
+    /// `source_ns` is the item's source time stamp. Returns `None` if the time is unknown.
+    /// Real-time safe: three loads.
     pub fn born_ns(&self, source_ns: i64) -> Option<u64> {
         let place = (source_ns as u64).wrapping_mul(FACTOR) >> SHIFT;
         let word = |n: usize| {
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_items_start_is_known_until_another_item_takes_its_place() {
+    fn an_execution_start_is_found_until_another_item_takes_its_place() {
         let (file, table) = table();
         let (source, born) = (1_700_000_000_123_456_789_u64, 77);
         assert_eq!(table.born_ns(source as i64), None);

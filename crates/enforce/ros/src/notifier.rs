@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A counter of notifications for which threads can wait. Notifying takes no lock.
 #[derive(Debug, Default)]
 pub struct Notifier(AtomicU32);
 
@@ -59,7 +58,7 @@ mod tests {
     use onbeat_time::clock::monotonic_ns;
 
     #[test]
-    fn a_notification_wakes_and_is_not_missed() {
+    fn a_notification_wakes_a_waiting_thread_and_is_never_missed() {
         let questions = Notifier::new();
         let rounds = 10_000;
         let answers = Notifier::new();

@@ -9,8 +9,8 @@
 use crate::remap::{Move, RemapError};
 use std::path::Path;
 
-/// Returns the text of an overlay, which passes the arguments of the launch file on. The name of
-/// its file must end in `.launch.py` for `ros2 launch`.
+/// Returns the text of a launch file that moves topics and then includes `launch_file` with the
+/// same arguments. The file's name must end in `.launch.py` for `ros2 launch`.
 pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError> {
     let mut remaps = String::new();
     for m in moves {
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlays_equal_the_golden_file() {
+    fn launch_overlays_equal_the_golden_file() {
         let moves = [Move {
             node: "/loc/ndt".into(),
             topic: "/pose".into(),

@@ -16,41 +16,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The greatest number of outputs of one shaper.
 pub const MAX_OUTPUTS: usize = 16;
 
-/// The words of the page, by number.
+/// The layout of the page, the memory by which the owner gives the shaper its table: numbers of
+/// 64-bit words.
 pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// The text `onbeat` and the version of this layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
-    /// The word with [`MAGIC`].
+    /// The word with [`MAGIC`], by which a reader recognises the page and its version.
     pub const WORD_MAGIC: usize = 0;
-    /// The word with the generation of the table, which is odd during a write.
+    /// The word with the generation of the table. It is odd while the owner writes the table.
     pub const WORD_GENERATION: usize = 1;
-    /// The word with the state. 0: shape. 1: pass everything on at once. 2: shape, but neither
-    /// discard late items nor end because of them, since shaping has just begun.
+    /// The word with the state. 0: shape. 1: pass everything on at once. 2: shape and carry late
+    /// items over, whatever the policy, because shaping has just begun.
     pub const WORD_STATE: usize = 2;
     /// The word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it has none.
     pub const WORD_HEARTBEAT: usize = 3;
-    /// The word with the length of a cycle in ns.
+    /// The word with the length of a cycle, in ns.
     pub const WORD_CYCLE: usize = 4;
-    /// The word with a release of the chain (CLOCK_MONOTONIC in ns).
+    /// The word with the origin: a release of the chain's first callback (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN: usize = 5;
-    /// The word with the instant from which released executions use an output's slots
-    /// (CLOCK_MONOTONIC in ns). Executions released before it use the slots of the table before, if
-    /// there are any.
+    /// The word with the time of the last change of slots (CLOCK_MONOTONIC in ns). Executions
+    /// released from then on use the new slots; earlier ones use the slots before the change.
     pub const WORD_FROM: usize = 6;
-    /// The word with the instant from which [`WORD_ORIGIN`] counts (CLOCK_MONOTONIC in ns). Before
-    /// it, [`WORD_ORIGIN_BEFORE`] counts. If it is 0, [`WORD_ORIGIN`] always counts.
+    /// The word with the instant from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC in ns). Until
+    /// then, [`WORD_ORIGIN_BEFORE`] applies. If it is 0, [`WORD_ORIGIN`] always applies.
     pub const WORD_ORIGIN_FROM: usize = 7;
-    /// The word with the release of the chain that counts before [`WORD_ORIGIN_FROM`].
+    /// The word with the origin that applies before [`WORD_ORIGIN_FROM`] (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN_BEFORE: usize = 8;
-    /// The first word of the first output. An output has its best case, its slots, its slots in the
-    /// table before, and the best case there. Slots are their number, then start and end of each.
+    /// The first word of the first output. An output has: its best case, its slots, its slots
+    /// before the last change, and the best case before that change. Slots are their number, then
+    /// start and end of each.
     pub const WORD_OUTPUTS: usize = 9;
-    /// The number of words of an output's slots.
+    /// The number of words for the slots of one output: their number, then start and end of each.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;
-    /// The number of words of an output.
+    /// The number of words of one output: best case and slots, now and before the last change.
     pub const OUTPUT_WORDS: usize = 2 + 2 * SLOTS_WORDS;
-    /// The size of the memory in bytes.
+    /// The size of the shared memory of a page in bytes.
     pub const BYTES: usize = 16384;
     const _: () = assert!(8 * (WORD_OUTPUTS + MAX_OUTPUTS * OUTPUT_WORDS) <= BYTES);
 }
@@ -108,26 +109,27 @@ impl Drop for Map {
     }
 }
 
-/// The owner's side of the page, which creates and writes it.
+/// The owner's side of the page: creates the page and writes the table into it.
 #[derive(Debug)]
 pub struct PageWriter {
     fd: OwnedFd,
     map: Map,
 }
 
-/// The part of the table for one output.
+/// The slots of one output, and the best case of its chain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputTable {
-    /// The chain's best case since its release, in ns; see [`SlotSchedule::new`].
+    /// The shortest time from the chain's release to the output, in ns: see [`SlotSchedule::new`].
     #[serde(default)]
     pub earliest_ns: u64,
-    /// The slots in which the output may leave.
+    /// The slots in which the output may leave, relative to the start of a cycle.
     pub slots: Vec<Slot>,
 }
 
 impl PageWriter {
-    /// Creates a page that shapes nothing yet. Its memory is freed when its last user ends.
+    /// Creates a page without slots. The kernel frees its memory when the last process that uses it
+    /// ends.
     pub fn new() -> io::Result<PageWriter> {
         // SAFETY: the name is a constant, and no other code owns the new descriptor.
         let fd = unsafe {
@@ -156,13 +158,13 @@ impl PageWriter {
         Ok(PageWriter { fd, map })
     }
 
-    /// Returns the descriptor for the shaper.
+    /// Returns the descriptor of the page's memory, which the shaper inherits.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// Sets the whole table. Outputs and slots beyond the limits are left out;
-    /// [`SlotSchedule::new`] checks them.
+    /// Sets the cycle, the origin and the slots of all outputs. Leaves out outputs and slots beyond
+    /// the limits. The reader's [`SlotSchedule::new`] checks the values.
     pub fn set_table(&self, cycle_ns: u64, origin_ns: i64, outputs: &[OutputTable]) {
         self.write(|store| {
             store(WORD_CYCLE, cycle_ns);
@@ -177,9 +179,9 @@ impl PageWriter {
         });
     }
 
-    /// Replaces slots and best cases. Executions released from `from_ns` on use `outputs`, those
-    /// released before use `before`. No waiting item changes its slot if `from_ns` is in the future
-    /// and near a release. Outputs and slots beyond the limits are left out.
+    /// Replaces slots and best cases. Executions released from `from_ns` on use `outputs`, earlier
+    /// ones use `before`. If `from_ns` is in the future and near a release, no waiting item changes
+    /// its slot. Outputs and slots beyond the limits are left out.
     pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
         self.write(|store| {
             store(WORD_FROM, from_ns as u64);
@@ -203,10 +205,9 @@ impl PageWriter {
         store(WORD_GENERATION, (generation | 1).wrapping_add(1));
     }
 
-    /// Moves the phase from an instant on. Until then, the origin that counts at `now_ns` stays. A
-    /// waiting output keeps its slot if the instant lies between the last slot of a cycle and the
-    /// next release. The shaper sees the change when it reads the table next, within
-    /// [`crate::shaper::POLL_NS`]. Real-time safe.
+    /// Moves the origin from `from_ns` on. Until then, the origin that applies at `now_ns` stays. A
+    /// waiting output keeps its slot if `from_ns` lies between the last slot of a cycle and the
+    /// next release. The shaper reads the change within [`crate::shaper::POLL_NS`]. Real-time safe.
     pub fn move_origin(&self, origin_ns: i64, from_ns: u64, now_ns: u64) {
         let is_moving = now_ns < self.map.load(WORD_ORIGIN_FROM);
         let counts = [WORD_ORIGIN, WORD_ORIGIN_BEFORE][usize::from(is_moving)];
@@ -218,21 +219,22 @@ impl PageWriter {
         });
     }
 
-    /// Ends or resumes shaping. While `on`, all items pass at once. Real-time safe.
+    /// Ends shaping (`on`) or resumes it. While shaping has ended, all items pass at once.
+    /// Real-time safe.
     pub fn set_pass_through(&self, on: bool) {
         self.map
             .word(WORD_STATE)
             .store(on.into(), Ordering::Release);
     }
 
-    /// Turns shaping on. If `on` is true, late items leave in a later slot, whatever the policy.
-    /// Otherwise the policy decides. Real-time safe.
+    /// Turns shaping on. If `on` is true, late items leave in a later slot; otherwise the policy
+    /// for late items decides. Real-time safe.
     pub fn set_settling(&self, on: bool) {
         let state = if on { SETTLING } else { 0 };
         self.map.word(WORD_STATE).store(state, Ordering::Release);
     }
 
-    /// Notes that the owner is alive at this time (CLOCK_MONOTONIC). Real-time safe.
+    /// Writes the heartbeat: the owner is alive at `now_ns` (CLOCK_MONOTONIC). Real-time safe.
     pub fn beat(&self, now_ns: u64) {
         self.map
             .word(WORD_HEARTBEAT)
@@ -248,7 +250,7 @@ fn store_slots(store: &dyn Fn(usize, u64), base: usize, slots: &[Slot]) {
     }
 }
 
-/// The shaper's side of the page, which only reads it.
+/// The shaper's side of the page: reads the table that the owner writes.
 #[derive(Debug)]
 pub struct PageReader(Map);
 
@@ -265,21 +267,22 @@ impl PageReader {
         // An access beyond the end of the memory would be a fault.
         if status.st_size < BYTES as libc::off_t {
             return Err(io::Error::other(format!(
-                "it has only {} bytes",
+                "the page has only {} bytes",
                 status.st_size
             )));
         }
         let map = Map::new(fd, false)?;
         if map.load(WORD_MAGIC) != MAGIC {
             return Err(io::Error::other(
-                "it is not a page of this version of onbeat",
+                "the memory is not a page of this version of onbeat",
             ));
         }
         Ok(PageReader(map))
     }
 
-    /// Returns the table of an output, with the origin that counts now. Returns `None` while the
-    /// owner writes the table, or if the table is invalid. Real-time safe: at most eight tries.
+    /// Returns the slots of an output, with the cycle and the origin that apply now. Returns `None`
+    /// while the owner writes the table, or if the table is invalid. Real-time safe: at most eight
+    /// tries.
     pub fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         self.schedule_at(output, monotonic_ns())
     }
@@ -326,15 +329,15 @@ impl PageReader {
         (slots, count)
     }
 
-    /// Reports whether items pass at once: the owner requested it, or its last heartbeat is older
-    /// than `silence_ns`.
+    /// Reports whether items pass at once. They do if the owner requested it, or if its last
+    /// heartbeat is older than `silence_ns`.
     pub fn passes(&self, now_ns: u64, silence_ns: Option<u64>) -> bool {
         let last = self.0.load(WORD_HEARTBEAT);
         let silent = last != 0 && silence_ns.is_some_and(|s| now_ns.saturating_sub(last) > s);
         silent || !matches!(self.0.load(WORD_STATE), 0 | SETTLING)
     }
 
-    /// Reports whether late items leave in a later slot, whatever the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot instead of by the policy. Real-time safe.
     pub fn settles(&self) -> bool {
         self.0.load(WORD_STATE) == SETTLING
     }
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_only_whole_tables() {
+    fn page_readers_see_only_whole_tables() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert_eq!(reader.schedule(0), None);
@@ -398,8 +401,6 @@ mod tests {
         assert_eq!(reader.schedule(0), Some(expected[0]));
     }
 
-    /// The clock of the cycle is 200 ppm slow, so the origin moves by 0.2 ms each tenth cycle, at
-    /// any instant. An input and its output leave in slots of the same origin.
     #[test]
     fn an_output_under_way_keeps_its_slot_when_the_origin_moves() {
         const MS: i64 = 1_000_000;
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn items_pass_when_the_owner_asks_or_is_silent() {
+    fn items_pass_at_once_when_the_owner_asks_or_is_silent() {
         let writer = PageWriter::new().unwrap();
         let reader = PageReader::open(writer.fd().as_raw_fd()).unwrap();
         assert!(!reader.passes(1000, Some(10)));

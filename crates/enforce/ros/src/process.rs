@@ -14,8 +14,8 @@ fn signals() -> libc::sigset_t {
     }
 }
 
-/// Blocks SIGTERM and SIGINT, for which [`wait_for_signal`] waits. Ignores SIGPIPE, so that a write
-/// to a pipe without readers becomes an error.
+/// Blocks SIGTERM and SIGINT, so that [`wait_for_signal`] can wait for them. Ignores SIGPIPE, so
+/// that a write to a pipe without readers becomes an error.
 pub fn block_signals() {
     // SAFETY: all pointers are valid or null, as the calls allow.
     unsafe {
@@ -24,7 +24,8 @@ pub fn block_signals() {
     }
 }
 
-/// Waits for one of the blocked signals. Returns `None` after `at_most_ns`.
+/// Waits for SIGTERM or SIGINT, for at most `at_most_ns`. Returns the signal, or `None` if none
+/// came.
 pub fn wait_for_signal(at_most_ns: u64) -> Option<i32> {
     let time = libc::timespec {
         tv_sec: (at_most_ns / 1_000_000_000) as libc::time_t,
@@ -35,8 +36,8 @@ pub fn wait_for_signal(at_most_ns: u64) -> Option<i32> {
     (signal > 0).then_some(signal)
 }
 
-/// Reports whether the process behind a descriptor has ended, including zombies. Returns true for a
-/// descriptor of no process.
+/// Reports whether the process behind a descriptor has ended. A zombie counts as ended, and so does
+/// a descriptor that refers to no process.
 pub fn has_ended(pidfd: RawFd) -> bool {
     let mut ask = libc::pollfd {
         fd: pidfd,
@@ -48,15 +49,15 @@ pub fn has_ended(pidfd: RawFd) -> bool {
     ready > 0 && ask.revents != 0
 }
 
-/// Lets this process continue when its parent ends, even if it was stopped, so that it can notice
-/// the end.
+/// Lets this process continue when its parent ends, even if this process was stopped. It can then
+/// notice the parent's end.
 pub fn continue_without_owner() {
     // SAFETY: the call takes no pointers and changes only a signal of this process.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT as libc::c_ulong) };
 }
 
-/// Locks the memory that the process uses. If the system refuses it, paging may delay items, but
-/// the process goes on.
+/// Locks the memory that the process uses. If the system refuses, the process goes on, but paging
+/// may delay items.
 pub fn lock_memory() {
     // SAFETY: the call takes no pointers and changes only how the kernel keeps memory.
     unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };

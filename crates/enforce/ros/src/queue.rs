@@ -7,7 +7,7 @@
 use crate::schedule::{Due, SlotSchedule};
 use crate::sequence::Sequence;
 
-/// The times of an item, from which its cycle follows.
+/// The times of an item. The shaper derives the item's cycle from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The time at which the item arrived (CLOCK_MONOTONIC), in ns.
@@ -19,10 +19,10 @@ pub struct Stamp {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
-    /// The start of its execution gives the cycle. It is looked up each time, because its number
-    /// changes with the schedule's origin.
+    /// The cycle in which the execution with this start time began. The cycle's number is computed
+    /// at each use, because it changes with the schedule's origin.
     Born(u64),
-    /// The arrival gives the cycle: it lies this many cycles before the apparent one.
+    /// The cycle that lies this number of cycles before the one that the arrival suggests.
     Arrival(i64),
 }
 
@@ -33,18 +33,18 @@ struct Waiting<T> {
     origin: Origin,
 }
 
-/// The next item to leave, with its slot.
+/// The item that leaves next, and its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Next {
     place: usize,
     /// The slot in which the item leaves.
     pub due: Due,
-    /// The item's cycle was inferred from its arrival.
+    /// The item's cycle was inferred from its arrival, because its lineage was unknown.
     pub by_arrival: bool,
 }
 
-/// The greatest number of cycles before the apparent one in which an execution may have begun.
-/// Older starts, and starts after the item's arrival, are ignored.
+/// The greatest number of cycles by which an execution may have begun before the cycle of its
+/// arrival. Older starts, and starts after the arrival, are ignored.
 const MAX_CYCLES_BACK: i64 = 1 << 10;
 
 /// The waiting items of one output, in the order of their arrival.
@@ -55,7 +55,7 @@ pub struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Creates a queue with room for `capacity` items.
+    /// Creates an empty queue that can hold `capacity` items.
     pub fn new(capacity: usize) -> Queue<T> {
         Queue {
             waiting: Vec::with_capacity(capacity),
@@ -63,12 +63,12 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Reports whether the queue has room for another item.
+    /// Reports whether [`Queue::push`] would accept another item.
     pub fn has_room(&self) -> bool {
         self.waiting.len() < self.waiting.capacity()
     }
 
-    /// Reports whether no item waits.
+    /// Reports whether the queue holds no items.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -126,7 +126,7 @@ impl<T> Queue<T> {
         all.min_by_key(|next| (next.due.opening.start_ns, next.due.cycle, next.place))
     }
 
-    /// Removes and returns an item.
+    /// Removes and returns the item that [`Queue::next`] chose.
     pub fn take(&mut self, next: Next) -> Option<T> {
         (next.place < self.waiting.len()).then(|| self.waiting.remove(next.place).item)
     }
@@ -152,8 +152,8 @@ mod tests {
         SlotSchedule::new(100 * MS, 0, 20 * MS, &[SLOT]).unwrap()
     }
 
-    /// Returns the items that leave: number, begin of the slot in ms, and whether the item is late.
-    /// `items` are number, arrival in ms, and start of the execution in ms.
+    /// Returns the number, the begin of the slot (ms) and the lateness of each item that leaves. An
+    /// item has a number, an arrival (ms), and the start of its execution (ms) if known.
     fn left(items: &[(u32, i64, Option<u64>)]) -> Vec<(u32, i64, bool)> {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let (mut left, mut now_ns) = (Vec::new(), 0);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_that_ends_when_the_next_output_is_due_is_late_and_the_next_is_not() {
+    fn an_overrunning_output_is_late_and_the_next_one_is_not() {
         // Execution 10 takes 150 ms and its item arrives when that of 11 usually does. Item 11
         // arrives late, and 12 in phase.
         let known = [
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_execution_without_output_makes_no_other_late() {
+    fn an_execution_without_output_makes_no_other_output_late() {
         // Execution 10 publishes nothing. The items after it arrive a little earlier than usual.
         let known: Vec<_> = (11..15u32)
             .map(|n| (n, i64::from(n) * 100 + 45, Some(u64::from(n) * 100)))
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn two_outputs_of_one_cycle_leave_in_its_slot() {
+    fn two_outputs_of_one_cycle_leave_in_the_slot_of_that_cycle() {
         let items = [
             (10, 1040, Some(1000)),
             (11, 1050, Some(1000)),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn inference_without_lineage_begins_at_the_last_known_item() {
+    fn cycles_are_inferred_from_the_last_item_with_known_lineage() {
         // Items 10 and 11 have known starts and are late. Item 12 has none, and arrives in phase.
         let items = [
             (10, 1138, Some(1000)),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_starts_are_ignored() {
+    fn impossible_execution_starts_are_ignored() {
         let (schedule, mut queue) = (schedule(), Queue::new(8));
         let at = |born_ns| Stamp {
             arrival_ns: 1_000_050 * MS as i64,

@@ -17,28 +17,31 @@ pub enum RemapError {
         "'{0}' is not the name of a node or topic. Names consist of letters, digits, '_' and '/'"
     )]
     Name(String),
-    /// The command is a launch file, which starts its nodes itself.
+    /// The command starts a launch file, so remapping rules on the command line reach no node.
     #[error("`{0} launch` starts a launch file, which accepts no remapping on the command line. Use an overlay of the launch file")]
     Launch(String),
-    /// The command is empty.
+    /// The command has no words.
     #[error("the command to start is empty. Write it after --")]
     Empty,
 }
 
-/// The remapping of one topic of one node.
+/// The remapping of one topic of one node to another topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
-    /// The node, by name or full name.
+    /// The node, by its name or its full name with namespace.
     pub node: String,
-    /// The absolute topic as the node's code names it.
+    /// The topic as the node's code names it, made absolute.
     pub topic: String,
-    /// The topic to which it is remapped.
+    /// The topic to which messages of `topic` go instead.
     pub held: String,
 }
 
 impl Move {
-    /// Returns the two sides of the rule: `NODE:TOPIC` and the held topic. Fails if a name is
-    /// invalid.
+    /// Returns the two sides of the remapping rule: `NODE:TOPIC` and the held topic.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a name is invalid.
     pub fn sides(&self) -> Result<(String, String), RemapError> {
         let node = self.node.rsplit('/').next().unwrap_or_default();
         let is_valid = |name: &str| {
@@ -56,7 +59,8 @@ impl Move {
     }
 }
 
-/// Returns the words that remap one topic, for a command line without other ROS arguments.
+/// Returns the words (`--ros-args -r RULE`) that remap one topic, for a command line without other
+/// ROS arguments.
 pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, RemapError> {
     let (left, right) = Move {
         node: node.into(),
@@ -71,7 +75,8 @@ pub fn remap_args(node: &str, topic: &str, held: &str) -> Result<Vec<String>, Re
     ])
 }
 
-/// Returns a command line with remapped topics.
+/// Returns `command` with remapping rules for `moves`, which come before competing rules of the
+/// command.
 pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, RemapError> {
     let program = command.first().ok_or(RemapError::Empty)?;
     if program.rsplit('/').next() == Some("ros2") && command.get(1).is_some_and(|w| w == "launch") {
@@ -104,8 +109,8 @@ pub fn remap_command(command: &[String], moves: &[Move]) -> Result<Vec<String>, 
     Ok(out)
 }
 
-/// Makes a name from a node's code or from a rule absolute. A relative name belongs to the node's
-/// namespace, a name with `~` to the node.
+/// Makes a name from a node's code or from a rule absolute. A relative name gets the node's
+/// namespace; `~` stands for the node.
 fn absolute(name: &str, full_node: &str) -> String {
     let namespace = full_node.rsplit_once('/').map_or("", |(space, _)| space);
     match name.strip_prefix('~') {
@@ -115,8 +120,8 @@ fn absolute(name: &str, full_node: &str) -> String {
     }
 }
 
-/// Returns the names that rules of the command line remap to the topic. Each comes with the node in
-/// its rule, if any.
+/// Returns the names that remapping rules of the command line map to the topic. Each name comes
+/// with the node in its rule, if any.
 fn rules_to_topic<'a>(
     command: &'a [String],
     topic: &str,
@@ -174,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_inserted_at_the_right_place() {
+    fn remapping_rules_are_inserted_where_ros_parses_them() {
         assert_eq!(moved("a b"), "a b --ros-args -r ndt:/pose:=/pose/held");
         assert_eq!(
             moved("a --ros-args -p x:=1 -- rest"),
@@ -223,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn words_are_only_added_and_come_before_competing_rules(command in prop::collection::vec(
+        fn remapping_only_adds_words_and_precedes_competing_rules(command in prop::collection::vec(
             prop::sample::select(vec!["x", "--ros-args", "-r", "a:=/pose", "ndt:/pose:=/b", "--", "-p"]),
             1..12)) {
             let command: Vec<String> = command.iter().map(|w| w.to_string()).collect();

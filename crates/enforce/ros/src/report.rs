@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The bits of [`Record::flags`].
+/// The meaning of the bits in [`Record::flags`].
 pub mod flags {
     /// The item missed the slots of its own execution.
     pub const LATE: u32 = 1;
@@ -13,13 +13,13 @@ pub mod flags {
     pub const DROPPED: u32 = 2;
     /// The item was discarded because a newer one arrived before its slot (throttler).
     pub const REPLACED: u32 = 4;
-    /// The item was passed on at once, without a slot.
+    /// The shaper passed the item on at once, without a slot.
     pub const PASSED: u32 = 8;
-    /// The middleware refused the item.
+    /// The middleware refused to publish the item.
     pub const FAILED: u32 = 16;
     /// The record is not about an item: the output's endpoints exist from now on.
     pub const READY: u32 = 32;
-    /// The item was late, and the policy `stop` ended shaping.
+    /// The item was late, and the policy `stop` therefore ended shaping.
     pub const STOPPED: u32 = 64;
     /// The item's cycle was inferred from its arrival, because its lineage was unknown.
     pub const BY_ARRIVAL: u32 = 128;
@@ -40,22 +40,23 @@ pub struct Record {
     pub start_ns: i64,
     /// The time at which the publish call returned.
     pub end_ns: i64,
-    /// The start of the slot in which the item left.
+    /// The start of the slot in which the item left, in ns (CLOCK_MONOTONIC).
     pub slot_start_ns: i64,
     /// The number of the chain's execution to which the item belongs.
     pub cycle: i64,
     /// The start of the execution to which the item belongs, as its lineage gives it, or 0 if the
     /// start is unknown.
     pub born_ns: i64,
-    /// The index of the output in the configuration.
+    /// The index of the item's output in [`crate::config::Config::outputs`].
     pub output: u16,
     /// The index of the slot in the output's table.
     pub slot: u16,
-    /// The bits of [`flags`].
+    /// The fate of the item, as a combination of the bits in [`flags`].
     pub flags: u32,
     /// The length of the serialised item in bytes.
     pub bytes: u32,
-    /// The number of records of all outputs that did not fit into the pipe before this one.
+    /// The number of records that were lost just before this one, because the pipe was full. Counts
+    /// all outputs.
     pub lost: u32,
 }
 
@@ -64,7 +65,7 @@ pub const RECORD_BYTES: usize = std::mem::size_of::<Record>();
 const _: () = assert!(RECORD_BYTES == 80);
 
 impl Record {
-    /// Converts the record to bytes for the pipe, in the machine's byte order.
+    /// Returns the record as bytes for the pipe, in the machine's byte order.
     pub fn to_bytes(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         let words = [
@@ -88,7 +89,7 @@ impl Record {
         out
     }
 
-    /// Converts bytes from the pipe to a record.
+    /// Returns the record that bytes from the pipe contain.
     pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Record {
         let word =
             |i: usize| u64::from_ne_bytes(bytes[i * 8..][..8].try_into().unwrap_or_default());
@@ -120,8 +121,8 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Creates a reporter for an inherited pipe, which becomes non-blocking. With `None` it reports
-    /// nothing.
+    /// Creates a reporter that writes to an inherited pipe, and makes the pipe non-blocking. With
+    /// `None` it reports nothing.
     pub fn new(fd: Option<RawFd>) -> io::Result<Reporter> {
         if let Some(fd) = fd {
             // SAFETY: the call takes no pointers; a wrong descriptor is an error.
@@ -137,7 +138,8 @@ impl Reporter {
         })
     }
 
-    /// Sends a record, or counts it as lost. Real-time safe: one system call that does not wait.
+    /// Writes a record to the pipe, or counts it as lost if the pipe is full. Real-time safe: one
+    /// system call that does not wait.
     pub fn send(&self, mut record: Record) {
         let Some(fd) = self.fd else { return };
         record.lost = self.lost.swap(0, Ordering::Relaxed);
@@ -149,7 +151,7 @@ impl Reporter {
         }
     }
 
-    /// Reports whether nobody has the reading end open any more, so that the owner is dead.
+    /// Reports whether the owner is dead: no process has the reading end of the pipe open any more.
     pub fn owner_is_gone(&self) -> bool {
         let Some(fd) = self.fd else { return false };
         let mut poll = libc::pollfd {
@@ -169,7 +171,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn records_pass_through_a_pipe_and_are_counted_if_it_is_full() {
+    fn records_that_a_full_pipe_refuses_are_counted() {
         let (mut reader, writer) = pipe().unwrap();
         let reporter = Reporter::new(Some(writer.as_raw_fd())).unwrap();
         let record = Record {

@@ -20,7 +20,7 @@ pub enum ScheduleError {
     Count(usize),
     /// A slot is empty, longer than the cycle, or more than a day away.
     #[error(
-        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away. Correct it"
+        "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away. Correct the slot"
     )]
     Slot(u64, u64),
 }
@@ -53,13 +53,13 @@ impl Slots {
     }
 }
 
-/// The slots of one output. It is a plain value, which is copied and never allocated.
+/// The cycle, the origin and the slots of one output. It is a plain value: copying it allocates
+/// nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotSchedule {
     cycle: Cycle,
     earliest_ns: u64,
     slots: Slots,
-    /// The slots of executions that were released before a change of the table.
     before: Option<Before>,
 }
 
@@ -70,25 +70,25 @@ struct Before {
     slots: Slots,
 }
 
-/// The slot in which an item leaves.
+/// The slot in which an item leaves, and whether the item is late for its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// The execution to which the item belongs.
+    /// The number of the execution to which the item belongs.
     pub cycle: i64,
-    /// The slot: open now, or the next one.
+    /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
-    /// The item missed the slots of its own execution (overshoot). The slot belongs to a later
-    /// execution, or is over.
+    /// The item missed the slots of its own execution (overshoot). It leaves in a slot of a later
+    /// execution, or after its last slot.
     pub late: bool,
-    /// The item arrived in time, but was not sent in its own slot, which is over. It leaves at
+    /// The item arrived in time, but the sender did not run during its slot. The item leaves at
     /// once.
     pub overslept: bool,
 }
 
 impl SlotSchedule {
-    /// Creates a schedule. `earliest_ns` is the chain's best case: an item that arrives sooner
-    /// after a release belongs to the previous execution. Definition 4.3.4 lets the first slot
-    /// start after the best case. With 0, an item belongs to the last release.
+    /// Creates a schedule. `earliest_ns` is the chain's best case. An item that arrives sooner
+    /// after a release belongs to the previous execution, because the first slot may start after
+    /// the best case (Definition 4.3.4). With 0, an item belongs to the last release.
     ///
     /// # Errors
     ///
@@ -110,12 +110,12 @@ impl SlotSchedule {
         })
     }
 
-    /// Returns the schedule with other slots and another best case for executions released before
-    /// `from_ns`.
+    /// Returns this schedule, with the slots `before` and the best case `earliest_ns` for
+    /// executions released before `from_ns`.
     ///
-    /// Each execution uses the slots of one table, according to its release. So no execution is
-    /// left out or served twice when a table follows another. `from_ns` counts as the nearest
-    /// release, so that a small move of the phase has no effect.
+    /// Each execution uses one table of slots, the one of its release. So no execution is left out
+    /// or served twice when the slots change. `from_ns` is rounded to the nearest release, so that
+    /// a small move of the origin has no effect.
     pub fn after(
         self,
         from_ns: i64,
@@ -133,13 +133,13 @@ impl SlotSchedule {
         })
     }
 
-    /// Returns the length of a cycle in ns.
+    /// Returns the time between two releases of the chain, in ns.
     pub fn cycle_ns(&self) -> u64 {
         self.cycle.period_ns()
     }
 
-    /// Returns the last execution that can have published an item that arrived at this time.
-    /// Real-time safe.
+    /// Returns the number of the last execution that can have published an item that arrived at
+    /// `arrival_ns`. Real-time safe.
     pub fn cycle_of(&self, arrival_ns: i64) -> i64 {
         let of = |earliest_ns| {
             let latest_release = i128::from(arrival_ns) - i128::from(earliest_ns);
@@ -160,8 +160,9 @@ impl SlotSchedule {
         self.cycle.index(before.until_ns.saturating_add(half))
     }
 
-    /// Returns the execution that began at this time. It is the one of the nearest release: the
-    /// origin is an estimate, and a start can lie a little before it. Real-time safe.
+    /// Returns the number of the execution that began at `born_ns`: the one with the nearest
+    /// release. An execution can begin a little before its release, because the origin is an
+    /// estimate. Real-time safe.
     pub fn cycle_begun(&self, born_ns: u64) -> i64 {
         self.cycle
             .index(i128::from(born_ns) + i128::from(self.cycle.period_ns() / 2))
@@ -198,8 +199,6 @@ impl SlotSchedule {
         })
     }
 
-    /// Returns the first slot of executions `from` to `until` (exclusive) that is open now or opens
-    /// next.
     fn opening_before(
         &self,
         slots: &[Slot],
@@ -243,9 +242,9 @@ impl SlotSchedule {
         }
     }
 
-    /// Returns the last slot of the execution if the item arrived before its end and it is nearer
-    /// than the next slot. The sender did not run in that slot. Sent a moment after its slot, the
-    /// item is more useful than a cycle later, and delays no other item.
+    /// Returns the last slot of the execution, if the item arrived before its end and the slot is
+    /// nearer than the next one. The sender did not run in that slot. The item then leaves at once:
+    /// this is better than a cycle later, and delays no other item.
     fn overslept(
         &self,
         cycle: i64,
@@ -264,10 +263,9 @@ impl SlotSchedule {
         (is_over && is_nearer).then_some(last)
     }
 
-    /// Returns the slot in which the throttler passes its latest item. It passes at most one per
-    /// cycle, so the slot is in a later cycle than `last`. A new origin may have renumbered the
-    /// cycles. This cannot block the input, because no wait is longer than two cycles. Real-time
-    /// safe.
+    /// Returns the slot in which the throttler passes its latest item. At most one item passes per
+    /// cycle, so the slot is in a later cycle than `last`. If a new origin has renumbered the
+    /// cycles, the wait is still at most two cycles. Real-time safe.
     pub fn throttled(&self, now_ns: i64, last: Option<i64>) -> Opening {
         let any = self.opening(now_ns, i64::MIN / 2);
         match last {
@@ -323,8 +321,6 @@ mod tests {
     }
 
     proptest! {
-        /// An item leaves at the first instant at which it has arrived and a slot of its own or a
-        /// later execution is open.
         #[test]
         fn an_item_leaves_when_there_is_data_and_a_slot((cycle, slots) in slots(), origin in -50i64..50, earliest in 0u64..12,
                          arrival in 0i64..100, waited in 0i64..60) {
@@ -354,10 +350,8 @@ mod tests {
             prop_assert_eq!(due.late, due.opening.cycle > own);
         }
 
-        /// Each execution has the slots of the table of its release, and the first open slot of all
-        /// executions counts.
         #[test]
-        fn every_execution_has_one_table(
+        fn every_execution_uses_one_table_of_slots(
             ((cycle, new), old) in slots().prop_flat_map(|(cycle, new)| {
                 let slot = (0..3 * cycle, 1..=cycle).prop_map(|(s, l)| Slot::new(s, s + l));
                 (Just((cycle, new)), prop::collection::vec(slot, 1..4))
@@ -383,10 +377,8 @@ mod tests {
             prop_assert!(found.cycle >= from && found.end_ns > now);
         }
 
-        /// An item belongs to the last execution that can have published it, with the best case of
-        /// that execution's table.
         #[test]
-        fn an_item_belongs_to_an_execution_of_one_table(
+        fn an_item_belongs_to_the_last_execution_that_can_have_sent_it(
             (cycle, slots) in slots(), origin in -50i64..50, arrival in 0i64..100,
             (old, new) in (0u64..12, 0u64..12), first in -10i64..20,
         ) {

@@ -8,13 +8,13 @@
 //! so far and the previous cycle brought none, an item that arrives no later than most is the
 //! missing one.
 
-/// The number of items in a row, one per cycle, after which an output counts as publishing once per
-/// cycle.
+/// The number of consecutive items, one per cycle, after which an output counts as publishing once
+/// per cycle.
 const STEADY_AFTER: u32 = 8;
-/// The greatest number of items in a row that count as late. If more follow, an item was lost and
-/// none is late.
+/// The greatest number of consecutive items that count as late. If more follow, an item was lost
+/// and none is late.
 const MAX_LATE: u32 = 3;
-/// The weight of a new item in the usual time is one divided by this.
+/// The divisor for averaging: a new item counts as one part in this many.
 const WEIGHT: i64 = 8;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,13 +23,14 @@ pub struct Sequence {
     steady: u32,
     late: u32,
     usual_ns: i64,
-    /// The usual distance from `usual_ns`, in ns.
+    /// The average distance of arrivals from `usual_ns`, in ns.
     off_ns: i64,
 }
 
 impl Sequence {
-    /// Returns the execution of an item. `cycle` is the last one that can have published it, and
-    /// the item arrived `after_ns` after its release. Real-time safe.
+    /// Returns the number of the execution to which an item belongs. `cycle` is the last execution
+    /// that can have published the item, and `after_ns` is the time from its release to the item's
+    /// arrival. Real-time safe.
     pub fn infer_cycle(&mut self, cycle: i64, after_ns: i64) -> i64 {
         let missing = self.last.is_some_and(|last| cycle == last + 2);
         let early = after_ns < self.usual_ns.saturating_add(self.off_ns);
@@ -42,8 +43,8 @@ impl Sequence {
         cycle
     }
 
-    /// Notes an item with a known execution, which arrived `after_ns` after its release. Real-time
-    /// safe.
+    /// Learns from an item whose execution is known, and which arrived `after_ns` after its
+    /// release. Real-time safe.
     pub fn note_known(&mut self, cycle: i64, after_ns: i64) {
         // A late item, or a second one of a cycle, does not show when the next is due.
         if self.last.is_some_and(|last| cycle <= last) {

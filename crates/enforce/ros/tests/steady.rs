@@ -30,7 +30,7 @@ static ALLOCATOR: Counting = Counting;
 const MS: u64 = 1_000_000;
 
 #[test]
-fn a_week_of_items_allocates_nothing() {
+fn a_week_of_queued_items_allocates_nothing() {
     let slot = Slot::new(60 * MS, 61 * MS);
     let schedule = SlotSchedule::new(100 * MS, 0, 20 * MS, &[slot]).unwrap();
     let mut queue = Queue::new(32);

@@ -7,7 +7,7 @@ use onbeat_record::RecordError;
 use onbeat_reserve::{AssignError, StartError};
 use thiserror::Error;
 
-/// The reason why a plan could not be run.
+/// The reason why a shaping session could not start, or ended.
 #[derive(Debug, Error)]
 pub enum ShapeError {
     /// The program has file capabilities. The calling user could then forge the notes by which
@@ -20,10 +20,10 @@ pub enum ShapeError {
     /// The reservation servers could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The recording that observes the application has no space on the disk.
+    /// The temporary directory has no space for the recording that observes the application.
     #[error("cannot create a temporary directory: {0}. Free space, set TMPDIR, or choose a directory with --trace")]
     Temporary(std::io::Error),
-    /// A shaper failed.
+    /// A shaper, the process that publishes outputs in their slots, failed.
     #[error(transparent)]
     Shaper(#[from] ShaperError),
     /// The topics on the application's command line could not be remapped.
@@ -39,11 +39,11 @@ pub enum ShapeError {
     #[error("--diagnostics: the process that publishes diagnostics has ended: {0}")]
     Diagnostics(String),
     /// A thread could not be assigned to its server.
-    #[error("cannot put thread {tid} ({callback}) into server {server}: {reason}")]
+    #[error("cannot put thread {tid}, which runs {callback}, into server {server}: {reason}")]
     Assign {
         /// The id of the thread that could not be assigned.
         tid: u32,
-        /// A callback that the thread runs.
+        /// The id of a callback that the thread runs.
         callback: String,
         /// The name of the server to which the callback belongs.
         server: String,
@@ -55,27 +55,28 @@ pub enum ShapeError {
     SecondInstance {
         /// The id of the callback that runs in two processes.
         callback: String,
-        /// The id of the process that ran the callback later.
+        /// The id of the process that ran the callback second.
         pid: u32,
         /// The id of the process that ran the callback first.
         of: u32,
     },
-    /// Callbacks of the plan did not run in time.
+    /// Callbacks of the plan did not run within the time that the user allowed.
     #[error("{} did not run within {within_s} s. Check that the application runs, and that its nodes have the names in the plan", .callbacks.join(", "))]
     NotSeen {
         /// The callbacks that did not run.
         callbacks: Vec<String>,
-        /// The time for which onbeat looked for the callbacks, s.
+        /// The time for which onbeat waited for the callbacks, in s.
         within_s: u64,
     },
-    /// The first callback is not periodic.
+    /// The first callback does not run periodically with the plan's cycle.
     #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms. Plan a throttler for it (onbeat plan --throttle), or check the cycle")]
     NoGrid {
-        /// The first callback of the chain.
+        /// The id of the chain's first callback.
         callback: String,
-        /// The cycle of the plan, ms.
+        /// The length of the plan's cycle, in ms.
         cycle_ms: f64,
-        /// The range of the starts within the cycle, ms.
+        /// The range of the first callback's starts within the cycle, in ms. It is small for a
+        /// periodic callback.
         spread_ms: f64,
     },
     /// One thread runs callbacks of two servers.
@@ -95,7 +96,8 @@ pub enum ShapeError {
         callback: String,
         /// The output topic that cannot be held back.
         topic: String,
-        /// The command-line arguments that remap the topic.
+        /// The command-line arguments that would remap the topic, so that a shaper can hold the
+        /// output back.
         remap: String,
     },
     /// The middleware publishes in the callback's own thread, so it has no publisher thread to
@@ -104,14 +106,12 @@ pub enum ShapeError {
     NoPublisherThread {
         /// The id of the callback that publishes in its own thread.
         callback: String,
-        /// The server that needs the publisher thread.
+        /// The name of the server that needs the publisher thread.
         server: String,
     },
 }
 
 impl ShapeError {
-    /// Reports whether the error concerns a single thread, so that the others can be shaped without
-    /// it.
     pub(crate) fn is_of_one_thread(&self) -> bool {
         match self {
             ShapeError::Assign { reason, .. } => !matches!(
@@ -123,7 +123,7 @@ impl ShapeError {
         }
     }
 
-    /// Reports whether this machine or user cannot shape at all, whatever the plan is.
+    /// Reports whether this machine or this user cannot shape any plan.
     pub fn is_refusal(&self) -> bool {
         match self {
             ShapeError::Elevated => true,

@@ -12,13 +12,13 @@ use onbeat_plan::Plan;
 use onbeat_time::Cycle;
 use std::sync::Arc;
 
-/// The time between writing new slots and the first cycle in which they apply. The shaper therefore
-/// sees them before the first execution that has them is released.
+/// The time between writing new slots and the first cycle in which they apply. It gives the shaper
+/// time to read them before an execution of that cycle is released.
 const AHEAD_NS: u64 = 10_000_000;
 
 const MAX_BANDS_KEPT: usize = 10_000;
 
-/// Options for bands that follow the load.
+/// The options for latency bands that follow the load (`--adapt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdaptOptions {
     /// The deadline of every output, in ns after the start of its cycle. `None` takes the deadline
@@ -26,25 +26,25 @@ pub struct AdaptOptions {
     pub deadline_ns: Option<u64>,
 }
 
-/// The slots of the outputs from a point in time on.
+/// The slots in which outputs may leave from a point in time on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BandsSet {
-    /// The first release to which the slots apply, CLOCK_MONOTONIC.
+    /// The first release to which the slots apply, in ns (CLOCK_MONOTONIC).
     pub from_ns: u64,
-    /// The reason for the change, in one word.
+    /// The reason for the change of slots, in one word.
     pub reason: &'static str,
-    /// The change as a sentence for the user.
+    /// A sentence that reports the change to the user.
     pub sentence: String,
     /// The slots in which outputs can leave, from the start of the cycle.
     pub slots: Vec<Slot>,
 }
 
-/// The bands of a session in which they followed the load.
+/// The changes of the latency bands during a session in which they followed the load.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adapted {
-    /// The bands of the plan, followed by the bands after each change.
+    /// The bands of the plan first, then the bands after each change.
     pub bands: Vec<BandsSet>,
-    /// The number of times that the bands were changed.
+    /// The number of times that the session changed the bands.
     pub moves: u64,
     /// The number of changes that are missing in `bands` because its limit was reached.
     pub forgotten: u64,
@@ -54,7 +54,8 @@ pub(crate) struct Following {
     adapt: Adapt,
     plans: PlanHistory,
     adapted: Adapted,
-    /// Delays between the begin of a slot and the departure of an output that waited for it, ns.
+    /// The delays in ns from the begin of a slot to the departure of an output that waited for this
+    /// slot.
     behind: Dist,
 }
 
@@ -86,17 +87,15 @@ impl Following {
         self.adapt.plan()
     }
 
-    /// Returns the plan with the promise that holds while bands follow: every output leaves before
-    /// the end of the latest allowed slot.
     pub(crate) fn promised(&self, plan: &Plan) -> Plan {
         let mut promised = plan.clone();
         promised.promises.worst_ms = Ms(self.adapt.latest_ns());
         promised
     }
 
-    /// Records a complete execution. Cycles begin at `origin_ns`. If slots move, returns the
-    /// sentence for the user and the change for the shaper. If a change is impossible, returns the
-    /// sentence alone.
+    /// Records a complete execution. A cycle begins at `origin_ns`. If slots move, returns a
+    /// sentence for the user and the change for the shaper. If a change is impossible, returns only
+    /// the sentence.
     pub(crate) fn completed(
         &mut self,
         execution: &Execution,
@@ -130,7 +129,6 @@ impl Following {
         Some((sentence, Some(swap)))
     }
 
-    /// Continues with the bands of another plan from `from_ns` on. They follow the load as before.
     pub(crate) fn replace(&mut self, new: Following, from_ns: u64, now_ns: u64) -> Swap<'_> {
         let slots = new.adapt.slots().to_vec();
         self.note(from_ns, "plan", "another plan's bands".into(), slots);

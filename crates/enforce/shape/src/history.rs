@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub(crate) struct Swap<'f> {
-    /// The new slots apply to executions that are released from this time on (CLOCK_MONOTONIC).
+    /// The time of the first release (CLOCK_MONOTONIC) for which the new slots apply.
     pub(crate) from_ns: u64,
     pub(crate) plan: &'f Plan,
     pub(crate) before: &'f Plan,
 }
 
-/// The number of plans that are kept. Executions are complete a few cycles after they end.
+/// The number of plans that are kept to judge executions that were released under them. Executions
+/// are complete a few cycles after they end.
 const MAX_PLANS: usize = 64;
 
 #[derive(Debug)]

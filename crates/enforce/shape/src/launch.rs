@@ -27,12 +27,13 @@ pub enum LaunchError {
     Overlay {
         /// The path at which onbeat wanted to write the overlay.
         path: PathBuf,
-        /// The error of writing the overlay.
+        /// The system's error, for example that the disk is full.
         source: std::io::Error,
     },
 }
 
-/// Returns the topics that a plan remaps: those of republished outputs and of throttled inputs.
+/// Returns the topics that the application must use under other names: those of held outputs and of
+/// throttled inputs.
 pub fn moves(plan: &Plan) -> Vec<Move> {
     let outputs = plan
         .outputs
@@ -53,18 +54,17 @@ pub fn moves(plan: &Plan) -> Vec<Move> {
     outputs.chain(inputs).collect()
 }
 
-/// A command with remapped topics, and the overlay that was written for it. The file is deleted
-/// when this value is dropped.
+/// A command whose topics are remapped. Dropping this value deletes the launch file that was
+/// written for it.
 #[derive(Debug, Default)]
 pub struct Moved {
-    /// The program and its arguments.
+    /// The program and its arguments, with remapping rules.
     pub command: Vec<String>,
-    /// Deletes the overlay's directory when dropped.
     _overlay: Option<TempDir>,
 }
 
-/// Remaps the plan's topics on a command line. For `ros2 launch`, writes an overlay of its launch
-/// file and names the overlay in the command.
+/// Adds rules that remap the plan's topics to a command line. For `ros2 launch`, writes a launch
+/// file that remaps the topics and includes the original, and puts it in the command.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {
@@ -98,8 +98,8 @@ pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
 
 const OVERLAY: &str = "overlay.launch.py";
 
-/// Writes an overlay into a directory of its own, with a name that nobody can guess. The launch
-/// file runs as the user who called sudo: that user can read the overlay, and nobody can change it.
+/// Writes an overlay into a directory of its own, whose name nobody can guess. The launch file runs
+/// as the user who called sudo. That user can read the overlay; only root can change it.
 fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
     let failed = |path: &Path| {
         let path = path.to_path_buf();

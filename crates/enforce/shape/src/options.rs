@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options that say which application to start and which threads to look for.
+/// The options that say how onbeat starts or finds the application.
 #[derive(Debug, Clone)]
 pub struct ApplicationOptions {
     /// The command that starts the application. If it is empty, onbeat shapes an application that
@@ -19,52 +19,52 @@ pub struct ApplicationOptions {
     pub command: Vec<String>,
     /// Redirects the application's output to standard error.
     pub command_to_stderr: bool,
-    /// The processes to observe. If it is empty, onbeat observes all.
+    /// The ids of the processes to observe. If it is empty, onbeat observes all processes.
     pub pids: Vec<u32>,
-    /// The limits that further restrict the observed processes.
+    /// The limits of which processes onbeat observes, in addition to `pids` and `users`.
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
-    /// allows every user: for processes that the user named or that onbeat starts.
+    /// allows every user, for processes that the user named or that onbeat starts.
     pub users: Option<Vec<u32>>,
-    /// The longest time to look for the callbacks of the plan.
+    /// The longest time for which onbeat waits until the plan's callbacks run.
     pub find_within: Duration,
 }
 
-/// Options that say how threads are kept to their slots.
+/// The options that say how onbeat keeps threads to their slots.
 #[derive(Debug, Clone)]
 pub struct EnforcementOptions {
-    /// The CPU of the dispatcher. `None` takes the CPU of the middleware.
+    /// The CPU on which the dispatcher runs. `None` takes the CPU of the middleware.
     pub dispatcher_cpu: Option<u16>,
-    /// Lets idle CPUs sleep deeply, which saves power and costs precision.
+    /// Whether idle CPUs may sleep deeply, which saves power and makes slots less precise.
     pub idle: bool,
     /// The mechanism that keeps threads to their slots: freezers or sched_ext. [`Choice::Auto`]
-    /// takes the best one of this machine.
+    /// takes the best one that this machine has.
     pub enforcer: Choice,
-    /// The effect that the end of a slot has on a thread that is at work.
+    /// The kind of gate: what happens to a thread that is at work when its slot ends.
     pub gate: GateKind,
-    /// Ends the session where it would otherwise only report a problem: a thread that cannot be
-    /// assigned, or a second instance of a node.
+    /// Whether a thread that cannot be assigned, or a second instance of a node, ends the session
+    /// instead of being reported.
     pub strict: bool,
     /// The options for bands that follow the load. `None` keeps the bands of the plan.
     pub adapt: Option<AdaptOptions>,
 }
 
-/// Options of a shaping session.
+/// The options of `onbeat shape`, for one session.
 #[derive(Debug, Clone)]
 pub struct ShapeOptions {
-    /// The way in which onbeat starts or finds the application, and which processes belong to it.
+    /// The options that say how onbeat starts or finds the application.
     pub application: ApplicationOptions,
-    /// The way in which threads are kept to their slots.
+    /// The options that say how onbeat keeps threads to their slots.
     pub enforcement: EnforcementOptions,
-    /// The duration of shaping, after which onbeat judges. `None` shapes until a signal arrives or
-    /// the command ends.
+    /// The time for which onbeat shapes. `None` shapes until a signal arrives or the command ends.
     pub duration: Option<Duration>,
-    /// The directory that keeps the recording of the shaped application. `None` discards the
-    /// recording.
+    /// The directory in which onbeat keeps the recording of the shaped application. `None` discards
+    /// the recording.
     pub trace: Option<PathBuf>,
-    /// The program to start as a shaper: this program, with the argument `shaper`.
+    /// The path of this program, which onbeat starts again with the argument `shaper`.
     pub program: PathBuf,
-    /// Publishes the status as ROS 2 diagnostics in the application's domain.
+    /// Whether onbeat publishes the session's status as ROS 2 diagnostics in the application's
+    /// domain.
     pub diagnostics: bool,
     /// A flag that SIGHUP sets instead of ending the session. `None` lets SIGHUP end the session,
     /// as when a terminal is closed.
@@ -76,7 +76,8 @@ impl ShapeOptions {
     ///
     /// # Errors
     ///
-    /// Fails if the kernel has no sched_ext or if another scheduler runs there.
+    /// Fails if the options ask for sched_ext and the kernel has none, or another scheduler runs
+    /// there.
     pub(crate) fn refuse(&self) -> Result<(), ShapeError> {
         if self.enforcement.enforcer == Choice::SchedExt {
             onbeat_reserve::find_sched_ext().map_err(StartError::from)?;

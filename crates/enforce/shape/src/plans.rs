@@ -27,7 +27,6 @@ impl Plans {
         self.given.newest()
     }
 
-    /// Returns the plan in force, with the slots of the executions that are released next.
     pub(crate) fn newest(&self) -> &Plan {
         match &self.following {
             Some(following) => following.plan(),

@@ -7,18 +7,18 @@ use onbeat_reserve::Stats;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The state of a session, reported about once a second.
+/// The state of a session, which the session reports about once a second.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Live {
-    /// The callbacks of the plan that are not found yet. Is empty once shaping has begun.
+    /// The callbacks of the plan that were not found yet. Empty once shaping has begun.
     pub missing: Vec<String>,
     /// The time since shaping began, or `None` before that.
     pub shaping: Option<Duration>,
-    /// The number of the last judged cycle.
+    /// The number of the cycle that was judged last.
     pub cycle: i64,
     /// The judgements since the last report.
     pub judgements: Vec<Judgement>,
-    /// The number of executions so far.
+    /// The number of executions since shaping began.
     pub executions: u64,
     /// The measured jitter: half of the range from p0.5 to p99.5 of the latest executions'
     /// latencies.
@@ -30,33 +30,33 @@ pub struct Live {
     pub late: u64,
     /// The number of outputs that the shaper discarded.
     pub dropped: u64,
-    /// The number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain with the most such cycles.
     pub without: u64,
-    /// The 99th percentile of the dispatcher's lateness.
+    /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub dispatcher_p99_ns: u64,
-    /// The events since the last report, a sentence each.
+    /// The events since the last report, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A thread that was assigned to a server or put on the middleware's CPU.
+/// A thread that a session assigned to a server or put on the middleware's CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedThread {
-    /// The thread's id.
+    /// The kernel's id of the thread.
     pub tid: u32,
-    /// The id of the thread's process.
+    /// The id of the process to which the thread belongs.
     pub pid: u32,
-    /// The name of the thread. The application chose it: do not trust it.
+    /// The thread's name. The application chose it, so it is untrusted.
     pub name: String,
-    /// The name of the thread's server, or `middleware`.
+    /// The name of the server to which the thread was assigned, or `middleware`.
     pub place: String,
-    /// A callback that the thread runs, or its task in the middleware.
+    /// A callback that the thread runs, or the thread's task in the middleware.
     pub job: String,
 }
 
 /// The results of a plan that another plan replaced during the session.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierPlan {
-    /// The number of the plan. The session began with plan 1.
+    /// The place of the plan in the session. The session began with plan 1.
     pub number: u64,
     /// The name of the plan's strategy, for example `fifo` or `server-per-chain`.
     pub strategy: String,
@@ -66,14 +66,14 @@ pub struct EarlierPlan {
     pub late: u64,
     /// The number of outputs that the shaper discarded.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain with the most such cycles.
     pub without: u64,
-    /// The promises of the plan and the measured values. Only executions that are still kept count.
+    /// The plan's promises and the measured values. Only executions that are still kept count.
     pub verdict: Verdict,
 }
 
 impl EarlierPlan {
-    /// Returns the counters as a sentence for the user.
+    /// Returns the plan's counts as a sentence for the user.
     pub fn sentence(&self) -> String {
         let broken = self
             .verdict
@@ -93,16 +93,16 @@ impl EarlierPlan {
     }
 }
 
-/// The result of a session.
+/// The result of a shaping session, made when the session has ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Summary {
     /// The judgements of the last million executions, in order of completion.
     pub judgements: Vec<Judgement>,
     /// The promises of the last plan and the measured values.
     pub verdict: Verdict,
-    /// The threads that were assigned or placed.
+    /// The threads that the session assigned to servers or put on the middleware's CPU.
     pub placed: Vec<PlacedThread>,
-    /// The first hundred late outputs, each with its cause and what happened meanwhile.
+    /// The first hundred late outputs, each with its cause and the events of its cycle.
     pub late: Vec<LateOutput>,
     /// The counters of the dispatcher. `None` if shaping did not begin.
     pub stats: Option<Stats>,
@@ -111,14 +111,14 @@ pub struct Summary {
     /// The results of the latest plans before the last one. The results of the last plan are in
     /// `verdict`.
     pub earlier: Vec<EarlierPlan>,
-    /// The bands of the session. `None` if they did not follow the load.
+    /// The changes of the latency bands. `None` if the bands did not follow the load.
     pub adapted: Option<Adapted>,
     /// The remarks for the user, a sentence each.
     pub notes: Vec<String>,
 }
 
 impl Summary {
-    /// Reports whether all plans kept their promises. Earlier plans without executions do not
+    /// Reports whether all plans kept their promises. Earlier plans under which nothing ran do not
     /// count.
     pub fn is_kept(&self) -> bool {
         let mut before = self.earlier.iter().filter(|e| e.executions > 0);

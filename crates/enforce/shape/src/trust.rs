@@ -13,8 +13,8 @@ const KNOWN_MAX: usize = 1 << 16;
 const NAMED_MAX: usize = 8;
 
 pub(crate) struct Trust {
-    /// Users whose processes can be the application. `None` trusts all, because the user chose the
-    /// processes.
+    /// The users whose processes can be the application. `None` trusts every user, because the user
+    /// chose the processes.
     users: Option<BTreeSet<u32>>,
     user_of: fn(u32) -> Option<u32>,
     known: FxHashMap<u32, bool>,
@@ -23,8 +23,8 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Trusts `users`, root and the calling user, or everybody for `None`. `user_of` returns the
-    /// user of a process.
+    /// Creates a value that trusts `users`, root and the calling user. `None` trusts every user.
+    /// `user_of` returns the user of a process.
     pub(crate) fn new(users: Option<&[u32]>, user_of: fn(u32) -> Option<u32>) -> Trust {
         // SAFETY: geteuid has no arguments and cannot fail.
         let own = unsafe { libc::geteuid() };
@@ -37,7 +37,6 @@ impl Trust {
         }
     }
 
-    /// Returns the events of processes that can be the application, and those of the machine.
     pub(crate) fn of_application<'e>(
         &mut self,
         events: &'e [Event],
@@ -61,7 +60,7 @@ impl Trust {
         self.users.as_ref().is_none_or(holds)
     }
 
-    /// Reports how many processes are outside of the limits: at the first one, and whenever the
+    /// Notes how many processes are outside of the limits: at the first one, and each time the
     /// number has doubled.
     pub(crate) fn report_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
         if outside > 0 && outside >= 2 * self.reported_outside {
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_outside_of_the_limits_are_reported_when_their_number_doubles() {
+    fn processes_outside_of_limits_are_reported_at_each_doubling() {
         let mut trust = Trust::new(None, user_of);
         let limits = Limits {
             domain: Some(3),
@@ -158,7 +157,7 @@ mod tests {
 ";
 
     #[test]
-    fn only_processes_of_the_given_users_and_of_root_are_trusted() {
+    fn only_processes_of_given_users_and_root_are_trusted() {
         let (mut trust, mut notes) = (Trust::new(Some(&[1]), user_of), Notes::default());
         for _ in 0..2 {
             assert_eq!(kept(&mut trust, &mut notes, ALL), [50, 150, 0]);
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_process_id_is_checked_again() {
+    fn the_user_of_a_reused_process_id_is_checked_again() {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
         static USER: AtomicU32 = AtomicU32::new(1);
         let mut trust = Trust::new(Some(&[1]), |_| Some(USER.load(Relaxed)));

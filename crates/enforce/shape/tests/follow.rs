@@ -13,8 +13,8 @@ const TIMER: &str = "/talker:timer(100ms)";
 const FILTER: &str = "/filter:subscription(/raw)";
 const SINK: &str = "/sink:subscription(/good)";
 
-/// The chain `/talker` (10) -> /raw -> `/filter` (20) -> /good/held -> shaper (30) -> /good ->
-/// `/sink` (40) -> /out. Numbers are process ids.
+/// The events of the chain `/talker` (10) -> /raw -> `/filter` (20) -> /good/held -> shaper (30) ->
+/// /good -> `/sink` (40) -> /out. The numbers are process ids.
 const NODES: &str = "
 1ms cpu0 10/10 process command=/opt/talker distribution=kilted rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker namespace=/
@@ -206,7 +206,7 @@ fn an_output_that_a_shaper_publishes_ends_the_chain() {
 }
 
 #[test]
-fn the_verdict_counts_how_cycles_were_determined() {
+fn the_verdict_counts_cycles_by_lineage_and_by_arrival() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let left = |source_ns| PlanObservation::Left {
         callback: 1,
@@ -249,7 +249,7 @@ fn the_verdict_counts_how_cycles_were_determined() {
 }
 
 #[test]
-fn several_paths_from_a_start_to_an_output_are_one_execution() {
+fn several_paths_from_start_to_output_are_one_execution() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let mut executions = Executions::new(&plan, Watcher::new(&plan).callbacks());
     let left = |topic: &str| PlanObservation::Left {
@@ -302,7 +302,7 @@ fn a_chain_begins_when_the_throttler_publishes_its_input() {
 }
 
 #[test]
-fn threads_are_identified_by_their_callbacks_and_belong_to_one_server() {
+fn each_thread_belongs_to_the_one_server_of_its_callbacks() {
     let plan = plan(&[TIMER, FILTER], "/good");
     let (observations, _) = follow(&plan, true);
     let watcher = Watcher::new(&plan);
@@ -403,7 +403,7 @@ fn verdicts_use_the_promised_miss_rate() {
     let verdict = judged(&plan, &judgements, &[]);
     let most = figure(
         &verdict,
-        "outputs outside a slot: at most, with 95 % confidence",
+        "outputs outside a slot: upper limit at 95 % confidence",
     );
     assert!(most.is_some_and(|(most, kept)| (most - 39.4).abs() < 0.05 && kept.is_none()));
 }
@@ -539,7 +539,7 @@ fn several_chains_are_compared_with_their_common_average() {
 }
 
 #[test]
-fn one_topic_of_two_chains_is_held_back_once_and_its_chains_are_distinguished() {
+fn a_topic_of_two_chains_is_held_once_and_judged_per_chain() {
     let mut plan = plan(&[TIMER, FILTER], "/good");
     let other = Output {
         callback: SINK.into(),

@@ -12,12 +12,13 @@ use names::Point;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The ends of a part of a chain, beside the chains' own ends.
+/// The two ends of a part of a chain. An end that is `None` is the chain's own end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cut {
-    /// The id of the callback with which the part begins. `None` means the beginning of the chain.
+    /// The id of the callback with which the part begins. `None` means that it begins with the
+    /// chain.
     pub from: Option<String>,
-    /// The topic with whose publication the part ends. `None` means the end of the chain.
+    /// The topic with whose publication the part ends. `None` means that it ends with the chain.
     pub to: Option<String>,
 }
 
@@ -46,34 +47,35 @@ impl Cut {
 /// same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// The start: this callback, the first callback of this node, or the callback that takes this
-    /// topic.
+    /// The name of the start: a callback, a node (its first callback on the chain) or a topic (the
+    /// callback that takes it).
     pub from: Option<String>,
-    /// The end: the publication of this callback, the last publication of this node, or the
-    /// publication of this topic.
+    /// The name of the end: a callback (its publication), a node (its last publication on the
+    /// chain) or a topic (its publication).
     pub to: Option<String>,
-    /// The callbacks, nodes and topics that the part must pass.
+    /// The names of callbacks, nodes and topics that the part must pass.
     pub through: Vec<String>,
 }
 
 impl Ends {
-    /// Reports whether neither an end nor a point between is named.
+    /// Reports whether the user named no end and no point between the ends.
     pub fn is_empty(&self) -> bool {
         *self == Ends::default()
     }
 }
 
-/// A part of a chain.
+/// A part of a chain, as its callbacks and topics.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Way {
-    /// The ids of the callbacks, in order.
+    /// The ids of the part's callbacks, in the order in which data pass them.
     pub callbacks: Vec<String>,
     /// The topics between the callbacks, then the topic published at the end, if any.
     pub topics: Vec<String>,
 }
 
 impl Way {
-    /// Returns the cut that synthesis must measure: an element of `cuts` in `onbeat-synth`.
+    /// Returns the cut that synthesis must measure for this part. The settings of `onbeat-synth`
+    /// take it as an element of `cuts`.
     pub fn cut(&self, ends: &Ends) -> Cut {
         let output = self.topics.get(self.callbacks.len() - 1);
         Cut {
@@ -92,6 +94,7 @@ impl Way {
 /// callbacks.
 ///
 /// # Errors
+///
 /// Fails if a name is unknown or ambiguous, or if no chain leads between the ends. Each error lists
 /// similar names.
 pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
@@ -134,12 +137,10 @@ pub fn ways(model: &Model, ends: &Ends) -> Result<Vec<Way>, CutError> {
     Ok(passing.into_iter().collect())
 }
 
-/// Reports whether the model lacks chains because there are too many.
 fn is_incomplete(model: &Model) -> bool {
     model.chains.iter().any(|c| c.figures.dropped > 0)
 }
 
-/// The model's callbacks by id, used to follow its chains.
 struct Lines<'m>(BTreeMap<&'m str, &'m Callback>);
 
 impl<'m> Lines<'m> {
@@ -179,7 +180,6 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Reports whether a part can begin with the chain's callback at index `at`.
     fn begins(&self, chain: &Chain, at: usize, point: &Point) -> bool {
         let id = chain.callbacks[at].as_str();
         let Some(callback) = self.0.get(id).filter(|c| c.kind != CallbackType::Sync) else {
@@ -248,8 +248,8 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Explains why no chain leads between two points. Lists the nodes that chains pass after the
-    /// first and before the second.
+    /// Returns the error that no chain leads between two points, with the nodes that chains pass
+    /// after the first and before the second.
     fn nothing_between<'c>(
         &self,
         chains: impl Iterator<Item = &'c Chain>,
@@ -287,7 +287,7 @@ pub fn passing<'m>(model: &'m Model, names: &[String]) -> Result<Vec<&'m Chain>,
         .collect())
 }
 
-/// Returns the callbacks that take the topic which a chain publishes at its end.
+/// Returns the ids of the callbacks that take the topic that a chain publishes at its end.
 pub fn readers<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     let ends = (
         chain.callbacks.last(),
@@ -303,7 +303,7 @@ pub fn readers<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     takes.map(|e| e.to.as_str()).collect()
 }
 
-/// Returns the callbacks whose data the first callback of a chain takes.
+/// Returns the ids of the callbacks that publish data for the first callback of a chain.
 pub fn sources<'m>(model: &'m Model, chain: &Chain) -> Vec<&'m str> {
     let first = chain.callbacks.first();
     let gives = model.edges.iter().filter(|e| Some(&e.to) == first);

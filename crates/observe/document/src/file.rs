@@ -9,25 +9,25 @@ use std::io::{self, Write};
 /// The reason why a text is not a usable model. Every message says what to do next.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
-    /// The file is empty.
+    /// The file has no content.
     #[error("the model file is empty. Make it again with `onbeat model TRACE`.")]
     Empty,
-    /// The text ends in the middle.
+    /// The text ends before the model is complete.
     #[error("the model file is cut off in line {line}. Make it again with `onbeat model TRACE`.")]
     Truncated {
-        /// The line in which the text ends.
+        /// The number of the line in which the text ends.
         line: usize,
     },
-    /// The text is not JSON.
-    #[error("not a model file: the JSON is wrong at {0}. Make a model with `onbeat model TRACE`.")]
+    /// The text is not JSON. The string is the place of the first error.
+    #[error("the model file is not valid JSON at {0}. Make a model with `onbeat model TRACE`.")]
     NotJson(String),
     /// The text is JSON, but not a model.
-    #[error("JSON, but not an onbeat model (\"schema\": \"{SCHEMA}\" is missing). Make a model with `onbeat model TRACE`.")]
+    #[error("the file is JSON, but not an onbeat model (\"schema\": \"{SCHEMA}\" is missing). Make a model with `onbeat model TRACE`.")]
     Foreign,
     /// The model has a schema of another version.
     #[error("the model has schema '{found}', but this onbeat reads '{SCHEMA}'. Make the model again with this version's `onbeat model TRACE`.")]
     Schema {
-        /// The schema that the file names.
+        /// The value of the file's field `schema`.
         found: String,
     },
     /// A field is missing or has the wrong type.
@@ -72,7 +72,8 @@ pub fn read(bytes: &[u8]) -> Result<Model, ModelFileError> {
     Ok(model)
 }
 
-/// Checks that all references are valid, because exports and reports follow them.
+/// Checks that every reference to a callback, edge or run is valid, because exports and reports
+/// follow references.
 fn check(model: &Model) -> Result<(), ModelFileError> {
     let name = |id: &str| crate::text::shorten(&crate::text::visible(id), 60);
     let mut known = BTreeSet::new();
@@ -132,14 +133,14 @@ pub fn write(out: &mut dyn Write, model: &Model) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Begins a line for each field of the file and for each element of such a field.
+/// A JSON formatter that begins a line for each field of the file and for each element of such a
+/// field.
 #[derive(Default)]
 struct Lines {
     depth: usize,
     has_value: bool,
 }
 
-/// The depth of the fields' elements.
 const ELEMENTS: usize = 2;
 
 impl Lines {

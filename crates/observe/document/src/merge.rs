@@ -14,39 +14,39 @@ use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The reason why models cannot be merged.
+/// The reason why models cannot be merged into one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelMergeError {
-    /// No model was given.
+    /// The caller gave no model to merge.
     #[error("there is no model to merge. Name at least one.")]
     Empty,
-    /// A run is in two of the models. Its executions would count twice.
+    /// Two of the models contain this run, whose executions would count twice.
     #[error("run '{0}' is in more than one of the models. Merge each run only once.")]
     SameRun(String),
-    /// The runs are from two hosts. Equal names are then different callbacks, and the clocks
-    /// differ.
+    /// The runs are from these two hosts. Equal ids would then mean different callbacks.
     #[error("the runs are of two hosts, '{0}' and '{1}'. If they were recorded at the same time, join them with `onbeat model --join`. Otherwise make a model for each host.")]
     Hosts(String, String),
-    /// Two runs overlap in time but are from two boots, so they are from different machines.
+    /// These two runs overlap in time but are from different boots, so they are from different
+    /// machines.
     #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove `boot` of one run.")]
     Boots(String, String),
-    /// The nodes of the models are named by different rules.
+    /// The models used these two different rules for the names of nodes.
     #[error("the models name nodes by different rules ({0} and {1}). Make them with the same --normalise.")]
     NameRules(String, String),
-    /// A model is damaged.
+    /// The hidden evidence of a model is damaged or missing.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
-    /// The model has no run of the mode.
+    /// The model has no run of the requested mode.
     #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
     NoSuchMode {
-        /// The mode that the user asked for.
+        /// The mode that the caller asked for.
         mode: String,
-        /// The modes that the model has.
+        /// The names of the model's modes, as a list for the message.
         known: String,
     },
 }
 
-/// Merges models. The result does not depend on their order.
+/// Merges models into one. The result does not depend on their order.
 pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     let mut merger = Merger::default();
     for model in models {
@@ -55,8 +55,8 @@ pub fn merge(models: Vec<Model>) -> Result<Model, ModelMergeError> {
     merger.finish()
 }
 
-/// An incremental merge that takes one model after the other. It keeps only their summed evidence.
-/// The result depends neither on the order nor on earlier merges of the models.
+/// Merges models one after the other. It keeps only their summed evidence. The result depends
+/// neither on the order nor on earlier merges of the models.
 #[derive(Default)]
 pub struct Merger {
     all: Option<Evidence>,
@@ -69,7 +69,11 @@ impl Merger {
         self.add_evidence(recover(model)?)
     }
 
-    /// Returns the model of everything that was added. Fails if nothing was added.
+    /// Returns the merged model.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no model was added.
     pub fn finish(self) -> Result<Model, ModelMergeError> {
         self.all.map(conclude).ok_or(ModelMergeError::Empty)
     }
@@ -113,7 +117,6 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
             known: known.into_iter().collect::<Vec<_>>().join(", "),
         });
     }
-    /// Keeps only one mode. Returns false if it has no figures.
     fn keep<F>(modes: &mut BTreeMap<String, F>, mode: &str) -> bool {
         modes.retain(|m, _| m == mode);
         !modes.is_empty()
@@ -141,8 +144,8 @@ pub fn filter_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     Ok(conclude(evidence))
 }
 
-/// Reports whether the evidence has this run's recording or a part of it. The modes of one run must
-/// stay in one model, because counts without a mode would count twice.
+/// Reports whether the evidence already has the run's recording or a part of it. The modes of one
+/// run must stay in one model, because counts without a mode would count twice.
 fn has_part_of(all: &Evidence, run: &Run) -> bool {
     let id = run.recording();
     let mut parts = all.runs.range(format!("{id}#")..format!("{id}$"));
@@ -158,7 +161,7 @@ fn never_ran(figures: &CallbackFigures) -> bool {
     counts.iter().all(|dist| dist.count() == 0)
 }
 
-/// Returns the same model with all its runs assigned to one mode.
+/// Returns the same model with `mode` as the mode of all its runs.
 pub fn set_mode(model: Model, mode: &str) -> Result<Model, ModelMergeError> {
     fn unite<F: Figures>(modes: &mut BTreeMap<String, F>, mode: &str) {
         *modes = BTreeMap::from([(mode.to_string(), total(modes))]);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_that_one_run_has_seen_holds_for_all() {
+    fn a_timer_period_seen_in_one_run_holds_for_all_runs() {
         let timer = "/a:timer(10ms)";
         let mut unseen = run("r1").with_callback(timer, 3);
         unseen.callbacks.get_mut(timer).unwrap().period_ns = None;

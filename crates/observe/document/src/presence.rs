@@ -5,21 +5,21 @@ use crate::schema::{Callback, CallbackType, Edge, Junction, Model};
 use crate::titles::titles;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A kind of model part.
+/// The kind of a part of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A callback.
+    /// A callback: a vertex of the graph.
     Callback,
-    /// An edge.
+    /// An edge: a connection between two callbacks.
     Edge,
-    /// A junction.
+    /// A junction: a callback at which several inputs meet.
     Junction,
-    /// A chain.
+    /// A chain: a path from a source to a sink.
     Chain,
 }
 
 impl Part {
-    /// Returns the kind's name in lower case.
+    /// Returns the name of the kind in lower case, for example `edge`.
     pub fn text(self) -> &'static str {
         match self {
             Part::Callback => "callback",
@@ -33,11 +33,12 @@ impl Part {
 /// A part of a model, with the modes in which it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The kind of model part: callback, edge, junction or chain.
+    /// The kind of the part: callback, edge, junction or chain.
     pub part: Part,
-    /// The part's id. An edge's id is `FROM -> TO TOPIC`, a junction's is its callback's id.
+    /// The id of the part. An edge's id is `FROM -> TO TOPIC`, a junction's is the id of its
+    /// callback.
     pub id: String,
-    /// The readable name of the part, for users. It is untrusted.
+    /// The name of the part for users. It is untrusted.
     pub title: String,
     /// The count per mode: executions of a callback or chain, items taken over an edge, or active
     /// inputs of a junction. Zero means that the part does not exist in the mode.

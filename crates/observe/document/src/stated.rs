@@ -4,27 +4,28 @@
 use crate::schema::{JunctionKind, Matching};
 use std::fmt;
 
-/// A user's statement whether a node waits for several inputs before it publishes a topic.
+/// A statement of the user whether a node waits for several inputs before it publishes a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StatedJunction {
-    /// The full name of the node.
+    /// The full name of the node that waits, for example `/fusion`.
     pub node: String,
-    /// The topics of the awaited inputs. An empty list means all inputs for which the data allow
-    /// it.
+    /// The topics of the awaited inputs. Empty means all inputs that can be awaited according to
+    /// the data.
     pub inputs: Vec<String>,
-    /// The topic that the node publishes.
+    /// The topic that the node publishes after its inputs.
     pub topic: String,
-    /// The kind. With `and`, the node waits for all inputs; with `or`, one input is enough.
+    /// The kind of junction. With `and`, the node waits for all inputs; with `or`, one input is
+    /// enough.
     pub kind: JunctionKind,
-    /// The joining rule. `approximate` is an `and` of the items whose chains began closest
-    /// together.
+    /// The rule by which an `and` joins items. `approximate` joins the items whose chains began
+    /// closest together.
     pub matching: Matching,
 }
 
-/// The reason why a text does not state a junction.
+/// The reason why a text is not a valid statement about a junction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JunctionParseError {
-    /// An arrow, a node or a topic is missing.
+    /// The text lacks an arrow, a node or a topic.
     #[error("cannot read the junction '{0}'. Write it as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'.")]
     Form(String),
     /// The kind is not `and`, `approximate` or `or`.
@@ -32,7 +33,7 @@ pub enum JunctionParseError {
         "the junction '{0}' has an unknown kind. End it with '= and', '= approximate' or '= or'."
     )]
     Kind(String),
-    /// An `and` has fewer than two inputs, or an `or` has inputs.
+    /// An `and` names fewer than two inputs, or an `or` names inputs.
     #[error("the junction '{0}' names inputs. Name at least two of them, and end it with '= and' or '= approximate'.")]
     Inputs(String),
 }

@@ -1,6 +1,6 @@
 //! Formats times and untrusted names as text: units, shortening, and visible control characters.
 
-/// Returns the unit for times of about this size, and its length in ns.
+/// Returns a unit that suits times of this size, with its length in ns.
 fn unit(ns: f64) -> (f64, &'static str) {
     match ns.abs() {
         v if v < 999.5 => (1.0, "ns"),
@@ -22,7 +22,7 @@ pub fn range(min_ns: f64, mean_ns: f64, max_ns: f64) -> String {
     )
 }
 
-/// Formats a time with a unit and three significant digits: `27.1 ms`.
+/// Formats a time given in ns with a suitable unit and three significant digits: `27.1 ms`.
 pub fn duration(ns: f64) -> String {
     if !ns.is_finite() {
         return "-".into();
@@ -48,7 +48,7 @@ pub fn significant(value: f64) -> String {
     }
 }
 
-/// Formats a period as the shortest decimal in ms: `100 ms`.
+/// Formats a period given in ns as the shortest decimal in ms: `100 ms`.
 pub fn period(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     if ms >= 0.001 {
@@ -70,15 +70,15 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Reports whether a character changes how the text around it is shown. Examples are control
-/// characters, line separators, and characters that turn the direction of writing.
+/// Reports whether a character changes how the text around it is shown: control characters, line
+/// separators, and characters that turn the direction of writing.
 fn is_disruptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
-/// Writes every disruptive character as an escape (`\u{1b}`), so that a name from a traced process
-/// cannot affect a terminal or a page.
+/// Replaces each disruptive character by an escape (`\u{1b}`), so that a name from a traced process
+/// cannot change a terminal or a page.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn shortening_keeps_both_ends() {
+    fn shortening_a_text_keeps_both_of_its_ends() {
         assert_eq!(shorten("/sensing/lidar/front", 9), "/s…/front");
         assert_eq!(shorten("abc", 3), "abc");
         assert_eq!(shorten("abcd", 0), "…");

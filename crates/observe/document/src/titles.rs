@@ -99,9 +99,9 @@ impl<'m> Way<'m> {
         }
     }
 
-    /// Returns the nodes and output that distinguish this way from the others. The list is empty
-    /// without others, and has one node if that suffices. Otherwise it has all inner nodes, and the
-    /// output topic if needed. Returns `None` if another way has all of them too.
+    /// Returns the nodes and the output topic that distinguish this way from the others. Prefers a
+    /// single node. The list is empty without others. Returns `None` if nothing distinguishes this
+    /// way.
     fn distinction(&self, others: &[&Way<'m>]) -> Option<Vec<&'m str>> {
         if others.is_empty() {
             return Some(Vec::new());

@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn models() {
+fn every_model_of_the_fuzz_corpus_passes_the_checks() {
     let dir = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/model_json"

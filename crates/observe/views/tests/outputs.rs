@@ -103,7 +103,7 @@ fn damaged_and_foreign_files_are_refused_in_one_line() {
         text
     };
     assert!(message(b" \n").contains("empty"));
-    assert!(message(b"\0\0\0\0").contains("not a model file"));
+    assert!(message(b"\0\0\0\0").contains("not valid JSON"));
     assert!(message(b"[1, 2]").contains("not an onbeat model"));
     assert!(message(b"{\"schema\": 7}").contains("not an onbeat model"));
     assert!(message(b"{\"schema\": \"onbeat-model/99\"}").contains("onbeat-model/99"));
@@ -321,7 +321,7 @@ fn tangle(seed: u64, nodes: usize, callbacks: usize, edges: usize) -> Model {
 }
 
 #[test]
-fn drawings_have_no_overlaps() {
+fn drawings_of_models_have_no_overlaps() {
     let mut models: Vec<Model> = generate::all().into_iter().map(|m| m.1).collect();
     models
         .extend((0..12).map(|s| tangle(s, 2 + s as usize, 3 + 4 * s as usize, 2 + 5 * s as usize)));
@@ -411,7 +411,7 @@ fn drawings_have_no_overlaps() {
 }
 
 #[test]
-fn large_graphs_are_drawn() {
+fn a_graph_of_900_callbacks_gets_a_finite_drawing() {
     let model = tangle(99, 120, 900, 2500);
     let placed = layout(&model);
     assert_eq!(placed.callbacks.len(), 900);

@@ -29,7 +29,7 @@ overlap. docs/how-to/advise.md explains each rule.
 Exit codes: 0 done, with or without advice; 1 failed; 2 wrong command line; 3 no chain has an
 execution.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
     /// Advise on this chain: its id, or the beginning of the id. Repeat it for several, the most
@@ -45,10 +45,10 @@ pub struct Args {
     /// Also show bounds of the chains' latencies beside the measured ones
     #[arg(long)]
     bounds: bool,
-    /// Write these priorities as a configuration of the Callback Isolated Executor
+    /// Write these priorities to this file, as a configuration of the Callback Isolated Executor
     #[arg(long, value_name = "FILE")]
     isolated: Option<PathBuf>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
 }
@@ -89,7 +89,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the index of the only chain whose id begins with `asked`.
 fn place(model: &Model, asked: &str, path: &Path) -> Result<usize, CliError> {
     let fits = |id: &str| {
         let short = id.strip_prefix("chain-").unwrap_or(id);
@@ -157,7 +156,6 @@ fn write(out: &mut dyn Write, model: &Model, report: &Report) -> Result<(), CliE
     writeln!(out, "{}", screen.bold(&found)).map_err(CliError::Stdout)
 }
 
-/// Prints one advice: its cost, the evidence and the remedy.
 fn block(
     out: &mut dyn Write,
     screen: &Screen,
@@ -186,8 +184,8 @@ fn block(
     wrap(out, screen, &format!("To do: {}", advice.remedy))
 }
 
-/// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets its
-/// own line.
+/// Prints a sentence on lines that fit the screen. A word that is wider than the screen gets a line
+/// of its own.
 pub(crate) fn wrap(out: &mut dyn Write, screen: &Screen, text: &str) -> io::Result<()> {
     const INDENT: &str = "   ";
     let room = screen.width.saturating_sub(INDENT.len()).max(20);
@@ -228,7 +226,7 @@ fn write_priorities(out: &mut dyn Write, priorities: &Priorities) -> Result<(), 
     if priorities.crowded {
         writeln!(
             out,
-            "note: there are more threads than priorities, so the last threads share one"
+            "note: there are more threads than priorities, so the last threads share a priority"
         )
         .map_err(CliError::Stdout)?;
     }

@@ -27,13 +27,13 @@ start of the source on which an output depends, and the data age from the oldest
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no chain.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Show only figures of the runs in this mode
+    /// Show only the figures of the runs in this mode, for example urban
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }
@@ -92,13 +92,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
 
 type Pair<'m> = (&'m EndToEnd, &'m EndToEndFigures);
 
-/// Returns the pairs of a source and a sink that have figures in the mode.
 fn pairs<'m>(model: &'m Model, mode: Option<&'m str>) -> impl Iterator<Item = Pair<'m>> {
     let all = model.end_to_end.iter();
     all.filter_map(move |e| Some((e, model.figures_of(mode, &e.figures, &e.modes)?)))
 }
 
-/// Prints the times between sources and sinks with several paths between them.
+/// Prints the times between each source and sink that several paths connect.
 fn write_pairs<'m>(
     out: &mut dyn Write,
     screen: &Screen,
@@ -151,7 +150,6 @@ struct Titled<'a> {
     chain: Chain,
 }
 
-/// The letters of the parts in the bar of shares.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 fn write_chain(
@@ -199,7 +197,6 @@ fn write_chain(
     write_shares(out, screen, &f.shares)
 }
 
-/// Prints the latency's statistics on as many lines as the screen needs.
 fn write_latency(out: &mut dyn Write, screen: &Screen, f: &ChainFigures) -> io::Result<()> {
     let l = &f.latency_ns;
     let time = |v: u64| duration(v as f64);
@@ -241,7 +238,8 @@ fn write_reaction(out: &mut dyn Write, f: &ChainFigures) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints each callback's and edge's share of the mean latency: a bar, and a line for each.
+/// Prints the share of each callback and edge in the mean latency: as a bar, and as a line for
+/// each.
 fn write_shares(out: &mut dyn Write, screen: &Screen, shares: &[Share]) -> io::Result<()> {
     if shares.is_empty() {
         return Ok(());
@@ -269,8 +267,8 @@ fn letter(i: usize) -> String {
     char::from(LETTERS[i % LETTERS.len()]).to_string()
 }
 
-/// Returns a bar whose parts are as long as the shares: `[aaaaabbcccc]`. The letters make it
-/// readable without colours.
+/// Returns a bar whose parts are as long as the shares: `[aaaaabbcccc]`. Letters distinguish the
+/// parts even without colours.
 fn bar(screen: &Screen, shares: &[Share]) -> String {
     let width = (screen.width - 6).min(94) as f64;
     let mut text = String::from("[");

@@ -26,10 +26,10 @@ confidence. Otherwise it is *not known*, with the reason. docs/how-to/check.md h
 Exit codes: 0 all passed; 1 failed; 2 wrong command line; 5 one violated; 6 none violated, one not
 known.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Requirements file
+    /// Requirements file (YAML); --init writes a first one
     #[arg(value_name = "REQUIREMENTS", required_unless_present = "init")]
     requirements: Option<PathBuf>,
     /// Say below each violated latency what the late executions in this recording have in common, and
@@ -39,16 +39,16 @@ pub struct Args {
     /// Write requirements that this model satisfies, for you to edit
     #[arg(long, value_name = "FILE", conflicts_with_all = ["requirements", "trace", "json", "junit", "sarif", "all"])]
     init: Option<PathBuf>,
-    /// Let the limits exceed the measured values by this share
+    /// Let the written limits exceed the measured values by this share
     #[arg(long, value_name = "SHARE", requires = "init", value_parser = parse_share, default_value = "20%")]
     margin: f64,
-    /// Limit only medians, which differ least from run to run. Use it to compare builds
+    /// Write only limits of medians, which differ least from run to run. Use it to compare builds
     #[arg(long, requires = "init")]
     medians: bool,
-    /// Also list requirements that passed
+    /// Also list the requirements that the model satisfies
     #[arg(long)]
     all: bool,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long, conflicts_with = "all")]
     json: bool,
     /// Write the findings as JUnit XML
@@ -104,7 +104,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Reports whether executions of a chain were later than a requirement allows.
+/// Reports whether a finding is a violated latency of a chain, so that its late executions can be
+/// explained.
 fn is_late(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
 }
@@ -137,7 +138,6 @@ fn explain_losses(findings: &mut [Finding], trace: &Path) -> Result<(), CliError
     Ok(())
 }
 
-/// Adds to each violated latency what the late executions of a recording have in common.
 fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     let late = || findings.iter().filter(|f| is_late(f));
     let wanted: Vec<Wanted> = late()
@@ -154,7 +154,7 @@ fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a line that explains a violated latency, or says which command does.
+/// Returns a line that says why a latency was violated, or which command shows it.
 fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let over_ns = f.late_above_ns.filter(|_| is_late(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);
@@ -162,7 +162,7 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     Some(match (&f.late, trace) {
         (Some(said), _) => format!("{place}: {said}"),
         (None, Some(trace)) => format!(
-            "{place}: {} does not tell late executions of this chain from others",
+            "{place}: {} does not distinguish late executions of this chain from others",
             trace.display()
         ),
         (None, None) => format!(
@@ -185,7 +185,6 @@ fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
     })
 }
 
-/// Prints the findings that did not pass, the worst first, and the number of each verdict.
 fn write(out: &mut dyn Write, findings: &[Finding], args: &Args) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut shown: Vec<&Finding> = findings.iter().collect();

@@ -7,13 +7,12 @@ use onbeat_terminal::ExitStatus;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The maximum size of a configuration in bytes.
 const MOST: u64 = 1 << 20;
 
 /// Publish a session's status on /diagnostics (started by onbeat itself)
 #[derive(clap::Args)]
 pub struct Args {
-    /// Read the configuration from the standard input
+    /// Read the configuration from the standard input ('-')
     #[arg(value_name = "-", value_parser = ["-"])]
     pub config: String,
 }

@@ -32,13 +32,13 @@ docs/how-to/diff.md explains how changes are found.
 Exit codes: 0 nothing changed; 1 failed; 2 wrong command line; 6 nothing could be compared;
 7 something changed.")]
 pub struct Args {
-    /// Model before the change
+    /// Model file from before the change
     #[arg(value_name = "A")]
     a: PathBuf,
-    /// Model after the change
+    /// Model file from after the change
     #[arg(value_name = "B", required_unless_present = "modes")]
     b: Option<PathBuf>,
-    /// Ignore changes smaller than this share
+    /// Ignore changes of a figure that are smaller than this share
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     min_effect: f64,
     /// Ignore changes of a time smaller than this, in microseconds
@@ -51,13 +51,13 @@ pub struct Args {
     /// Compare times as measured, without a correction for the speed of the machine in each run
     #[arg(long)]
     absolute: bool,
-    /// Compare only the runs in one mode
+    /// Compare only the runs in this mode, for example urban
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// Show instead how much time each component costs each chain: preemption and sleep by cause
     #[arg(long, conflicts_with_all = ["html", "absolute"])]
     influence: bool,
-    /// Say below each chain that changed what its late executions in this recording have in common.
+    /// For each chain that changed, say what its late executions in this recording have in common.
     /// Name a trace from which B was made
     #[arg(long, value_name = "TRACE", conflicts_with = "influence")]
     trace: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub struct Args {
         num_args = 1
     )]
     modes: Vec<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
     /// Write an HTML page with both distributions of each changed figure
@@ -125,7 +125,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Adds to each chain whose latency changed what its late executions have in common.
 fn explain(report: &mut Report, trace: &Path) -> Result<(), CliError> {
     let mut ids: Vec<String> = Vec::new();
     for found in report.figures.iter().filter(|f| is_chain(f)) {
@@ -152,7 +151,6 @@ fn is_chain(found: &Found) -> bool {
     found.id.starts_with("chain-")
 }
 
-/// Returns the mode to compare for each of the two models.
 fn modes(args: &Args) -> Result<[Option<&str>; 2], CliError> {
     match args.modes.as_slice() {
         [] => Ok([args.mode.as_deref(); 2]),
@@ -170,7 +168,6 @@ fn load(path: &Path, only: Option<&str>) -> Result<Model, CliError> {
     onbeat_document::merge::filter_mode(model, only).map_err(CliError::from)
 }
 
-/// Compares the time that components cost chains, and prints the result.
 fn influence(a: &Model, b: &Model, options: &Options, json: bool) -> Result<ExitStatus, CliError> {
     let report = onbeat_diff::influence(a, b, options);
     let told = onbeat_diff::tells(a) && onbeat_diff::tells(b);
@@ -310,7 +307,6 @@ fn before(f: &Found) -> String {
     }
 }
 
-/// Formats a share as a percentage with its sign.
 fn signed(share: f64) -> String {
     let sign = if share < 0.0 { "-" } else { "+" };
     format!("{sign}{}", percent(share.abs()))
@@ -327,7 +323,6 @@ fn interval(f: &Found) -> String {
     }
 }
 
-/// Formats a probability, such as `0.02` or `<1e-6`.
 fn chance(p: f64) -> String {
     match p {
         p if p < 1e-6 => "<1e-6".into(),

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The formats that can be written.
+/// The formats that `onbeat export` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// The graph for Graphviz (from a model)
@@ -41,7 +41,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format's name on the command line.
     fn name(self) -> &'static str {
         match self {
             Format::Dot => "dot",
@@ -88,7 +87,7 @@ pub struct Args {
     /// Model file or trace directory [default: model.json]
     #[arg(value_name = "MODEL|TRACE")]
     pub input: Option<PathBuf>,
-    /// Format to write
+    /// Format in which to write the model or the trace
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output). For csv it is a directory [default: .],
@@ -103,7 +102,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     if args.table.is_some() && args.to != Format::Arrow {
-        let usage = "--table chooses a table of --to arrow. Leave it out, or write --to arrow";
+        let usage = "--table chooses a table of --to arrow. Omit it, or write --to arrow";
         return Err(CliError::Usage(usage.into()));
     }
     let input = match (&args.input, args.to.wants()) {
@@ -155,7 +154,6 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the arguments of the program that writes tables.
 fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = vec!["tables".into()];
     let default = match args.to {
@@ -175,7 +173,6 @@ fn output_or_stdout(args: &Args) -> &Path {
     args.output.as_deref().unwrap_or(Path::new("-"))
 }
 
-/// Writes each event as a line, and returns the number of events.
 fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
     let mut written = 0;
     files::write_whole(output, |out| {
@@ -188,7 +185,8 @@ fn lines(reader: &mut Reader, output: &Path) -> Result<u64, CliError> {
     Ok(written)
 }
 
-/// Reads all events once to learn the ids of callbacks, which are known only at the end.
+/// Reads all events once to find the ids of callbacks, which are known only at the end of a
+/// recording.
 fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     let (events, bytes) = (
         reader.manifest().written.events,
@@ -205,7 +203,6 @@ fn first_pass(reader: &mut Reader, input: &Path) -> Names {
     export::perfetto::names(run, all)
 }
 
-/// Reads all events again and passes each one to `push`.
 fn second_pass(
     reader: &mut Reader,
     input: &Path,
@@ -225,7 +222,6 @@ fn second_pass(
     Ok(())
 }
 
-/// Writes the timeline, and returns the number of slices.
 fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
     let run = onbeat_terminal::traces::run_of(reader, None);
     let mut options = SynthOptions::new(run.clone());
@@ -249,7 +245,6 @@ fn timeline(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, Cli
     Ok(slices)
 }
 
-/// Writes the table of executions, and returns their number.
 fn executions(reader: &mut Reader, input: &Path, output: &Path) -> Result<u64, CliError> {
     let run = onbeat_terminal::traces::run_of(reader, None);
     let names = first_pass(reader, input);

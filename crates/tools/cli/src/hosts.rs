@@ -12,8 +12,6 @@ use onbeat_trace::Reader;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Makes the model of hosts that were recorded at the same time. All times are converted to the
-/// first host's clock.
 pub fn model(
     traces: &[PathBuf],
     mode: Option<&str>,
@@ -58,7 +56,6 @@ pub fn model(
     Ok(model)
 }
 
-/// Returns the hosts' names. Later hosts with an equal name get a number.
 fn names(readers: &[Reader]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for reader in readers {
@@ -75,7 +72,7 @@ fn names(readers: &[Reader]) -> Vec<String> {
     names
 }
 
-/// Makes one run of all hosts. Its duration and losses come from the events.
+/// Returns one run for all hosts. The events give its duration and its losses.
 fn run(readers: &[Reader], names: &[String], mode: Option<&str>) -> Run {
     let runs: Vec<Run> = readers.iter().map(|r| run_of(r, mode)).collect();
     let joined = |of: fn(&Run) -> &str| {
@@ -110,7 +107,7 @@ fn exchange(reader: &mut Reader, name: &str) -> Exchange {
     exchange
 }
 
-/// Reads the events of all hosts once, in the order of the common clock.
+/// Reads the events of all hosts once, in the order of their time on the common clock.
 fn pass(readers: &mut [Reader], clocks: &[Clock], options: SynthOptions) -> Synth {
     let sum = |of: fn(&Reader) -> u64| readers.iter().map(of).sum::<u64>();
     let (events, bytes) = (

@@ -9,16 +9,16 @@ use onbeat_why::lost::Losses;
 use onbeat_why::{compare, Choice, Question, Target, Why};
 use std::path::Path;
 
-/// A chain whose late executions are compared with the others.
 pub struct Wanted {
-    /// The chain's id.
     pub id: String,
-    /// The latency above which an execution is late, or `None` for the usual limit.
+    /// The latency above which an execution is late, in ns. `None` takes the usual limit, which
+    /// depends on the measured latencies.
     pub over_ns: Option<u64>,
 }
 
-/// Returns a sentence for each wanted chain. It is `None` if the recording does not show the chain,
-/// or if none or all of its executions are late.
+/// Returns a sentence for each wanted chain: what its late executions in the recording have in
+/// common. `None` if the recording does not show the chain, or if none or all of its executions are
+/// late.
 ///
 /// # Errors
 ///
@@ -67,7 +67,8 @@ pub fn losses(path: &Path, option: &str) -> Result<Losses, CliError> {
     Ok(crate::why::losses(&mut reader, options, None))
 }
 
-/// Asks about a chain's executions. Without a limit, the usual one tells which of them are late.
+/// Returns the question about a chain's executions. Without `over_ns`, the usual limit decides
+/// which of them are late.
 pub(crate) fn question(chain: &Chain, choice: Choice, over_ns: Option<u64>) -> Question {
     let latency = &chain.figures.latency_ns;
     Question {

@@ -3,7 +3,8 @@
 use onbeat_record::{Limits, DOMAIN_MAX};
 use std::path::PathBuf;
 
-/// Several limits together select the processes that meet all of them.
+/// The limits on the processes that onbeat observes. Several limits select the processes that meet
+/// all of them.
 #[derive(clap::Args)]
 pub struct LimitArgs {
     /// Select only processes that were started with this ROS_DOMAIN_ID (0 if it was not set)

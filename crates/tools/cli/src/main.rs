@@ -196,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Examples and explanations are wrapped by hand. A line that is too long would be broken, with
-    /// a single word on the next line.
+    /// Checks the examples and explanations, which are wrapped by hand. The terminal would break a
+    /// longer line and leave a single word on the next one.
     #[test]
     fn help_fits_the_width_of_tables() {
         let mut found = Vec::new();

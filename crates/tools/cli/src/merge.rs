@@ -20,22 +20,22 @@ and with any models merged before. One model is read at a time.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
-    /// Model files
+    /// Model files to merge, made by onbeat model or onbeat merge
     #[arg(required_unless_present = "list", value_name = "MODEL")]
     pub models: Vec<PathBuf>,
     /// Read the names of more model files from this file, one per line ('-': standard input)
     #[arg(long, value_name = "FILE")]
     pub list: Option<PathBuf>,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "merged.json", value_name = "FILE")]
     pub output: PathBuf,
     /// Write JSON without white space. Use it for intermediate results that are merged again
     #[arg(long)]
     pub compact: bool,
-    /// Set the mode of all runs
+    /// Set the mode of all merged runs, for example urban
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Keep only the runs in this mode
+    /// Keep only the runs in this mode in the merged model
     #[arg(long, value_name = "NAME")]
     pub only_mode: Option<String>,
 }

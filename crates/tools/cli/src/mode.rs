@@ -5,7 +5,7 @@ use onbeat_terminal::CliError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Fails if the model has no run in this mode. The error lists the modes that exist.
+/// Checks that the model has a run in this mode. If not, the error lists the modes that exist.
 pub fn check(model: &Model, mode: Option<&str>, path: &Path) -> Result<(), CliError> {
     let Some(mode) = mode else { return Ok(()) };
     let known: BTreeSet<_> = model.runs.iter().map(|r| r.mode.as_str()).collect();
@@ -14,7 +14,7 @@ pub fn check(model: &Model, mode: Option<&str>, path: &Path) -> Result<(), CliEr
     }
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
     Err(CliError::Failed(format!(
-        "no run of mode '{mode}' in {}; it has: {known}",
+        "no run in {} has mode '{mode}'. Choose one of: {known}",
         path.display()
     )))
 }

@@ -43,10 +43,10 @@ the inputs: '/fusion(/lidar/front, /lidar/rear) -> /fused = and'.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but no callback ran in the trace.")]
 pub struct Args {
-    /// Trace directories, one per run
+    /// Trace directories to read, one per run
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "model.json", value_name = "FILE")]
     pub output: PathBuf,
     /// Set the mode of all runs, in place of the recorded one. Repeat it with '@' if modes change
@@ -56,12 +56,12 @@ pub struct Args {
     pub mode: Vec<String>,
     #[command(flatten)]
     pub stated: Statements,
-    /// Begin at this callback, at the first one of this node, or where this topic is taken, and
-    /// measure this part of chains as a chain of its own
+    /// Measure a part of chains as a chain of its own. The part begins at this callback, at the
+    /// first one of this node, or where this topic is taken
     #[arg(long, value_name = "NAME")]
     pub from: Option<String>,
-    /// End that part at the output of this callback, at the output of the last one of this node, or
-    /// at this topic
+    /// End the part of chains at the output of this callback, at the output of the last one of this
+    /// node, or at this topic
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
     /// Treat the traces as one run that several hosts recorded at the same time. The offsets of
@@ -99,7 +99,7 @@ pub struct Statements {
 }
 
 impl Statements {
-    /// Reads the statements and returns a function that makes the options of synthesis for a run.
+    /// Checks the statements. Returns a function that makes the options of synthesis for a run.
     pub fn options(&self) -> Result<impl Fn(Run) -> SynthOptions + '_, CliError> {
         let links = self.link.iter().map(|text| text.parse());
         let links = links
@@ -153,7 +153,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
-/// Separates the mode of all runs from the rules for modes that begin within a run.
+/// Separates the mode for all runs from the rules for modes that begin within a run.
 fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError> {
     let (rules, names): (Vec<&String>, Vec<&String>) = texts.iter().partition(|t| t.contains('@'));
     let rules = rules.into_iter().map(|text| text.parse());
@@ -168,7 +168,6 @@ fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError>
     }
 }
 
-/// Makes the model of one recording.
 fn of_trace(
     (path, mode): (&Path, Option<&str>),
     args: &Args,
@@ -219,7 +218,7 @@ fn of_trace(
     Ok(model)
 }
 
-/// Returns the cuts of a recording's chains between these ends.
+/// Returns the cuts that measure the parts of a recording's chains between these ends.
 pub(crate) fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
     let ways = cuts::ways(model, ends).map_err(CliError::in_file(path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();
@@ -252,7 +251,6 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
     ))
 }
 
-/// Reads all events of a recording once.
 pub(crate) fn pass(reader: &mut Reader, options: SynthOptions, which: &str) -> Synth {
     let (events, bytes) = (
         reader.manifest().written.events,

@@ -26,13 +26,13 @@ junctions; '-' means that the part does not exist in that mode.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has one mode only.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     model: PathBuf,
-    /// Also list parts that exist in all modes
+    /// Also list the parts of the model that exist in all modes
     #[arg(long)]
     all: bool,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
 }
@@ -54,7 +54,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the runs of each mode.
 fn modes(model: &Model) -> BTreeMap<&str, Vec<&Run>> {
     let mut modes: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in &model.runs {

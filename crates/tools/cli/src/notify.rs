@@ -6,18 +6,15 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The connection to the service manager.
+/// The connection to the service manager systemd. Without systemd, its functions do nothing.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     is_ready: bool,
-    /// Set if the manager wants regular signs of life.
     watchdog: bool,
     said: String,
 }
 
 impl Notifier {
-    /// Connects to the socket in the environment. Errors are not reported: the manager notices the
-    /// silence.
     pub fn of_environment() -> Notifier {
         let variable = |name: &str| std::env::var_os(name);
         let for_us = variable("WATCHDOG_PID")
@@ -30,7 +27,6 @@ impl Notifier {
         }
     }
 
-    /// Reports that the session is alive, with its status.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -47,7 +43,6 @@ impl Notifier {
         self.send(&text);
     }
 
-    /// Reports that the session is ending and restores everything.
     pub fn ends(&self) {
         self.send("STOPPING=1\n");
     }
@@ -60,7 +55,6 @@ impl Notifier {
     }
 }
 
-/// Returns an address for a path, or for an abstract name after `@`.
 fn connect(name: OsString) -> Option<(UnixDatagram, SocketAddr)> {
     let address = match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
@@ -86,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_manager_gets_each_state() {
+    fn systemd_is_notified_of_each_state_of_a_session() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("bound");

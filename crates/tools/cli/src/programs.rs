@@ -19,20 +19,16 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A separate program that carries out one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Connects processes and machines.
     Link,
-    /// Plays recorded traffic again.
     Replay,
-    /// Lists what recordings have: the player knows their formats.
+    /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
 }
 
-/// The arguments of a command that a separate program parses.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Words {
@@ -68,7 +64,6 @@ impl Program {
         }
     }
 
-    /// Returns the name under which the program is started, which shows a second command of it.
     fn called(self) -> &'static str {
         match self {
             Program::Info => "onbeat-info",
@@ -76,12 +71,12 @@ impl Program {
         }
     }
 
-    /// Replaces this process with the program. Returns only if that fails.
+    /// Replaces this process with the program. Returns only if this fails.
     pub fn become_it(self, words: impl IntoIterator<Item = OsString>) -> CliError {
         match self.find().and_then(|found| self.check_version(found)) {
             Ok(found) => {
                 let error = found.started_as(self.called()).args(words).exec();
-                found.refused(&format!("it cannot be started ({error})"))
+                found.refused(&format!("the program cannot be started ({error})"))
             }
             Err(error) => error,
         }
@@ -122,21 +117,21 @@ impl Program {
         ))
     }
 
-    /// Checks that the program has the same version as this one.
     fn check_version(self, found: Found) -> Result<Found, CliError> {
         let name = self.file_name();
         let mut asked = found.started_as(&name);
         asked.arg("--version").stdin(Stdio::null());
         let answer = asked.stderr(Stdio::null()).output();
-        let answer = answer.map_err(|e| found.refused(&format!("it cannot be started ({e})")))?;
+        let answer =
+            answer.map_err(|e| found.refused(&format!("the program cannot be started ({e})")))?;
         let said = String::from_utf8_lossy(&answer.stdout);
         let said = said.lines().next().unwrap_or_default();
         match said.strip_prefix(name.as_str()).map(str::trim) {
             Some(VERSION) => Ok(found),
-            Some(other) => {
-                Err(found.refused(&format!("it has version {other}, and onbeat has {VERSION}")))
-            }
-            None => Err(found.refused("it does not report its version of onbeat")),
+            Some(other) => Err(found.refused(&format!(
+                "the program has version {other}, and onbeat has {VERSION}"
+            ))),
+            None => Err(found.refused("the program does not report its version")),
         }
     }
 }
@@ -154,7 +149,6 @@ struct Found {
 }
 
 impl Found {
-    /// Opens the file if it exists and is not a directory.
     fn open(path: PathBuf) -> Option<Found> {
         let directory = Directory::open(path.parent()?).ok()?;
         let file = directory.open_program(path.file_name()?, true).ok()?;
@@ -168,7 +162,7 @@ impl Found {
         refused(&self.path, why)
     }
 
-    /// Returns a command that starts the program through its descriptor, under the given name.
+    /// Returns a command that starts the program from its open descriptor, under the given name.
     fn started_as(&self, name: &str) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(name);
@@ -176,7 +170,8 @@ impl Found {
     }
 }
 
-/// Opens a program that may get the rights of this process, after checks of its owner and mode.
+/// Opens a program that may get the rights of this process. Refuses a file that other users may
+/// change.
 fn open_trusted(directory: &Path, name: &str) -> io::Result<File> {
     let denied = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
     let own = Meta::of(File::open("/proc/self/exe")?)?;
@@ -187,19 +182,19 @@ fn open_trusted(directory: &Path, name: &str) -> io::Result<File> {
     // `onbeat` itself, too.
     if !belongs(&above) || above.mode & 0o002 != 0 {
         return Err(denied(
-            "everybody, or another user, can write to its directory".into(),
+            "everybody, or another user, can write to the program's directory".into(),
         ));
     }
     let file = directory.open_program(name, false)?;
     let meta = Meta::of(&file)?;
     if !meta.is_file {
-        return Err(denied("it is not a regular file".into()));
+        return Err(denied("the file is not a regular file".into()));
     }
     if !belongs(&meta) {
-        return Err(denied(format!("it belongs to user {}", meta.uid)));
+        return Err(denied(format!("the file belongs to user {}", meta.uid)));
     }
     if meta.others_may_write() {
-        return Err(denied("other users can write to it".into()));
+        return Err(denied("other users can write to the file".into()));
     }
     Ok(file)
 }

@@ -38,10 +38,10 @@ pub struct Args {
     /// Mode of operation that this run shows (urban, highway ...)
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Stop after this time: 500ms, 60s, 10min, 2h
+    /// Stop recording after this time, for example 500ms, 60s, 10min or 2h
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Observe only this process and its children; repeatable
+    /// Observe only the process with this id and its children; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
     #[command(flatten)]
@@ -73,7 +73,6 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// Formats the status line of a recording.
 fn line(p: &Progress) -> String {
     let s = p.elapsed.as_secs();
     format!(

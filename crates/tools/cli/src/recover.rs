@@ -27,13 +27,13 @@ onbeat-... are thawed, emptied and removed.
 Exit codes: 0 nothing is left; 1 something could not be restored, one line each; 2 wrong command
 line; 4 not allowed: this needs root, or a session is running (0 with --leave-living).")]
 pub struct Args {
-    /// Only print what would be restored
+    /// Only print which threads and cgroups would be restored
     #[arg(long)]
     pub dry_run: bool,
     /// Succeed even if a session is running. Use it in a systemd unit
     #[arg(long)]
     pub leave_living: bool,
-    /// Print the result as JSON
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
     /// Directory of the ledgers from which threads are restored [default: /run/onbeat]
@@ -41,7 +41,6 @@ pub struct Args {
     pub ledgers: Option<PathBuf>,
 }
 
-/// The maximum time that a guard takes to restore everything.
 const GUARD: Duration = Duration::from_secs(10);
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
@@ -77,7 +76,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the reason why a ledger must not be touched, if its session or guard is running.
+/// Returns the reason why a ledger must not be touched: its session or its guard still runs.
+/// Returns `None` otherwise.
 fn living(ledger: &FoundLedger) -> Option<String> {
     match ledger.standing {
         Standing::Held { owner } => Some(format!(
@@ -190,7 +190,6 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{s}")
 }
 
-/// Formats CPUs as the kernel does: `0-3,5`.
 fn cpus(cpus: &[u16]) -> String {
     let mut text = String::new();
     let mut rest = cpus;

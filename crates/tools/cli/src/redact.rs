@@ -29,7 +29,7 @@ left of a model.
 Exit codes: 0 done; 1 failed, nothing was written; 2 wrong command line; 3 done, but nothing is
 left.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Policy file: the names that stay visible
@@ -38,12 +38,11 @@ pub struct Args {
     /// Key file for the new names, 16 bytes or more. Without it, onbeat makes a key and forgets it
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
 
-/// The maximum size of a key in bytes.
 const MOST_KEY: usize = 4096;
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {

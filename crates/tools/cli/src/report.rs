@@ -26,7 +26,7 @@ pub struct Args {
         hide_default_value = true
     )]
     pub model: PathBuf,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
     /// Add the recorder's own figures from these trace directories, what the late executions of each
@@ -89,7 +89,6 @@ fn lost(traces: &[PathBuf]) -> Result<Vec<String>, CliError> {
     Ok(all)
 }
 
-/// Returns what the late executions of each chain have in common, for each trace that shows it.
 fn late(model: &Model, traces: &[PathBuf]) -> Result<Vec<(String, String)>, CliError> {
     let wanted = |c: &Chain| Wanted {
         id: c.id.clone(),

@@ -69,7 +69,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the directory of the status sockets.
 fn sockets(args: &Args) -> PathBuf {
     let chosen = args.instead.sockets.clone();
     chosen.unwrap_or_else(onbeat_shape::ledgers)
@@ -93,8 +92,8 @@ fn remap(plan: &Plan) -> Result<ExitStatus, CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Shapes the application, with a status line, the status socket and messages to the service
-/// manager. Returns the result and the number of notes that were printed.
+/// Shapes the application. Meanwhile it shows a status line, answers on the status socket and
+/// reports to systemd. Returns the result and the number of printed notes.
 fn session(
     plan: &Plan,
     options: &ShapeOptions,

@@ -23,7 +23,7 @@ Examples:
 
 Exit codes: 0 asked to end, or nobody publishes any more; 1 failed; 2 wrong command line.")]
 pub struct Args {
-    /// Configuration file ('-': standard input)
+    /// Configuration file, JSON ('-': standard input)
     #[arg(value_name = "FILE")]
     pub config: PathBuf,
 }

@@ -26,24 +26,23 @@ Times: exec is time on the CPU (measured best, mean, worst case); load is the sh
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 done, but the model has no callback.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
-    /// Also show edges and junctions
+    /// Also show the edges and junctions between callbacks
     #[arg(long)]
     pub edges: bool,
     /// Also show which threads ran which callbacks
     #[arg(long)]
     pub threads: bool,
-    /// Show only figures of the runs in this mode
+    /// Show only the figures of the runs in this mode, for example urban
     #[arg(long, value_name = "NAME")]
     pub mode: Option<String>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }
 
-/// Describes a thread. The scheduling policy is left out if it is `other`.
 fn thread(t: &ThreadUse) -> String {
     let cpus: Vec<String> = t.cpus.iter().map(u16::to_string).collect();
     let policy = match t.policy.as_str() {
@@ -56,7 +55,8 @@ fn thread(t: &ThreadUse) -> String {
     format!("{policy}cpu {} {}", cpus.join(","), t.comm)
 }
 
-/// Names a callback at the end of an edge: its node, and its type unless it is a subscription.
+/// Returns a short name for a callback at the end of an edge: its node, and its type unless it is a
+/// subscription.
 fn end(model: &Model, id: &str) -> String {
     match model.callbacks.iter().find(|c| c.id == id) {
         Some(c) if c.kind == CallbackType::Subscription => c.node.clone(),
@@ -117,7 +117,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the model as JSON, with the figures of one mode.
+/// Returns the model as JSON, with the figures of one mode if `mode` is given.
 fn json(model: &Model, mode: Option<&str>, callbacks: &Callbacks<'_>, edges: &Edges<'_>) -> Value {
     let callbacks: Vec<_> = callbacks
         .iter()
@@ -192,7 +192,7 @@ fn write_tables(
     Ok(())
 }
 
-/// The width in columns from which a screen has room for the threads.
+/// The least width of a screen, in columns, on which the table also has the threads.
 const WIDE: usize = 130;
 
 fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
@@ -246,7 +246,6 @@ fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
     table
 }
 
-/// Formats a period. A timer's period is exact, a measured one is rounded.
 fn period_short(ns: u64) -> String {
     let exact = period(ns);
     if exact.len() <= 8 {
@@ -256,7 +255,7 @@ fn period_short(ns: u64) -> String {
     }
 }
 
-/// The footnote below edges with losses.
+/// The footnote below a table of edges if edges lost items.
 const LOST: &str =
     "lost: never taken, for an unknown reason (possibly a content filter or a lifespan)";
 
@@ -301,7 +300,6 @@ fn edge_table(model: &Model, rows: &Edges<'_>) -> Table {
     table
 }
 
-/// Returns the actions with the figures of one mode.
 fn actions(model: &Model, mode: Option<&str>) -> Vec<Action> {
     let of_mode = |a: &Action| {
         let figures = model.figures_of(mode, &a.figures, &a.modes)?.clone();
@@ -350,7 +348,6 @@ fn action_table(actions: &[Action]) -> Table {
     table
 }
 
-/// Returns the table of threads and the callbacks that they ran.
 fn thread_table(model: &Model) -> Table {
     let mut table = Table::new().names("thread", 1).names("callback", 3);
     let mut rows: Vec<(String, &str)> = model

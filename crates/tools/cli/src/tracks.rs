@@ -10,15 +10,13 @@ use onbeat_views::export::perfetto::{Slice, Timeline};
 use onbeat_why::{Choice, Execution, Explanation, Question, Stretch, Why};
 use std::io::{self, Write};
 
-/// Explains all chains of a model in a pass over its events.
+/// Finds the causes of every chain's latency for the timeline, in one pass over the events.
 pub struct Tracks {
     why: Why,
     names: Vec<String>,
 }
 
 impl Tracks {
-    /// Starts the tracks. `options` must be those of the pass that made the model, with the ids
-    /// that it found.
     pub fn new(model: &Model, options: SynthOptions) -> Tracks {
         let questions: Vec<Question> = model
             .chains
@@ -34,12 +32,10 @@ impl Tracks {
         }
     }
 
-    /// Processes the next event.
     pub fn push(&mut self, event: &Event) {
         self.why.push(event);
     }
 
-    /// Writes the tracks after the last event.
     pub fn write<W: Write>(self, timeline: &mut Timeline<W>) -> io::Result<()> {
         let mut next = 0;
         for (name, explanation) in self.names.iter().zip(self.why.finish_all()) {
@@ -49,8 +45,8 @@ impl Tracks {
     }
 }
 
-/// Writes a chain's executions, and returns the number of its tracks. Executions that overlap lie
-/// on tracks below one another.
+/// Writes a chain's executions and returns the number of its tracks. Executions that overlap in
+/// time are on different tracks.
 fn chain<W: Write>(
     timeline: &mut Timeline<W>,
     (first, name): (u32, &str),

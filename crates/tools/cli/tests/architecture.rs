@@ -9,7 +9,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
-/// Returns the workspace's crates in a manifest's `[dependencies]`, without the prefix `onbeat-`.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut section = "";
     let mut found = BTreeSet::new();
@@ -43,7 +42,8 @@ fn dependencies_in_manifests() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// Returns the rows of the table of crates in order: `folder/crate` and its dependencies.
+/// Returns the rows of the table of crates in the documentation: `folder/crate` and its
+/// dependencies.
 fn dependencies_in_docs() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let rows = text.lines().filter_map(|line| {
@@ -71,7 +71,7 @@ fn the_documented_dependencies_are_those_of_the_manifests() {
 }
 
 #[test]
-fn dependencies_point_down_the_table() {
+fn crates_depend_only_on_crates_further_down_the_table() {
     let rows = dependencies_in_docs();
     for (at, (path, uses)) in rows.iter().enumerate() {
         for used in uses {
@@ -86,7 +86,8 @@ fn dependencies_point_down_the_table() {
     }
 }
 
-/// Libraries that parse foreign formats, speak TLS or contain databases, in any version.
+/// The libraries that a program with root's rights must not contain, in any version. They parse
+/// foreign formats, speak TLS or contain databases.
 const NOT_AS_ROOT: [&str; 20] = [
     "arrow",
     "arrow-array",
@@ -159,8 +160,8 @@ fn the_program_that_runs_as_root_links_no_parser_of_foreign_formats() {
     }
 }
 
-/// With different features, `./dev demo` and `./dev build` would compile these crates twice, with
-/// everything that depends on them.
+/// Checks that a crate has equal features everywhere. Otherwise `./dev demo` and `./dev build`
+/// would compile the crate twice, and everything that depends on it.
 #[test]
 fn a_crate_has_the_same_features_in_every_program() {
     let alone = compiled("normal,build", &["onbeat"]);

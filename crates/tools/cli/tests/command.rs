@@ -37,7 +37,7 @@ fn good(dir: &Path, args: &[&str], code: i32) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Runs the command, expects a failure with one line on stderr, and returns this line.
+/// Runs the command and expects a failure with one line on standard error. Returns this line.
 fn fails(dir: &Path, args: &[&str], code: i32) -> String {
     let out = onbeat(dir, args);
     let err = String::from_utf8(out.stderr).unwrap();
@@ -122,7 +122,7 @@ fn show_and_chains_fit_the_width_and_agree_with_their_json() {
 }
 
 #[test]
-fn modes_are_kept_apart() {
+fn merged_models_keep_modes_apart() {
     let dir = TempDir::new().unwrap();
     let mut model = generate::parking(2);
     model.runs[0].mode = "urban".into();
@@ -244,7 +244,7 @@ fn unusable_files_are_named_with_the_way_out() {
             ("none.json", "empty"),
             ("foreign.json", "not an onbeat model"),
             ("later.json", "onbeat-model/9"),
-            ("bytes.bin", "not a model"),
+            ("bytes.bin", "not valid JSON"),
             ("directory", "onbeat model directory"),
             ("missing.json", "no such file"),
         ] {
@@ -479,7 +479,7 @@ fn a_timeline_has_the_stretches_of_each_chain() {
 }
 
 #[test]
-fn traces_become_parquet() {
+fn traces_are_exported_as_parquet() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -531,7 +531,7 @@ fn traces_become_tables_and_streams() {
 }
 
 #[test]
-fn executions_add_up_to_the_models_figures() {
+fn exported_executions_add_up_to_the_figures_of_the_model() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     let trace = concat!(
@@ -582,7 +582,7 @@ fn json(dir: &Path, args: &[&str], code: i32) -> serde_json::Value {
 }
 
 #[test]
-fn late_executions_are_explained_to_the_nanosecond() {
+fn why_explains_late_executions_to_the_nanosecond() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("t"), 3);
@@ -691,7 +691,8 @@ fn names_from_a_trace_cannot_control_the_terminal_in_why() {
     assert_eq!(by, "evil\u{1b}[31m<b>\u{202e}");
 }
 
-/// Writes a trace in which another process preempts each execution, one of twenty for longer.
+/// Writes a trace in which another process preempts each execution. One execution in twenty is
+/// preempted for longer.
 fn preempted(path: &Path, usual_us: u64, late_us: u64) {
     let mut text = String::from(
         "1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=/a
@@ -844,7 +845,7 @@ fn commands_that_show_late_chains_say_what_these_have_in_common() {
     // The recording from before has no late execution.
     let other = [&check[..], &["--trace", "before"]].concat();
     let text = good(here, &other, 5);
-    assert!(text.contains("before does not tell late"), "{text}");
+    assert!(text.contains("before does not distinguish late"), "{text}");
     let out = json(here, &[&with[..], &["--json"]].concat(), 5);
     let findings = out["findings"].as_array().unwrap();
     let late: Vec<_> = findings.iter().map(|f| f["late"].as_str()).collect();
@@ -877,7 +878,7 @@ fn commands_that_show_late_chains_say_what_these_have_in_common() {
 }
 
 #[test]
-fn why_writes_a_page_with_all_executions() {
+fn why_writes_an_html_page_with_all_executions() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("t"), 3);
@@ -955,7 +956,7 @@ fn an_unknown_subject_of_why_is_named_with_the_way_out() {
 }
 
 #[test]
-fn the_text_of_a_trace_is_the_trace() {
+fn the_exported_text_of_a_trace_equals_the_trace() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -1219,7 +1220,8 @@ fn a_closed_output_pipe_is_not_an_error() {
     }
 }
 
-/// Returns the runs of four or more printable bytes in a file, like `strings`, in lower case.
+/// Returns the sequences of four or more printable bytes in a file, in lower case, like the program
+/// `strings`.
 fn strings(path: &Path) -> Vec<String> {
     let bytes = fs::read(path).unwrap();
     let runs = bytes.split(|b| !(*b == b'\t' || (0x20..0x7f).contains(b)));
@@ -1228,8 +1230,8 @@ fn strings(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the last parts of the names of a model's nodes, topics, symbols and threads, if no
-/// visible topic contains them.
+/// Returns the names that a redaction must hide: the last parts of the names of nodes, topics,
+/// symbols and threads, unless a visible topic contains them.
 fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     let model: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(model).unwrap()).unwrap();
@@ -1278,8 +1280,8 @@ const REDACT: [&str; 6] = [
     "out.json",
 ];
 
-/// Writes `model.json` of the recorded parking demo and its redaction `out.json` with the key in
-/// `key`. Returns the text of `out.json`.
+/// Writes the model of the recorded parking demo to `model.json`, and its redaction with the key in
+/// `key` to `out.json`. Returns the text of `out.json`.
 fn redacted(d: &Path) -> String {
     let trace = concat!(
         env!("CARGO_MANIFEST_DIR"),

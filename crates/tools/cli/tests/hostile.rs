@@ -25,7 +25,7 @@ const NOBODY: u32 = 65534;
 
 struct Harness {
     dir: tempfile::TempDir,
-    /// This test program, at a path that other users can execute.
+    /// The path of this test program, at a place where other users can execute it.
     own: PathBuf,
 }
 
@@ -117,7 +117,6 @@ impl Harness {
 }
 
 struct Recorded {
-    /// The output on the standard error.
     said: String,
     path: PathBuf,
     peak_kib: u64,
@@ -174,8 +173,8 @@ fn fifo(path: &Path) {
     assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o666) }, 0);
 }
 
-/// Maps a file, then changes to a root directory with a FIFO at the same path, and becomes nobody.
-/// Every user can do this in a user namespace.
+/// Maps a file, then changes to a root directory with a FIFO at the same path, and becomes the user
+/// nobody. Every user can do this in a user namespace.
 fn map_beside_fifo(library: &Path) {
     let here = std::env::current_dir().expect("it is there");
     fs::write(library, [0; 4096]).expect("written");
@@ -305,8 +304,8 @@ fn a_name_of_another_user_cannot_act_on_the_terminal(harness: &Harness) {
     assert!(!said.contains('\x1b'), "{said:?}");
 }
 
-/// A program that creates more nodes and takes more messages than any robot has; none of them
-/// exists.
+/// The source of a program that pretends to create more nodes and to take more messages than any
+/// robot has.
 const FLOOD: &str = r#"
 #include <stdio.h>
 void ros_trace_rcl_init(void *context);

@@ -37,7 +37,6 @@ fn compile(dir: &Path) -> PathBuf {
     dir.join("program")
 }
 
-/// The program's file, with the number of publications and the process id.
 struct Count(File);
 
 impl Count {
@@ -135,8 +134,6 @@ fn a_killed_recorder_harms_nobody_and_its_leftovers_are_removed() {
     assert_eq!(all().collect::<Vec<_>>(), [] as [PathBuf; 0]);
 }
 
-/// Returns the number of readable events on the disk, or `None` if no trace exists. Only one
-/// unfinished block at the end may be unreadable.
 fn read(trace: &Path) -> Option<usize> {
     if !trace.join("manifest.json").exists() {
         return None;
@@ -153,7 +150,8 @@ fn has_events(trace: &Path) -> bool {
     read(trace).is_some_and(|events| events > 0)
 }
 
-/// Returns a recording with the preloaded library, whose files are in this directory and in memory.
+/// Returns a command that records with the preloaded library. The library's files are in `dir` and
+/// in memory.
 fn record(dir: &Path, trace: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat"));
     command

@@ -37,7 +37,6 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-/// Returns the policy, priority, CPUs and cgroups of a process.
 fn likeness(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
@@ -53,8 +52,6 @@ fn likeness(pid: u32) -> String {
     format!("{policy} {priority} {cpus:?} {cgroups}")
 }
 
-/// The command refuses an enforcer that the kernel does not have, in one line and before the
-/// application starts.
 #[test]
 fn sched_ext_is_refused_where_the_kernel_has_none() {
     if Path::new("/sys/kernel/sched_ext").exists() {
@@ -112,7 +109,7 @@ fn a_dry_run_shows_plan_and_machine_and_changes_nothing() {
 }
 
 #[test]
-fn systemd_accepts_the_unit() {
+fn systemd_accepts_the_unit_file() {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../../packaging/systemd/onbeat-shape.service");
     let unit = fs::read_to_string(&shipped).expect("the unit");
@@ -146,7 +143,7 @@ fn systemd_accepts_the_unit() {
         .output();
     let Ok(verified) = verified else {
         println!(
-            "skipped: systemd_accepts_the_unit: no systemd-analyze here: the unit is read by nobody"
+            "skipped: systemd_accepts_the_unit_file: no systemd-analyze here: the unit is read by nobody"
         );
         return;
     };
@@ -159,7 +156,7 @@ fn systemd_accepts_the_unit() {
 }
 
 #[test]
-fn without_a_session_the_status_is_empty() {
+fn the_status_is_empty_without_a_session() {
     let dir = tempfile::tempdir().expect("a directory");
     let asked = |words: &[&str]| {
         let sockets = dir.path().join("none").display().to_string();
@@ -184,9 +181,8 @@ fn without_a_session_the_status_is_empty() {
     assert_eq!(asked(&["--", "true"]).status.code(), Some(2));
 }
 
-/// Runs the test of the action for Python launch files. That test reports if `launch` is missing.
 #[test]
-fn the_launch_action_runs() {
+fn the_launch_action_for_python_launch_files_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let tested = Command::new("python3")
         .arg("-B")
@@ -195,7 +191,7 @@ fn the_launch_action_runs() {
         .arg(root.join("crates/enforce/plan/tests/golden/plan.yaml"))
         .output();
     let Ok(tested) = tested else {
-        println!("skipped: the_launch_action_runs: no python3 here");
+        println!("skipped: the_launch_action_for_python_launch_files_runs: no python3 here");
         return;
     };
     println!("{}", text(&tested));

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 const NOBODY: u32 = 65534;
 
-/// A program in the place of `onbeat-replay`. If a file named `next` is beside it, it replaces
-/// itself with this file when it is asked for its version.
+/// The source of a program that stands in for `onbeat-replay`. When asked for its version, it
+/// replaces itself with the file `next` beside it, if that file exists.
 const SOURCE: &str = r#"
 #include <signal.h>
 #include <stdio.h>
@@ -223,7 +223,7 @@ fn root_starts_no_program_that_others_could_have_put_there() {
 
     fs::rename(place.path("bin/onbeat-replay"), &program).expect("renamed");
     mode(place.dir.path(), 0o777);
-    place.is_refused(&["its directory"]);
+    place.is_refused(&["the program's directory"]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn an_ordinary_users_program_is_found_on_the_path() {
 }
 
 #[test]
-fn a_program_that_is_replaced_meanwhile_is_not_started() {
+fn a_program_that_is_replaced_during_its_start_is_not_run() {
     let place = Place::with_program();
     place.compile("next", "second", &version());
     let mut command = place.command(&["replay", "x"]);
@@ -254,7 +254,6 @@ fn a_program_that_is_replaced_meanwhile_is_not_started() {
     assert_eq!(lines(&place.run(&["replay", "x"]))[0], "second");
 }
 
-/// These are the rights that `onbeat replay` gave up before it was a separate program.
 #[test]
 fn a_program_of_root_gets_no_more_rights_than_its_command_needs() {
     if !is_root() {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
 
-/// Runs as a separate process that owns a reservation of the threads in its environment, until it
-/// is killed.
+/// Runs in a separate process until it is killed. Owns a reservation for the threads that the
+/// environment names.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -57,7 +57,7 @@ fn can_reserve(test: &str) -> bool {
     there
 }
 
-/// Describes all properties of a process that must be restored.
+/// Returns a description of all properties of a process that must be restored.
 fn likeness(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));
@@ -137,7 +137,6 @@ impl Scene {
         self.dir.path().join("state")
     }
 
-    /// Kills owner and guard so that neither sees the other die.
     fn kill_both(&mut self) {
         let guard = guard_of(self.owner.id()).expect("a guard");
         for pid in [guard, self.owner.id()] {
@@ -243,8 +242,8 @@ fn threads_are_restored_after_owner_and_guard_were_killed() {
 }
 
 #[test]
-fn ended_threads_are_no_error_and_paths_outside_of_cgroups_are_refused() {
-    if !can_reserve("ended_threads_are_no_error_and_paths_outside_of_cgroups_are_refused") {
+fn recover_skips_ended_threads_and_refuses_foreign_paths() {
+    if !can_reserve("recover_skips_ended_threads_and_refuses_foreign_paths") {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");

@@ -18,13 +18,14 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 const NOBODY: u32 = 65534;
-/// The number of waits of 10 ms for something that must happen: four minutes.
+/// The number of waits of 10 ms each before a test fails: four minutes in all.
 const PATIENCE: usize = 24_000;
-/// CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
+/// The capabilities that the program has in the tests: CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN,
+/// CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_KILL.
 const GRANTED: [u32; 6] = [39, 38, 21, 19, 2, 5];
 
-/// A library that prints the capabilities of the process that loads it, before any symbol is looked
-/// up.
+/// The source of a library that prints the capabilities of the process that loads it, before any
+/// symbol is looked up.
 const LIBRARY: &str = r#"
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +41,6 @@ __attribute__((constructor)) static void show(void)
 
 struct Harness {
     dir: tempfile::TempDir,
-    /// The copy with capabilities.
     onbeat: PathBuf,
 }
 
@@ -65,7 +65,6 @@ impl Harness {
         Ok(harness)
     }
 
-    /// Returns a command that calls the copy with capabilities as the user nobody.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.onbeat);
         command
@@ -119,7 +118,7 @@ fn sets(text: &str, names: &[&str]) -> Vec<u64> {
 
 const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// Returns the status of a process once it waits for a writer to a FIFO.
+/// Returns the text of `/proc/PID/status` once the process waits for a writer to a FIFO.
 fn status_when_waiting(child: &mut Child) -> String {
     for _ in 0..PATIENCE {
         assert!(
@@ -189,7 +188,6 @@ fn no_other_command_has_a_capability_when_it_reads_its_file(harness: &Harness) {
     }
 }
 
-/// `shape` needs rights later, but reads the caller's file without them.
 fn a_plan_is_read_with_the_callers_rights(harness: &Harness) {
     harness.fifo("plan.yaml");
     let mut child = harness
@@ -238,12 +236,14 @@ fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
     assert!(!printed.contains("it ran"), "{printed}");
 }
 
-/// Root, too, never gets rights without a use. While it records, it has only those for attaching
-/// probes.
+/// Checks that root, too, keeps no rights without a use. While it records, it has only those for
+/// attaching probes.
 fn root_records_with_the_fewest_capabilities(harness: &Harness) {
-    /// CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_BOOT, CAP_MKNOD.
+    /// The capabilities that onbeat must not keep: CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO,
+    /// CAP_SYS_BOOT, CAP_MKNOD.
     const NEVER: [u32; 5] = [12, 16, 17, 22, 27];
-    /// CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
+    /// The capabilities that onbeat must give up after its start: CAP_DAC_OVERRIDE, CAP_SETGID,
+    /// CAP_SETUID.
     const AT_START: [u32; 3] = [1, 6, 7];
     let mut child = Command::new(&harness.onbeat)
         .args(["record", "-o", "least"])

@@ -58,14 +58,14 @@ struct Args {
     /// Name of the experiment, or `generate`, or `merge`
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Result directories of the runs to put side by side (only for `merge`)
+    /// Result directories of the runs to compare side by side (only for `merge`)
     #[arg(value_name = "DIR")]
     runs: Vec<PathBuf>,
     /// Document to update: the table of the runs replaces what stands between its lines `<!-- runs:
     /// begin -->` and `<!-- runs: end -->` (only for `merge`)
     #[arg(long, alias = "into", value_name = "FILE")]
     document: Option<PathBuf>,
-    /// Do fewer and shorter runs: good for a trial, not for quoting figures
+    /// Do fewer and shorter runs, for a trial. Do not quote their figures
     #[arg(long)]
     quick: bool,
     /// Do more and longer runs than usual (only for `shaping`, `link` and `inhibition`)
@@ -74,13 +74,13 @@ struct Args {
     /// Run only this part of the experiment, for example `latency` of `tracing`
     #[arg(long, value_name = "PART")]
     only: Option<String>,
-    /// A recording of arrivals to stream, with lines `due_ns,processing_ns` (only for `queues`)
+    /// File with recorded arrivals to stream, in lines `due_ns,processing_ns` (only for `queues`)
     #[arg(long, value_name = "FILE")]
     arrivals: Option<PathBuf>,
     /// Directory for results.json, samples and plots [default: results/NAME]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Seed of all random numbers
+    /// Number from which all random numbers are made
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of events (only for `generate`) [default: 1000000]

@@ -3,7 +3,6 @@
 use crate::experiments as all;
 use crate::frame::{Experiment, LabError, Result};
 
-/// The experiments, in the order in which `onbeat-lab` lists them.
 pub const EXPERIMENTS: &[Experiment] = &[
     all::tracing::EXPERIMENT,
     all::model::EXPERIMENT,

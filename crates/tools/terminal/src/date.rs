@@ -17,8 +17,7 @@ pub fn trace_directory() -> PathBuf {
     ))
 }
 
-/// Returns the year, month and day of a day counted from 1970 (proleptic Gregorian calendar, in
-/// eras of 400 years).
+/// Converts a day, counted from 1970, to year, month and day of the proleptic Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -31,14 +30,15 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// Returns the day counted from 1970, or `None` if the date does not exist or lies before 1970.
+/// Returns the day counted from 1970. Returns `None` if the date does not exist or lies before
+/// 1970.
 fn day(year: u64, month: u64, day: u64) -> Option<u64> {
     // A year has at most 366 days, so the guess is never too late and the search is short.
     let guess = year.checked_sub(1970)? * 365;
     (guess..guess + 2500).find(|d| civil(*d) == (year, month, day))
 }
 
-/// Reads a time in UTC and returns it in ns since 1970. Accepts `2026-11-24`, `2026-11-24T15:00`
+/// Parses a time in UTC and returns it in ns since 1970. Accepts `2026-11-24`, `2026-11-24T15:00`
 /// and `2026-11-24T15:00:30`, each also with `Z` at the end.
 pub fn parse(text: &str) -> Result<u64, String> {
     let fault = || "write a time in UTC like 2026-11-24 or 2026-11-24T15:00".to_string();

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The reason why a command failed.
+/// The reason why a command failed, with all that its one-line message needs.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The file or directory does not exist.
@@ -12,7 +12,7 @@ pub enum CliError {
     Missing {
         /// The file or directory that does not exist.
         path: PathBuf,
-        /// The advice that follows the message; empty if there is none.
+        /// The advice at the end of the message. Empty if there is none.
         hint: String,
     },
     /// The file or directory cannot be read.
@@ -34,20 +34,20 @@ pub enum CliError {
     /// The standard output cannot be written.
     #[error("cannot write to the standard output: {0}")]
     Stdout(io::Error),
-    /// The content of a file cannot be used.
+    /// The content of a file is damaged or not usable for the command.
     #[error("{}: {what}", path.display())]
     InFile {
-        /// The file with the fault.
+        /// The file whose content cannot be used.
         path: PathBuf,
-        /// The fault in the content, and the way out.
+        /// The fault in the file's content, and the way out.
         what: String,
     },
     /// The user gave a directory where the command needs a model.
     #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
-        /// The directory that the user gave as a model.
+        /// The path of the directory that the user gave as a model.
         path: PathBuf,
-        /// The command as it is typed, for the message.
+        /// The command as the user types it, for the message.
         command: String,
     },
     /// The user gave a model where the command needs a trace.
@@ -55,9 +55,9 @@ pub enum CliError {
     ModelForTrace {
         /// The model file that the user gave as a trace.
         path: PathBuf,
-        /// The command as it is typed, for the message.
+        /// The command as the user types it, for the message.
         command: String,
-        /// The advice on what to do with a model instead.
+        /// The advice how to use a model instead, at the end of the message.
         hint: &'static str,
     },
     /// The options contradict each other, or one has a wrong value.
@@ -66,13 +66,13 @@ pub enum CliError {
     /// The kernel, or the rights of this user, do not allow the operation.
     #[error("{0}")]
     Refused(String),
-    /// Any other failure, with its full message.
+    /// The command failed for another reason. The text is the full message.
     #[error("{0}")]
     Failed(String),
 }
 
 impl CliError {
-    /// Makes a [`CliError::Failed`] with the text of `error`.
+    /// Makes an error whose message is the text of `error`.
     pub fn failed(error: impl Display) -> CliError {
         CliError::Failed(error.to_string())
     }
@@ -94,7 +94,7 @@ impl CliError {
         }
     }
 
-    /// Reports whether the reader of the output has closed it, as `head` does.
+    /// Reports whether writing failed because the reader has closed the output, as `head` does.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, CliError::Stdout(e) if e.kind() == io::ErrorKind::BrokenPipe)
     }

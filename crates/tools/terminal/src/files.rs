@@ -9,12 +9,12 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The type of a path, according to its metadata.
+/// The type of a path that the user gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A directory: what `onbeat record` writes.
+    /// The path is a directory, for example a trace of `onbeat record`.
     Directory,
-    /// A file: a model or something else.
+    /// The path is a file, for example a model.
     File,
 }
 
@@ -51,7 +51,7 @@ fn read_error(path: &Path, source: io::Error) -> CliError {
     }
 }
 
-/// Reads the model at a path. Messages name `command`.
+/// Reads the model file at a path. Error messages name `command`, as the user types it.
 pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     if kind(path)? == Kind::Directory {
         return Err(CliError::TraceForModel {
@@ -63,10 +63,11 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     onbeat_document::file::read(&bytes).map_err(CliError::in_file(path))
 }
 
-/// Maximum size of a list of paths, in bytes.
+/// The greatest size of a list of paths, in bytes.
 const MOST_OF_LIST: usize = 256 << 20;
 
-/// Reads paths, one per line, from a file, or from the standard input for `-`. Skips empty lines.
+/// Reads a list of paths, one per line, from a file, or from the standard input if `path` is `-`.
+/// Skips empty lines.
 pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let name = if path == Path::new("-") {
         Path::new("/dev/stdin")
@@ -76,14 +77,14 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let bytes = read_at_most(name, MOST_OF_LIST)?;
     if bytes.len() > MOST_OF_LIST {
         let source =
-            io::Error::other("it is longer than 256 MiB. Name a list of paths, one per line");
+            io::Error::other("the file is longer than 256 MiB. Name a list of paths, one per line");
         return Err(read_error(path, source));
     }
     let lines = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty());
     Ok(lines.map(|l| OsStr::from_bytes(l).into()).collect())
 }
 
-/// Reads a file up to one byte beyond `limit`. The extra byte shows the caller that the file is too
+/// Reads a file up to one byte more than `limit`, so that the caller sees whether the file is too
 /// long.
 pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
@@ -93,7 +94,8 @@ pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Opens the trace at a path. Messages name `command`; `hint` says what to do with a model instead.
+/// Opens the trace at a path. Error messages name `command`. If the path is a model, they end with
+/// `hint`.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
         return Err(CliError::ModelForTrace {
@@ -112,8 +114,8 @@ fn begins_like_json(path: &Path) -> Result<bool, CliError> {
     Ok(start[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{'))
 }
 
-/// Writes a file whole or not at all. The data go into a new file beside it, with a name that
-/// nobody can guess, which is then renamed.
+/// Writes a file whole or not at all. The data go into a new file beside `path` with a name that
+/// nobody can guess. The new file is then renamed.
 ///
 /// Readers never see half a file, and a failure leaves the old file. A symbolic link is replaced,
 /// not followed. `-` is the standard output.
@@ -145,9 +147,9 @@ pub fn write_whole(
     onbeat_files::replace(path, write_to).map_err(fail)
 }
 
-/// Reports whether a path is written into instead of replaced: a device or a pipe, by its own name
-/// or by /dev/stdout or /dev/fd/3. A symbolic link elsewhere does not count, because its owner
-/// decides where it leads.
+/// Reports whether data must be written into this path, because a device or a pipe cannot be
+/// replaced. Recognises its own name, /dev/stdout and /dev/fd/3. A symbolic link elsewhere does not
+/// count, because its owner decides where it leads.
 fn is_written_into(path: &Path) -> bool {
     // Everybody can create names in /dev/shm.
     let of_system =
@@ -159,7 +161,7 @@ fn is_written_into(path: &Path) -> bool {
     found.is_ok_and(|m| !m.is_file() && !m.is_dir() && !m.is_symlink())
 }
 
-/// Writes `model` as JSON without white space. The file is meant for programs only.
+/// Writes a model as JSON without white space, for intermediate results that only programs read.
 pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| {
         serde_json::to_writer(&mut *out, model)?;
@@ -167,7 +169,7 @@ pub fn write_part(path: &Path, model: &Model) -> Result<(), CliError> {
     })
 }
 
-/// Writes `model` as JSON with a line for each callback, edge and chain.
+/// Writes a model as JSON, with a line for each callback, edge and chain.
 pub fn write_model(path: &Path, model: &Model) -> Result<(), CliError> {
     write_whole(path, |out| onbeat_document::file::write(out, model))
 }

@@ -2,8 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-/// A status line that the caller updates every second. On a terminal it is rewritten; in a log
-/// every tenth update is printed.
+/// A status line that the caller updates every second. On a terminal, the line is rewritten. In a
+/// log, every tenth update is printed.
 pub struct LiveLine {
     terminal: bool,
     updates: u32,
@@ -16,7 +16,7 @@ impl Default for LiveLine {
 }
 
 impl LiveLine {
-    /// Creates a line that shows nothing yet.
+    /// Creates a status line without text, which prints nothing yet.
     pub fn new() -> LiveLine {
         LiveLine {
             terminal: io::stderr().is_terminal(),
@@ -24,7 +24,7 @@ impl LiveLine {
         }
     }
 
-    /// Shows `text` in place of the last one, without control characters.
+    /// Shows `text` as the new status line, without control characters.
     pub fn show(&mut self, text: &str) {
         self.updates += 1;
         let mut err = io::stderr();
@@ -37,13 +37,13 @@ impl LiveLine {
         };
     }
 
-    /// Prints a permanent line above the live one.
+    /// Prints a permanent line above the status line.
     pub fn print(&mut self, line: &str) {
         self.clear();
         let _ = writeln!(io::stderr(), "{line}");
     }
 
-    /// Removes the line from the terminal.
+    /// Removes the status line from the terminal.
     pub fn clear(&self) {
         if self.terminal && self.updates > 0 {
             let _ = write!(io::stderr(), "\r\x1b[K");

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The version of all programs of onbeat. They work together only if their versions are equal.
+/// The version of all of onbeat's programs. They work together only if their versions are equal.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The result of a command that did not fail.
@@ -52,7 +52,7 @@ impl ExitStatus {
 }
 
 /// Runs a program and returns its exit code. First `confine` gives up rights, then `words` are
-/// parsed, then `command` runs. An error is printed on one line.
+/// parsed, then `command` runs. An error is printed on one line of standard error.
 pub fn run<W: Parser>(
     words: Vec<OsString>,
     confine: impl FnOnce() -> io::Result<()>,
@@ -92,8 +92,8 @@ pub fn run<W: Parser>(
 /// Runs the program `onbeat-NAME`, which carries out `onbeat NAME`. `W` parses the words of the
 /// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
 ///
-/// `names` are the commands of the program. The first is its own name, and `onbeat` starts the
-/// program under the name `onbeat-NAME` for another.
+/// `names` are the commands that the program carries out. The first one is the program's own name.
+/// For another command, `onbeat` starts the program under the name `onbeat-NAME`.
 ///
 /// Called directly with `--version`, the program prints the version that `onbeat` compares with its
 /// own.

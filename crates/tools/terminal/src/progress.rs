@@ -3,10 +3,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Nothing is shown before this time has passed.
+/// The time for which nothing is shown, because most reads are shorter.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A line that shows how much has been read.
+/// A line on standard error that shows how much of a file has been read.
 pub struct Progress {
     what: String,
     started: Instant,
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock. `what` is the text at the beginning of the line.
+    /// Starts the clock. The line begins with the text `what`.
     pub fn new(what: impl Into<String>) -> Self {
         Progress {
             what: what.into(),
@@ -25,8 +25,8 @@ impl Progress {
         }
     }
 
-    /// Shows that `events` of `total` events have been read (0 if the total is unknown); all of
-    /// them take `bytes` bytes. This is cheap enough for a call every few thousand events.
+    /// Shows that `events` of `total` events have been read. `total` is 0 if unknown; all events
+    /// together take `bytes` bytes. The call is cheap enough for every few thousand events.
     pub fn update(&mut self, events: u64, total: u64, bytes: u64) {
         let Some(elapsed) = self.due() else {
             return;
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Returns the time since the start if a new line is due.
+    /// Returns the time since the start if it is time for a new line.
     fn due(&mut self) -> Option<Duration> {
         let elapsed = self.started.elapsed();
         // A terminal's line is rewritten. A log gets one line every ten seconds.

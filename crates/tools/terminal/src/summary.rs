@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Prints the summary of a model that was written to `path`. If the model went to the standard
-/// output, the summary goes to stderr.
+/// output, the summary goes to standard error.
 pub fn print(path: &Path, model: &Model) -> Result<(), CliError> {
     if path.as_os_str() == "-" {
         write(&mut io::stderr(), path, model)
@@ -22,7 +22,7 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Lists the lost events by kind, such as `3 of sched`.
+/// Returns a list of lost events by kind, such as `3 of sched`.
 fn lost(model: &Model) -> String {
     let mut lost: BTreeMap<&str, u64> = BTreeMap::new();
     for (kind, n) in model.runs.iter().flat_map(|r| &r.lost) {

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 /// The width in columns if neither the terminal nor `COLUMNS` gives one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// The width and colours of the standard output.
+/// The width of the standard output, and whether it shows colours.
 pub struct Screen {
     /// The number of columns that a line may use.
     pub width: usize,
@@ -40,22 +40,23 @@ impl Screen {
         }
     }
 
-    /// Formats a heading.
+    /// Returns the text in bold, if the screen shows colours.
     pub fn bold(&self, text: &str) -> String {
         self.style("1", text)
     }
 
-    /// Formats text of less importance.
+    /// Returns the text in a weak colour, for details.
     pub fn dim(&self, text: &str) -> String {
         self.style("2", text)
     }
 
-    /// Formats text that needs attention.
+    /// Returns the text in a strong colour, for warnings.
     pub fn warn(&self, text: &str) -> String {
         self.style("33", text)
     }
 
-    /// Formats text in the colour of the series with this index. Colours repeat after six series.
+    /// Returns the text in the colour of the series with this index. Colours repeat after six
+    /// series.
     pub fn series(&self, index: usize, text: &str) -> String {
         const CODES: [&str; 6] = ["36", "35", "34", "32", "33", "31"];
         self.style(CODES[index % CODES.len()], text)
@@ -94,18 +95,19 @@ pub fn fit(name: &str, limit: usize) -> String {
     }
 }
 
-/// The alignment within a column of a table.
+/// The side to which the cells of a table's column are aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// The alignment of words.
+    /// The cells begin at the left edge, as words do.
     Left,
-    /// The alignment of numbers.
+    /// The cells end at the right edge, as numbers do.
     Right,
 }
 
 /// A table with flexible columns, which are shortened until the table fits the screen.
 pub struct Table {
-    /// Head, alignment, and for flexible columns the weight by which they share the room.
+    /// The columns: head, alignment, and for a column of names its weight when columns share the
+    /// width.
     heads: Vec<(String, Align, Option<usize>)>,
     rows: Vec<Vec<String>>,
 }
@@ -117,7 +119,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// Creates a table without columns.
+    /// Creates a table without columns. Add columns before rows.
     pub fn new() -> Self {
         Table {
             heads: Vec::new(),

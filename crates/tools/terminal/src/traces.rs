@@ -10,8 +10,8 @@ use std::path::Path;
 /// The number of warnings shown for one trace. The rest are only counted.
 const WARNINGS_SHOWN: usize = 5;
 
-/// Returns the run as the trace's manifest describes it. If the manifest is incomplete, because the
-/// recorder was killed or has deleted old segments, duration and losses come from the events.
+/// Returns the run that a trace's manifest describes. The manifest is incomplete if the recorder
+/// was killed or has deleted old segments. The events then give duration and losses.
 pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     let manifest = reader.manifest();
     let complete = manifest.state == State::Complete && reader.has_beginning();
@@ -40,7 +40,7 @@ pub fn run_of(reader: &Reader, mode: Option<&str>) -> Run {
     }
 }
 
-/// Prints the warnings of a trace on stderr: the first five and the number of the others.
+/// Prints the warnings of a trace on standard error: the first five, and the number of the others.
 pub fn warn(path: &Path, warnings: &[String]) {
     let mut err = io::stderr();
     for warning in warnings.iter().take(WARNINGS_SHOWN) {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Reads a duration such as `50us`, `500ms`, `60s`, `1.5min` or `2h`. A number without a unit is in
-/// seconds.
+/// Parses a duration such as `50us`, `500ms`, `60s`, `1.5min` or `2h`. A number without a unit is
+/// in seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let at = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -16,7 +16,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         unit => {
             return Err(format!(
-                "unknown unit '{unit}': write 500ms, 60s, 10min or 2h"
+                "unknown unit '{unit}'. Write 500ms, 60s, 10min or 2h"
             ))
         }
     };
@@ -26,7 +26,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * factor).map_err(|_| String::from("out of range"))
 }
 
-/// Reads a size in bytes such as `4096`, `64K`, `16M` or `1G` (powers of 1024).
+/// Parses a size in bytes such as `4096`, `64K`, `16M` or `1G` (powers of 1024).
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -34,7 +34,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "K" | "k" | "KiB" => 10,
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
-        unit => return Err(format!("unknown unit '{unit}': write 64K, 16M or 1G")),
+        unit => return Err(format!("unknown unit '{unit}'. Write 64K, 16M or 1G")),
     };
     let number: u64 = digits
         .parse()
@@ -45,7 +45,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| String::from("out of range"))
 }
 
-/// Reads a percentage such as `20%` or `0.5%` and returns it as a share, such as 0.2.
+/// Parses a percentage such as `20%` or `0.5%` and returns it as a share, for example 0.2.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|t| t.trim().parse().ok());
     number
@@ -54,7 +54,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| String::from("write a percentage, like 20%"))
 }
 
-/// Reads bits per second such as `800K`, `100M`, `1G` or `2.5G` (powers of 1000).
+/// Parses a rate in bits per second such as `800K`, `100M`, `1G` or `2.5G` (powers of 1000).
 pub fn parse_rate(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match &text[digits.len()..] {
@@ -62,7 +62,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
         "K" | "k" | "kbit" => 1e3,
         "M" | "Mbit" => 1e6,
         "G" | "Gbit" => 1e9,
-        unit => return Err(format!("unknown unit '{unit}': write 100M, 1G or 2.5G")),
+        unit => return Err(format!("unknown unit '{unit}'. Write 100M, 1G or 2.5G")),
     };
     let number: f64 = digits
         .parse()

@@ -6,7 +6,7 @@
 
 use super::DiagnosticStatus;
 
-/// The greatest size of a message in bytes.
+/// The greatest size of a serialised diagnostics message, in bytes.
 pub const MOST_BYTES: usize = 24 << 10;
 const MAX_STATUSES: usize = 32;
 const MAX_VALUES: usize = 48;
@@ -29,7 +29,6 @@ pub fn serialise(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
     }
 }
 
-/// Replaces the time stamp of a serialised message. Does nothing if the message is too short.
 pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {
     if let Some(room) = message.get_mut(HEADER.len()..HEADER.len() + 8) {
         let [seconds, nanoseconds] = time(stamp_ns);
@@ -69,8 +68,8 @@ fn array(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
 struct Cdr(Vec<u8>);
 
 impl Cdr {
-    /// Appends a number at a multiple of its length, counted from the end of the encapsulation
-    /// header.
+    /// Appends a number, aligned to four bytes as CDR requires. The encapsulation header does not
+    /// count.
     fn word(&mut self, value: u32) {
         let length = (self.0.len() - HEADER.len()).next_multiple_of(4);
         self.0.resize(HEADER.len() + length, 0);
@@ -122,10 +121,10 @@ mod tests {
         }
     }
 
-    /// The expected bytes are those of `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) for
-    /// the same message.
+    /// Checks against the output of `serialize_message` in rclpy of ROS 2 Kilted (Fast DDS) for the
+    /// same message.
     #[test]
-    fn bytes_equal_those_of_a_middleware() {
+    fn serialised_diagnostics_equal_the_bytes_of_rclpy() {
         let statuses = [
             status(Level::Ok, ["onbeat: a", "ok", "robot"], &[]),
             status(
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_status_fits_alone() {
+    fn the_largest_status_fits_into_one_message() {
         let long = "é".repeat(10_000);
         let texts = [long.as_str(); 3];
         let values = vec![(long.as_str(), long.as_str()); 1000];
@@ -204,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn written_statuses_can_be_read(
+        fn serialised_statuses_can_be_parsed(
             texts in proptest::collection::vec("\\PC{0,300}|[\\x00-\\x1f]{0,9}", 0..60),
         ) {
             let of = |text: &String| status(Level::Warn, [text, "", text], &[(text, text)]);

@@ -3,26 +3,27 @@
 
 use super::cdr::MOST_BYTES;
 
-/// The greatest size of a frame in bytes.
+/// The greatest size of a packet from the session to the process that publishes diagnostics, in
+/// bytes.
 pub const MOST_FRAME: usize = MOST_BYTES + 8;
 /// The greatest size of a reply in bytes.
 pub const MOST_REPLY: usize = 8;
 
-/// A packet from the session.
+/// A packet that the session sends to the process that publishes diagnostics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'b> {
     /// Publish this message, and reply with its number.
     Publish(u32, &'b [u8]),
-    /// The message to publish if the session ends without [`Frame::End`].
+    /// The process publishes this message if the session ends without [`Frame::End`].
     Will(&'b [u8]),
-    /// The session ends.
+    /// The session ends regularly.
     End,
 }
 
-/// A packet to the session.
+/// A packet that the process that publishes diagnostics sends to the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The publisher exists.
+    /// The process has created its publisher.
     Ready,
     /// The ROS 2 of the application has no diagnostic_msgs.
     NoPackage,
@@ -31,7 +32,7 @@ pub enum Reply {
 }
 
 impl Frame<'_> {
-    /// Returns the bytes of the frame.
+    /// Returns the frame as the bytes of one packet.
     pub fn bytes(&self) -> Vec<u8> {
         match self {
             Frame::Publish(number, message) => {
@@ -58,7 +59,7 @@ impl Frame<'_> {
 }
 
 impl Reply {
-    /// Returns the bytes of the reply.
+    /// Returns the reply as the bytes of one packet.
     pub fn bytes(self) -> Vec<u8> {
         match self {
             Reply::Ready => vec![b'R'],
@@ -88,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_frame_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn parsing_any_bytes_as_a_frame_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             if let Some(frame) = Frame::of(&bytes) {
                 prop_assert_eq!(frame.bytes(), bytes.clone());
             }

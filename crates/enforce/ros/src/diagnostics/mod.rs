@@ -18,7 +18,7 @@ pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
 /// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// The part of the system works as it should.
+    /// The described part of the system works as it should.
     #[default]
     Ok = 0,
     /// The part works, but an unwanted event has happened.
@@ -29,7 +29,7 @@ pub enum Level {
     Stale = 3,
 }
 
-/// A status: `diagnostic_msgs/msg/DiagnosticStatus`.
+/// The health of one part of the system. Corresponds to `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiagnosticStatus {
     /// The health of the described part of the system.

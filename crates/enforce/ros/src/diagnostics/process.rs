@@ -14,20 +14,20 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The name of the process's node.
+/// The name of the node that publishes diagnostics.
 pub const NODE: &str = "onbeat_diagnostics";
-/// The topic of ROS 2 diagnostics, which aggregators and monitors subscribe to.
+/// The topic of ROS 2 diagnostics, to which aggregators and monitors subscribe.
 pub const TOPIC: &str = "/diagnostics";
-/// The type of the messages.
+/// The ROS 2 type of the messages on [`TOPIC`].
 pub const TYPE: &str = "diagnostic_msgs/msg/DiagnosticArray";
 
 const SETTLE_NS: i64 = 1_000_000_000;
 
-/// The configuration of the process, as JSON on its standard input.
+/// The configuration of the process that publishes diagnostics, as JSON on its standard input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The path of the application's librcl.
+    /// The path of the application's librcl, which this process loads.
     pub rcl: PathBuf,
     /// The folders that are searched for type support, after those of the linker and of
     /// AMENT_PREFIX_PATH.
@@ -38,18 +38,18 @@ pub struct Config {
     pub owner_fd: RawFd,
 }
 
-/// The error of the process that publishes diagnostics.
+/// The error that ends the process that publishes diagnostics.
 #[derive(Debug, Error)]
 pub enum DiagnosticsError {
     /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// The socket to the session failed.
+    /// A read or write on the socket to the session failed.
     #[error("cannot read from the socket to the session: {0}")]
     Socket(io::Error),
 }
 
-/// Publishes until the session ends.
+/// Publishes the session's diagnostics until the session ends.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub fn run(config: &Config) -> Result<(), DiagnosticsError> {
 struct Outlet {
     publisher: Publisher,
     item: Item,
-    /// The message for a session that ends without [`Frame::End`].
+    /// The message to publish if the session ends without [`Frame::End`].
     will: Option<Vec<u8>>,
 }
 
@@ -233,9 +233,6 @@ mod tests {
         ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// If the other end was closed with unread replies, the kernel reports an error before it
-    /// returns the last packets. A reader that stopped at the error would lose the last message and
-    /// the regular end, and would publish the will: the message for an end without [`Frame::End`].
     #[test]
     fn the_last_packets_arrive_although_replies_are_unread() {
         let [own, theirs] = pair();

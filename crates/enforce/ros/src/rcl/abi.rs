@@ -9,26 +9,27 @@ use std::ffi::{c_char, c_int, c_void};
 
 pub const OK: c_int = 0;
 pub const TIMEOUT: c_int = 2;
-/// `RCL_RET_SUBSCRIPTION_TAKE_FAILED`: no item is there.
+/// The code by which rcl reports that no item is waiting (`RCL_RET_SUBSCRIPTION_TAKE_FAILED`).
 pub const TAKE_FAILED: c_int = 401;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Allocator(pub [*mut c_void; 5]);
 
-/// A handle that rcl fills and that is zero before: `rcl_node_t`, `rcl_context_t`,
-/// `rcl_publisher_t` and so on. The largest is the context, with three words.
+/// A handle that rcl fills, for example `rcl_node_t`, `rcl_context_t` or `rcl_publisher_t`. It is
+/// zero before. The largest is the context, with three words.
 #[repr(C)]
 pub struct Handle(pub [*mut c_void; 4]);
 
 impl Handle {
-    /// Returns the value of `rcl_get_zero_initialized_*`.
+    /// Returns a handle as `rcl_get_zero_initialized_*` does.
     pub const fn zero() -> Handle {
         Handle([std::ptr::null_mut(); 4])
     }
 }
 
-/// Memory for the options of any release. The largest are those of a node, with about 200 bytes.
+/// Memory for options of rcl. The largest options, those of a node, have about 200 bytes in every
+/// release.
 #[repr(C, align(16))]
 pub struct Options(pub [u8; 1024]);
 
@@ -46,46 +47,44 @@ pub struct WaitSet {
     pub spare: [*mut c_void; 4],
 }
 
-/// A duration: `rmw_time_t`.
+/// A duration of the middleware. Corresponds to `rmw_time_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Time {
-    /// The seconds.
+    /// The whole seconds of the duration.
     pub sec: u64,
-    /// The nanoseconds.
+    /// The rest of the duration in ns, below 10^9.
     pub nsec: u64,
 }
 
-/// A QoS profile: `rmw_qos_profile_t`.
+/// The QoS of a publisher or subscription. Corresponds to `rmw_qos_profile_t`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Qos {
     /// The history policy. 1: keep last; 2: keep all.
     pub history: c_int,
-    /// The number of items that `keep last` keeps.
+    /// The number of items kept if the history policy is 1 (keep last).
     pub depth: usize,
     /// The reliability. 1: reliable; 2: best effort.
     pub reliability: c_int,
     /// The durability. 1: transient local; 2: volatile.
     pub durability: c_int,
-    /// The longest time between publications.
+    /// The longest time between two publications that the publisher promises.
     pub deadline: Time,
-    /// The age at which items expire.
+    /// The age at which unread items are discarded.
     pub lifespan: Time,
-    /// The liveliness. 1: automatic; 3: by topic.
+    /// The rule that decides who reports that a publisher is alive. 1: automatic; 3: by topic.
     pub liveliness: c_int,
-    /// The time after which a silent publisher counts as dead.
+    /// The time without a sign of life after which a publisher counts as dead.
     pub lease: Time,
-    /// Topic names are used in DDS without the ROS prefix.
+    /// Topics have no ROS prefix in DDS.
     pub avoid_ros_namespace_conventions: bool,
 }
 
 #[repr(C)]
 pub struct Bytes {
     pub buffer: *mut u8,
-    /// The number of valid bytes.
     pub length: usize,
-    /// The number of allocated bytes.
     pub capacity: usize,
     pub allocator: Allocator,
 }
@@ -93,7 +92,7 @@ pub struct Bytes {
 /// The beginning of `rmw_message_info_t`, and memory for the rest.
 #[repr(C)]
 pub struct MessageInfo {
-    /// The time of publication (CLOCK_REALTIME), in ns.
+    /// The time at which the item was published (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
     pub received_ns: i64,
     pub rest: [u64; 16],
@@ -102,7 +101,7 @@ pub struct MessageInfo {
 #[repr(C)]
 pub struct EndpointArray {
     pub size: usize,
-    /// The endpoints, one after the other. [`EndpointLayout`] has their size.
+    /// The endpoints, one after the other in memory. [`EndpointLayout`] has the size of one.
     pub infos: *mut u8,
 }
 
@@ -114,8 +113,8 @@ pub struct EndpointLayout {
 }
 
 impl EndpointLayout {
-    /// Returns the layout of a release. Since Iron a type hash (33 bytes) follows the names. The
-    /// gid had 24 bytes before Jazzy.
+    /// Returns the layout of a ROS 2 release. Since Iron, a type hash (33 bytes) follows the names.
+    /// Before Jazzy, the gid had 24 bytes.
     pub fn of(type_hash: bool, gid_bytes: usize) -> EndpointLayout {
         let names = 3 * std::mem::size_of::<*const c_char>();
         let kind = (names + if type_hash { 33 } else { 0 }).next_multiple_of(4);
@@ -138,7 +137,8 @@ macro_rules! functions {
         }
 
         impl Functions {
-            /// Looks up all functions. Returns the name of the first missing one as an error.
+            /// Looks up all functions that the shaper uses. If one is missing, returns its name as
+            /// the error.
             ///
             /// # Safety
             ///

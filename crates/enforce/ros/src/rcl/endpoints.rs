@@ -14,7 +14,7 @@ pub struct Item {
     fini: unsafe extern "C" fn(*mut Bytes) -> c_int,
     /// The source time stamp of the item (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
-    /// The time at which the item had been taken (CLOCK_MONOTONIC), in ns.
+    /// The time at which the shaper had taken the item (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: i64,
 }
 
@@ -22,7 +22,7 @@ pub struct Item {
 unsafe impl Send for Item {}
 
 impl Item {
-    /// Returns the length of the serialised item in bytes.
+    /// Returns the number of serialised bytes, with the encapsulation header.
     pub fn len(&self) -> usize {
         self.bytes.length
     }
@@ -38,7 +38,7 @@ impl Item {
         true
     }
 
-    /// Reports whether the item has no bytes.
+    /// Reports whether the item has no bytes. A new item has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,7 +51,7 @@ impl Drop for Item {
     }
 }
 
-/// A publisher of serialised items.
+/// A publisher that sends serialised items without knowing their type.
 pub struct Publisher {
     node: Arc<Node>,
     handle: Box<Handle>,
@@ -62,7 +62,8 @@ pub struct Publisher {
 unsafe impl Send for Publisher {}
 
 impl Publisher {
-    /// Publishes an item as it is. Allocates nothing itself, but the middleware may.
+    /// Publishes an item without changing its bytes. Allocates nothing itself, but the middleware
+    /// may.
     ///
     /// # Errors
     ///
@@ -106,7 +107,8 @@ impl Publisher {
         }
     }
 
-    /// Returns the number of matching subscriptions, or 0 if rcl cannot report it.
+    /// Returns the number of subscriptions that the publisher is connected to, or 0 if rcl cannot
+    /// report it.
     pub fn subscriptions(&self) -> usize {
         let mut count = 0;
         // SAFETY: all pointers are valid during the call.
@@ -116,7 +118,8 @@ impl Publisher {
         }
     }
 
-    /// Waits until reliable readers have everything, but for `at_most_ns` at most.
+    /// Waits until all reliable subscriptions have acknowledged everything, for at most
+    /// `at_most_ns`.
     pub fn settle(&self, at_most_ns: i64) {
         // SAFETY: the handle is initialised.
         unsafe {
@@ -134,7 +137,7 @@ impl Drop for Publisher {
     }
 }
 
-/// A subscription to serialised items, with the wait set for it.
+/// A subscription that takes serialised items without knowing their type, and can wait for them.
 pub struct Subscription {
     node: Arc<Node>,
     handle: Box<Handle>,
@@ -203,7 +206,7 @@ impl Drop for Subscription {
 }
 
 impl Node {
-    /// Creates a publisher of a topic.
+    /// Creates a publisher of serialised items on a topic.
     pub fn publisher(
         self: &Arc<Self>,
         topic: &str,
@@ -236,7 +239,7 @@ impl Node {
         })
     }
 
-    /// Creates a subscription to a topic.
+    /// Creates a subscription that takes serialised items from a topic.
     pub fn subscription(
         self: &Arc<Self>,
         topic: &str,
@@ -278,8 +281,8 @@ impl Node {
         })
     }
 
-    /// Allocates memory for an item and writes to it, so that its pages exist. The middleware makes
-    /// it larger if needed.
+    /// Allocates memory for an item and writes to it, so that no page fault comes later. The
+    /// middleware enlarges the memory if an item needs more.
     pub fn item(&self, bytes: usize) -> Result<Item, RclError> {
         let f = &self.rcl.f;
         // SAFETY: rcl initialises the array, which then owns its bytes.

@@ -19,22 +19,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The history policy `keep last`.
+/// rmw's number of the history policy `keep last`.
 pub const KEEP_LAST: i32 = 1;
-/// The history policy `keep all`.
+/// rmw's number of the history policy `keep all`.
 pub const KEEP_ALL: i32 = 2;
-/// The reliability `reliable`.
+/// rmw's number of the reliability `reliable`.
 pub const RELIABLE: i32 = 1;
-/// The reliability `best effort`.
+/// rmw's number of the reliability `best effort`.
 pub const BEST_EFFORT: i32 = 2;
-/// The durability `transient local`.
+/// rmw's number of the durability `transient local`.
 pub const TRANSIENT_LOCAL: i32 = 1;
-/// The durability `volatile`.
+/// rmw's number of the durability `volatile`.
 pub const VOLATILE: i32 = 2;
 
 const MAX_MISSING: usize = 64;
 
-/// The reason why ROS 2 could not be used.
+/// The reason why a call of ROS 2's client library rcl failed.
 #[derive(Debug, Error)]
 pub enum RclError {
     /// librcl, or a library that it needs, cannot be loaded.
@@ -42,21 +42,21 @@ pub enum RclError {
     Load {
         /// The path of the librcl that cannot be loaded.
         path: PathBuf,
-        /// The message of the dynamic linker about the library that cannot be loaded.
+        /// The message of the dynamic linker.
         reason: String,
     },
     /// A function is missing in librcl.
     #[error("{} has no function {symbol}. onbeat supports ROS 2 Humble, Jazzy and Kilted", path.display())]
     Function {
-        /// The path of the librcl that lacks the function.
+        /// The path of the librcl that was loaded.
         path: PathBuf,
-        /// The name of the missing function.
+        /// The name of the missing function, for example `rcl_take_serialized_message`.
         symbol: &'static str,
     },
-    /// A call of rcl failed.
+    /// A function of rcl returned an error code.
     #[error("ROS 2 failed while {what} (code {code}): {reason}")]
     Call {
-        /// The action that failed, and its object.
+        /// The action that failed and its object, for example `creating a publisher of /scan`.
         what: String,
         /// The return code of the rcl function, for example 1 for `RCL_RET_ERROR`.
         code: i32,
@@ -73,17 +73,20 @@ pub enum RclError {
     TypeSupport {
         /// The message type: `package/msg/Name`.
         name: String,
-        /// The file name of the library with the type support.
+        /// The file name of the missing library, for example
+        /// `libstd_msgs__rosidl_typesupport_cpp.so`.
         library: String,
-        /// The message of the dynamic linker about `library`.
+        /// The message of the dynamic linker about the library.
         reason: String,
     },
     /// The name of a topic or node has a zero byte.
-    #[error("'{0}' is not the name of a topic or node, because it has a zero byte")]
+    #[error(
+        "'{0}' is not the name of a topic or node, because it has a zero byte. Remove that byte"
+    )]
     Name(String),
 }
 
-/// The loaded library.
+/// The librcl that this process has loaded, with its functions.
 pub struct Rcl {
     f: Functions,
     layout: EndpointLayout,
@@ -95,7 +98,7 @@ pub struct Rcl {
 }
 
 impl Rcl {
-    /// Loads librcl from a path. Type support is searched in `folders` too.
+    /// Loads librcl from a path. Libraries of type support are searched in `folders` too.
     pub fn load(path: &Path, folders: &[PathBuf]) -> Result<Arc<Rcl>, RclError> {
         let failed = |reason: String| RclError::Load {
             path: path.into(),

@@ -6,18 +6,19 @@ use std::ffi::CStr;
 use std::ptr;
 use std::sync::Arc;
 
-/// A publisher that was found in the graph.
+/// A publisher of another process, as DDS announces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
     /// The name of the publisher's node. It is untrusted.
     pub node: String,
     /// The publisher's message type. It is untrusted.
     pub type_name: String,
-    /// The publisher's QoS. History and depth are not announced.
+    /// The publisher's QoS. DDS does not announce history and depth, so these are unknown.
     pub qos: Qos,
 }
 
-/// A context with one node, which has no parameters and no services and writes nothing to /rosout.
+/// A ROS 2 node of this process with its context. It has no parameters and no services and does not
+/// write to /rosout.
 pub struct Node {
     pub(super) rcl: Arc<Rcl>,
     pub(super) context: Box<Handle>,
@@ -31,8 +32,8 @@ unsafe impl Send for Node {}
 unsafe impl Sync for Node {}
 
 impl Node {
-    /// Starts ROS 2 in this process. The middleware's threads start here and inherit the caller's
-    /// policy and CPUs.
+    /// Starts ROS 2 in this process. The middleware starts its threads here; they inherit the
+    /// caller's scheduling policy and CPUs.
     pub fn new(rcl: Arc<Rcl>, node_name: &str) -> Result<Arc<Node>, RclError> {
         let f = &rcl.f;
         let (mut context, mut node) = (Box::new(Handle::zero()), Box::new(Handle::zero()));
@@ -65,7 +66,7 @@ impl Node {
         Ok(Arc::new(Node { rcl, context, node }))
     }
 
-    /// Returns the number of publishers of a topic.
+    /// Returns how many publishers of a topic ROS 2 has discovered.
     pub fn publishers(&self, topic: &str) -> Result<usize, RclError> {
         let text = name(topic)?;
         let mut count = 0;
@@ -76,7 +77,7 @@ impl Node {
         Ok(count)
     }
 
-    /// Returns the publishers of a topic with their types and QoS.
+    /// Returns the discovered publishers of a topic, with their types and QoS.
     pub fn announced(&self, topic: &str) -> Result<Vec<Announced>, RclError> {
         let text = name(topic)?;
         let f = &self.rcl.f;

@@ -11,7 +11,7 @@ const EHDR: usize = 64;
 const PHDR: usize = 56;
 const SYM: usize = 24;
 const OBJECT_BYTES: usize = 64;
-/// The largest page size of the supported processors.
+/// The largest page size of the supported processors, in bytes.
 const ALIGN: u64 = 0x1_0000;
 
 #[cfg(target_arch = "x86_64")]
@@ -19,7 +19,8 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// Returns the bytes of the file (ELF-64, little endian, System V ABI) with one loaded segment.
+/// Returns the bytes of a library that only exports `names`: ELF-64, little endian, System V ABI,
+/// one loaded segment.
 fn image(names: &[&str]) -> Vec<u8> {
     let count = names.len() + 1;
     let mut strings = b"\0onbeat-symbols\0".to_vec();
@@ -104,8 +105,8 @@ fn image(names: &[&str]) -> Vec<u8> {
     out
 }
 
-/// Returns a descriptor of the library, which exists as long as the descriptor. [`path`] gives the
-/// path to load it.
+/// Returns a descriptor of a library that only exports `names`. The library exists as long as the
+/// descriptor; [`path`] gives the path to load it from.
 pub(super) fn library(names: &[&str]) -> io::Result<OwnedFd> {
     // SAFETY: the name is a constant, and no other code owns the new descriptor.
     let fd = unsafe {
@@ -130,7 +131,7 @@ mod tests {
     use libloading::os::unix::{Library, Symbol, RTLD_LOCAL, RTLD_NOW};
 
     #[test]
-    fn the_linker_finds_every_symbol() {
+    fn the_dynamic_linker_finds_every_symbol_of_a_stub() {
         let names = ["PyExc_RuntimeError", "_Py_TrueStruct", "x"];
         let fd = library(&names).unwrap();
         // SAFETY: the library has no code.

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 
-/// The type support of one message type. Its library is never unloaded.
+/// The type support of one message type. Its library stays loaded until the process ends.
 pub(super) struct TypeSupport {
     pub(super) handle: *const c_void,
     _library: ManuallyDrop<Library>,

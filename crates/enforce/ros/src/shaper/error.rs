@@ -14,23 +14,23 @@ pub enum ShaperError {
     /// A thread cannot get its policy or CPU.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// A thread cannot be started.
+    /// The system refused to start a thread of an output.
     #[error(
         "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
     Spawn {
         /// The topic of the output for which the thread was to run.
         topic: String,
-        /// The error of starting the thread.
+        /// The system's error, for example because of a limit of threads.
         reason: std::io::Error,
     },
-    /// The configuration has too many outputs, or none.
+    /// The configuration has no outputs, or more than [`MAX_OUTPUTS`].
     #[error("the configuration has {0} outputs. Give 1 to {MAX_OUTPUTS}")]
     Outputs(usize),
     /// The topics, capacity or depth of an output are invalid.
     #[error("the output {topic}, held on {held}, is invalid. Give two different topics, and a capacity and a depth from 1 to 100000")]
     Output {
-        /// The topic that subscribers use.
+        /// The topic to which the application's subscribers listen.
         topic: String,
         /// The topic on which the output is held back.
         held: String,
@@ -43,17 +43,17 @@ pub enum ShaperError {
     Table {
         /// The topic of the output that cannot be shaped.
         topic: String,
-        /// The reason, as a text.
+        /// The reason why the table cannot be used, as a text.
         reason: String,
     },
     /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {
-        /// The number of the descriptor in the configuration.
+        /// The number of the descriptor, as the configuration gives it.
         fd: i32,
-        /// The purpose of the descriptor.
+        /// The purpose of the descriptor, for example `the pipe for reports`.
         what: &'static str,
-        /// The error of using the descriptor.
+        /// The system's error, for example that the descriptor is not open.
         reason: std::io::Error,
     },
     /// The publishers of a held topic announce different types.
@@ -71,7 +71,7 @@ pub enum ShaperError {
     Worker {
         /// The topic of the output whose thread ended.
         topic: String,
-        /// The error that ended the thread, as text.
+        /// The message of the error that ended the thread.
         reason: String,
     },
 }

@@ -29,9 +29,10 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use threads::Running;
 
-/// The name of the shaper's node.
+/// The name of the ROS 2 node under which the shaper runs.
 pub const NODE: &str = "onbeat_shaper";
-/// The longest time between two reads of the table by a waiting thread, in ns.
+/// The longest time for which a waiting thread does not read the page, in ns. A change takes effect
+/// within it.
 pub const POLL_NS: u64 = 50_000_000;
 /// The time without a publisher on the held topics after which a shaper without an owner ends, in
 /// ns.
@@ -45,13 +46,14 @@ const SEARCH_TICK_NS: u64 = 20_000_000;
 pub enum Ended {
     /// A signal asked the shaper to end, and it has passed on all items.
     Asked,
-    /// The publishers of all held topics are gone, and so is the owner, or shaping was stopped.
+    /// Nobody needs the shaper: all held topics lost their publishers, and the owner is dead or has
+    /// stopped shaping.
     Orphaned,
 }
 
-/// Shapes until SIGTERM asks it to end, or until nobody needs it any more. Without an owner, SIGINT
-/// asks it to end too. It must run in its own process and come first there: it blocks these
-/// signals, locks memory and starts ROS 2.
+/// Shapes until SIGTERM asks the shaper to end, or until nobody needs it any more. Without an
+/// owner, SIGINT asks it to end too. The caller must be the only code in its process: `run` blocks
+/// these signals, locks memory and starts ROS 2.
 ///
 /// # Errors
 ///
@@ -108,9 +110,9 @@ struct Shaper<'c> {
     config: &'c Config,
     shared: Arc<Shared>,
     node: Arc<Node>,
-    /// The threads of each output. `None` until the held topic has a publisher.
+    /// The threads of each output. An entry is `None` until the held topic has a publisher.
     running: Vec<Option<Running>>,
-    /// Another process shares the page or reads the reports.
+    /// An owner exists: another process writes the page or reads the reports.
     owned: bool,
 }
 
@@ -163,8 +165,8 @@ impl Shaper<'_> {
         Ok(())
     }
 
-    /// Reports whether items pass at once: the owner is gone or requested it, or shaping was
-    /// stopped. Wakes up the senders when the owner's state changes.
+    /// Reports whether items pass at once: the owner is dead or requested it, or shaping was
+    /// stopped. Wakes up the senders if the answer has changed.
     fn passes(&self, now_ns: u64) -> bool {
         let orphan = self.shared.reporter.owner_is_gone()
             || match &self.shared.slots {

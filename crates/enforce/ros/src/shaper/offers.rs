@@ -19,8 +19,8 @@ pub(super) fn find(node: &Node, topic: &str) -> Result<Option<(String, Qos)>, Sh
     Ok(Some((first.type_name.clone(), weakest(&found))))
 }
 
-/// Returns the QoS that all publishers offer. A subscription must request no more than the weakest
-/// offer.
+/// Returns the QoS that every publisher offers. A subscription that requests more would not connect
+/// to all.
 fn weakest(found: &[Announced]) -> Qos {
     let mut qos = found.first().map(|a| a.qos).unwrap_or_default();
     for other in &found[1..] {
@@ -37,7 +37,6 @@ fn weakest(found: &[Announced]) -> Qos {
     qos
 }
 
-/// Returns the longer of two times. A time of 0 means infinite.
 fn longer<T: Into<SecondsAndNanos> + Copy>(a: T, b: T) -> T {
     let (x, y): (SecondsAndNanos, SecondsAndNanos) = (a.into(), b.into());
     if x == (0, 0) || y != (0, 0) && x >= y {
@@ -61,7 +60,7 @@ mod tests {
     use crate::rcl::Time;
 
     #[test]
-    fn the_weakest_offer_counts() {
+    fn the_weakest_offered_qos_counts() {
         let strong = Qos {
             reliability: rcl::RELIABLE,
             durability: rcl::TRANSIENT_LOCAL,

@@ -13,19 +13,20 @@ use rtrb::{Consumer, Producer};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-/// The time that the sender waits at the end until reliable readers have everything.
+/// The longest time in ns for which an ending sender waits until reliable subscriptions have every
+/// item.
 const SETTLE_NS: i64 = 500_000_000;
 
-/// The share of wake-ups, in 1/1000, that come before the slot. The sender then spins until the
-/// slot begins, because a wake-up takes a varying time of 10 to 100 us.
+/// The share of wake-ups, in 1/1000, that should come before the slot. The sender then spins until
+/// the slot begins, because a wake-up takes between 10 and 100 us.
 const IN_TIME_PER_1000: usize = 990;
-/// The time before a slot at which the sender wakes up, until it has measured its own lateness.
+/// The time before a slot at which the sender wakes up at first, until it has measured how late it
+/// wakes up.
 const FIRST_LEAD_NS: u64 = 100_000;
-/// The shortest and longest lead. The longest limits the time that the sender spins per slot, on
-/// the middleware's CPU.
+/// The shortest and longest time before a slot at which the sender wakes up. The longest limits how
+/// long the sender spins per slot on the middleware's CPU.
 const LEAD_RANGE_NS: (u64, u64) = (50_000, 500_000);
 
-/// The longest sleep of a sender that has nothing to send. A new item wakes it up.
 const IDLE_SLEEP_NS: u64 = 1_000_000_000;
 
 pub(super) fn lead() -> Lead {
@@ -52,14 +53,12 @@ pub(crate) struct Sender {
 
 struct SendState {
     queue: Queue<Waiting>,
-    /// The last valid schedule. It is used while a new one is being written.
+    /// The last valid schedule, which is used while the owner writes a new one.
     schedule: Option<SlotSchedule>,
     last_cycle: Option<i64>,
 }
 
 impl SendState {
-    /// Returns how long the sender sleeps without a notification. A change of the slots notifies
-    /// nobody, but matters only to waiting items.
     fn sleep_ns(&self) -> u64 {
         match self.schedule.is_some() && self.queue.is_empty() {
             true => IDLE_SLEEP_NS,
@@ -75,7 +74,7 @@ struct Waiting {
 
 enum Action {
     Publish,
-    /// The item leaves, and shaping ends ([`Overshoot::Stop`]).
+    /// The item leaves, and shaping ends because of [`Overshoot::Stop`].
     Stop,
     Discard,
     Wait,
@@ -157,7 +156,6 @@ impl Sender {
         true
     }
 
-    /// Takes the items that have arrived. For a throttled input, only the latest one waits.
     fn take_arrived(&mut self, state: &mut SendState, schedule: &SlotSchedule) {
         while state.queue.has_room() {
             let Ok(item) = self.filled.pop() else {
@@ -257,7 +255,6 @@ impl Sender {
         );
     }
 
-    /// Returns the item's memory to the receiver, and reports to the owner.
     fn report(&mut self, item: Item, record: Record) {
         let record = Record {
             sequence: self.reports,

@@ -33,7 +33,7 @@ impl Slots {
                         reason,
                     };
                     let own = table.outputs.get(i).ok_or_else(|| {
-                        wrong("it is missing. Give a table for each output".into())
+                        wrong("no table is given. Give a table for each output".into())
                     })?;
                     SlotSchedule::new(table.cycle_ns, table.origin_ns, own.earliest_ns, &own.slots)
                         .map_err(|e| wrong(e.to_string()))
@@ -44,7 +44,7 @@ impl Slots {
         }
     }
 
-    /// Returns the schedule of an output, or `None` while a new one is being written. Real-time
+    /// Returns the schedule of an output, or `None` while the owner writes a new one. Real-time
     /// safe.
     pub(crate) fn schedule(&self, output: usize) -> Option<SlotSchedule> {
         match self {
@@ -53,7 +53,7 @@ impl Slots {
         }
     }
 
-    /// Reports whether late items leave in a later slot, whatever the policy. Real-time safe.
+    /// Reports whether late items leave in a later slot instead of by the policy. Real-time safe.
     pub(crate) fn settles(&self) -> bool {
         match self {
             Slots::Page(page) => page.settles(),
@@ -64,13 +64,12 @@ impl Slots {
 
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
-    /// The table of execution starts. `None` if the kernel does not provide it.
+    /// The starts of executions by item. `None` if the kernel does not provide the table.
     pub(crate) lineage: Option<LineageTable>,
     pub(crate) reporter: Reporter,
     pub(crate) overshoot: Overshoot,
     /// Items pass at once because the owner requested it or is gone.
     pub(crate) passing: AtomicBool,
-    /// Items pass at once from now on, because an item was late under [`Overshoot::Stop`].
     pub(crate) stopped: AtomicBool,
     pub(crate) ending: AtomicBool,
 }

@@ -162,7 +162,7 @@ fn ended(thread: JoinHandle<Result<(), ShaperError>>, topic: &str) -> Result<(),
     thread.join().unwrap_or_else(|_| {
         Err(ShaperError::Worker {
             topic: topic.into(),
-            reason: "a thread panicked: report this as a bug".into(),
+            reason: "a thread panicked. Report this as a bug of onbeat".into(),
         })
     })
 }

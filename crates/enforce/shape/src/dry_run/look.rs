@@ -12,7 +12,8 @@ use onbeat_record::{Control, Observer};
 use onbeat_trace::Event;
 use std::time::{Duration, Instant};
 
-/// The minimum time to look, so that other callbacks of the same threads are seen too.
+/// The minimum time for which the dry run records, so that it also sees other callbacks of the same
+/// threads.
 const MIN_LOOK: Duration = Duration::from_secs(2);
 const MIN_CYCLES: u32 = 5;
 

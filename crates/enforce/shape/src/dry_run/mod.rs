@@ -17,7 +17,7 @@ use onbeat_reserve::{recover_in, Recovery, Server, Standing};
 use std::time::Duration;
 pub use threads::{Destination, SeenThread, Started};
 
-/// The report of [`dry_run`].
+/// The report of a dry run: what a shaping session would change, and its risks.
 #[derive(Debug, Default)]
 pub struct DryRun {
     /// The plan's servers, with the slots in which their gates open.
@@ -29,7 +29,7 @@ pub struct DryRun {
     pub untouched: usize,
     /// The callbacks outside of the plan that run on threads behind a gate.
     pub sharing: Vec<Unplanned>,
-    /// The processes that the application has started.
+    /// The processes that the application's threads have started.
     pub started: Vec<Started>,
     /// The callbacks that the plan requires and that did not run.
     pub missing: Vec<String>,
@@ -37,7 +37,7 @@ pub struct DryRun {
     pub risks: Vec<String>,
     /// The settings of the machine that a session would check first.
     pub preflight: Vec<Line>,
-    /// The reason why the application was not recorded.
+    /// The reason why the dry run did not record the application. `None` if it did.
     pub not_looked: Option<String>,
 }
 

@@ -5,8 +5,6 @@ use crate::options::{ApplicationOptions, EnforcementOptions};
 use onbeat_trace::text;
 use std::fs;
 
-/// Returns events of a node with two timers in this process, whose callbacks run on this thread.
-/// The second timer is not in the plan.
 fn events(pid: u32, tid: u32) -> String {
     let head = |ms: u64| format!("{ms}ms cpu0 {pid}/{tid}");
     let mut text = format!(
@@ -92,7 +90,7 @@ fn scheduling_and_cgroups(tid: u32) -> String {
 }
 
 #[test]
-fn each_thread_is_listed_with_its_place_and_stays_as_it_is() {
+fn a_dry_run_lists_each_thread_with_its_server_and_changes_none() {
     // SAFETY: gettid takes no arguments and cannot fail.
     let (pid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let mut child = std::process::Command::new("sleep")
@@ -143,7 +141,7 @@ fn each_thread_is_listed_with_its_place_and_stays_as_it_is() {
 }
 
 #[test]
-fn missing_callbacks_and_outputs_past_the_shaper_are_reported() {
+fn a_dry_run_reports_missing_callbacks_and_bypassing_outputs() {
     let mut plan = plan();
     plan.outputs = serde_json::from_value(serde_json::json!([{
         "topic": "/raw", "callback": "/talker:timer(100ms)", "node": "/talker", "hold": "republish",

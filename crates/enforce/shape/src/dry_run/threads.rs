@@ -8,21 +8,21 @@ use onbeat_reserve::{scheduling, Server, Waiting, Waits};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The place where a session would put a thread.
+/// The place where a session would put a thread of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// The server with this index in the plan.
     Server(usize),
-    /// The CPU of the middleware.
+    /// The CPU that the plan gives to the middleware.
     Middleware,
 }
 
-/// A thread that a session would change.
+/// A thread of the application that a session would change, and its place before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {
     /// The kernel's id of the thread, as onbeat reads it from `/proc`.
     pub tid: u32,
-    /// The id of the process to which the thread belongs.
+    /// The id of the process to which the thread belongs, as in `/proc`.
     pub pid: u32,
     /// The thread's name. It is untrusted.
     pub name: String,
@@ -30,21 +30,22 @@ pub struct SeenThread {
     pub scheduling: String,
     /// The CPUs on which the thread may run now, as the kernel lists them.
     pub cpus: String,
-    /// The place to which the thread would move.
+    /// The place to which a session would move the thread.
     pub to: Destination,
-    /// The plan's callbacks that the thread runs, or the thread's task in the middleware.
+    /// The plan's callbacks that the thread runs, or the thread's task in the middleware, for
+    /// example sending.
     pub jobs: Vec<String>,
 }
 
-/// A process that the application has started. If a gated thread starts a process while it is
-/// shaped, the process inherits the thread's CPU. onbeat puts it back at the end.
+/// A process that the application has started. If a gated thread starts a process during shaping,
+/// the process inherits the thread's CPU. onbeat restores the CPUs of such processes at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// The id of the started process.
+    /// The id of the started process, as in `/proc`.
     pub pid: u32,
     /// The process's name. It is untrusted.
     pub name: String,
-    /// The id of the process that started it.
+    /// The id of the application's process that started this one.
     pub by: u32,
 }
 
@@ -123,7 +124,8 @@ fn started(pid: u32) -> Vec<Started> {
 
 struct Hierarchies {
     cpuset: Option<Mount>,
-    /// The cpu hierarchy of cgroup version 1. It limits the real-time time of each cgroup.
+    /// The cgroup hierarchy of version 1's `cpu` controller, which limits the real-time CPU time of
+    /// each cgroup.
     cpu: Option<Mount>,
     unified: Option<Mount>,
 }

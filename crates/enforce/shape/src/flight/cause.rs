@@ -6,28 +6,25 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// The overrun divided by this (a quarter) is the least that a part must explain to be named as the
-/// cause.
+/// A part is named as the cause if it explains at least the overrun divided by this: a quarter.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Late {
     pub(crate) cycle: i64,
     pub(crate) cycle_ns: u64,
-    /// The time at which the first callback started, or the input was let in.
+    /// The time at which the first callback started, or at which the throttler let the input in.
     pub(crate) start_ns: u64,
-    /// The time at which the last callback published the output.
     pub(crate) ready_ns: u64,
-    /// The time at which the output left the shaper.
     pub(crate) output_ns: u64,
-    /// The time until which the output should have been ready: the end of the last slot.
+    /// The end of the output's last slot. The output should have been ready by then.
     pub(crate) due_ns: u64,
     pub(crate) usual_start_ns: u64,
 }
 
 impl Late {
-    /// Reports whether the shaper's report is about this output: the shaper took it after it was
-    /// ready, and released it when the output left.
+    /// Reports whether a shaper's report is about this output: the shaper received it after it was
+    /// ready, and sent it when the output left.
     pub(super) fn is_reported_by(&self, release: &Release) -> bool {
         release.late
             && release.arrival_ns >= self.ready_ns
@@ -35,23 +32,23 @@ impl Late {
     }
 }
 
-/// One thing that delayed an output.
+/// One thing that delayed a late output, for example a longer callback or a wait for the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The thing, as a sentence without its full stop.
+    /// A description of the thing, as a sentence without its full stop.
     pub what: String,
-    /// The time beyond the usual, in ns.
+    /// The delay beyond the usual, in ns.
     pub ns: u64,
 }
 
-/// A late output and its cause.
+/// An output that missed its last slot, and the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateOutput {
-    /// The number of the output's cycle.
+    /// The number of the cycle in which the output's execution began.
     pub cycle: i64,
-    /// The start of the output's first callback (CLOCK_MONOTONIC).
+    /// The time at which the output's first callback started (CLOCK_MONOTONIC), in ns.
     pub start_ns: u64,
-    /// The cause, as a sentence without its full stop.
+    /// The cause of the delay, as a sentence without its full stop.
     pub cause: String,
     /// The things that delayed the output, the longest first.
     pub parts: Vec<Part>,
@@ -98,8 +95,8 @@ impl LateOutputFacts<'_> {
         (sentence, parts)
     }
 
-    /// Returns by how much the output missed the end of its last slot, in ns. Uses the time at
-    /// which the output was ready if the shaper did not report it.
+    /// Returns by how much the output missed the end of its last slot, in ns. If the shaper did not
+    /// report the output, the time at which it was ready counts.
     fn overrun_ns(&self) -> u64 {
         let arrived_ns = self.item.map_or(self.late.ready_ns, |i| i.arrival_ns);
         arrived_ns.saturating_sub(self.late.due_ns)
@@ -113,8 +110,6 @@ impl LateOutputFacts<'_> {
         lost.sum()
     }
 
-    /// Describes a delay that no single part explains: the longest parts, and the time that was not
-    /// seen.
     fn no_single_cause(&self, parts: &[Part], overrun_ns: u64) -> String {
         let seen = self
             .switches
@@ -123,9 +118,9 @@ impl LateOutputFacts<'_> {
         let listed: Vec<String> = parts.iter().take(3).map(|p| p.what.clone()).collect();
         let known_ns: u64 = parts.iter().map(|p| p.ns).sum();
         match (seen, listed.is_empty()) {
-            (false, _) => "no switch of its threads was seen: the recorder lost them".into(),
+            (false, _) => "no thread switch of the chain was seen: the recorder lost them".into(),
             (true, true) => format!(
-                "no cause was seen: its callbacks ran as usual, and the {:.1} ms beyond its slot passed between them",
+                "no cause was seen: the chain's callbacks ran as usual, and the {:.1} ms beyond its slot passed between them",
                 ms(overrun_ns)
             ),
             (true, false) => format!(
@@ -197,8 +192,8 @@ impl LateOutputFacts<'_> {
         parts
     }
 
-    /// Returns the extra time of the callbacks that took longer than usual. `waited_ns` of it is
-    /// subtracted, because it is a part already.
+    /// Returns the time by which callbacks took longer than usual, minus `waited_ns`, which another
+    /// part already explains.
     fn longer_callbacks(&self, waited_ns: u64, name: &dyn Fn(usize) -> String) -> Option<Part> {
         let beyond = |c: &Cause| c.took_ns.saturating_sub(c.usual_ns);
         let all_ns: u64 = self.runs.iter().map(beyond).sum();
@@ -211,7 +206,7 @@ impl LateOutputFacts<'_> {
         let what = match 2 * beyond(worst) >= all_ns {
             true => of_one,
             false => format!(
-                "its callbacks took {:.1} ms more than usual together: {of_one}",
+                "the chain's callbacks took {:.1} ms more than usual together: {of_one}",
                 ms(all_ns)
             ),
         };
@@ -236,7 +231,7 @@ impl LateOutputFacts<'_> {
         let usual_ns = self.late.usual_start_ns;
         Some(Part {
             what: format!(
-                "its input came late: it began {:.1} ms after its cycle, usually {:.1}",
+                "the chain's input came late: the chain began {:.1} ms after its cycle, usually {:.1}",
                 ms(after_ns),
                 ms(usual_ns)
             ),
@@ -251,7 +246,7 @@ impl LateOutputFacts<'_> {
         let taken_ns = item.arrival_ns.saturating_sub(self.late.ready_ns);
         let mut parts = vec![Part {
             what: format!(
-                "the shaper took it {:.1} ms after it was ready",
+                "the shaper took the output {:.1} ms after it was ready",
                 ms(taken_ns)
             ),
             ns: taken_ns,
@@ -259,7 +254,7 @@ impl LateOutputFacts<'_> {
         if item.arrival_ns <= self.late.due_ns {
             let ns = self.late.due_ns - item.arrival_ns;
             parts.push(Part {
-                what: "the shaper's sender did not wake up in its slot".into(),
+                what: "the shaper's sender did not wake up in the output's slot".into(),
                 ns: ns.max(MIN_CAUSE_NS),
             });
         }

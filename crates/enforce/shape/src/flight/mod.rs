@@ -31,11 +31,10 @@ pub(crate) enum SwitchKind {
         by: u32,
     },
     Slept,
-    /// The thread gets its CPU now, after it was ready for `ns`.
+    /// The thread gets a CPU now, after it was ready to run for `ns`.
     Ready {
         ns: u64,
     },
-    /// The host took the CPU away for `ns` while the thread ran.
     Stolen {
         ns: u64,
     },
@@ -95,8 +94,6 @@ impl Flight {
         push_bounded(&mut self.items, release, MAX_MOVES_AND_ITEMS);
     }
 
-    /// Adds the delay from a cycle's begin to its execution's start. Returns the median of the last
-    /// ones.
     pub(crate) fn began(&mut self, after_ns: u64) -> u64 {
         push_bounded(&mut self.starts_ns, after_ns, KEPT_STARTS);
         let mut sorted: Vec<u64> = self.starts_ns.iter().copied().collect();
@@ -104,8 +101,9 @@ impl Flight {
         sorted[sorted.len() / 2]
     }
 
-    /// Returns the cause of a late output, and keeps it with a dump. `runs` are the runs of the
-    /// plan's callbacks for the output. `name` names a callback, `thread` a thread.
+    /// Returns the cause of a late output, and keeps it with a dump of events. `runs` are the runs
+    /// of the plan's callbacks for this output. `name` names a callback by index, `thread` a thread
+    /// by id.
     pub(crate) fn explain(
         &mut self,
         late: Late,

@@ -3,7 +3,7 @@
 use super::*;
 
 const MS: u64 = 1_000_000;
-/// A recording without delay. The chain's threads are 11 and 12.
+/// A recording without a delay. The threads 11 and 12 run the chain.
 const USUAL: &str = "
 100ms cpu1 10/11 woken ready_ns=4000
 100ms cpu1 10/11 switch_in prev_tid=0
@@ -63,24 +63,24 @@ fn soon() -> u64 {
 }
 
 #[test]
-fn a_callback_that_took_longer_is_the_cause() {
+fn a_longer_callback_is_named_as_the_cause_of_a_late_output() {
     let runs = [run(0, 20, 20), run(1, 40, 10)];
     let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert_eq!(said, "/n1 took 40.0 ms, usually 10.0");
 }
 
 #[test]
-fn several_callbacks_that_each_took_a_little_longer_are_the_cause() {
+fn several_slightly_longer_callbacks_together_are_the_cause() {
     let runs = [run(0, 24, 20), run(1, 13, 10), run(2, 13, 10)];
     let said = cause_of(USUAL, &runs, late(), soon(), vec![]);
     assert!(
-        said.starts_with("its callbacks took 10.0 ms more than usual together: /n0"),
+        said.starts_with("the chain's callbacks took 10.0 ms more than usual together: /n0"),
         "{said}"
     );
 }
 
 #[test]
-fn a_thread_that_had_the_cpu_is_the_cause() {
+fn a_thread_that_preempted_the_chain_is_the_cause() {
     let text = format!(
         "{USUAL}
 130ms cpu1 10/12 switch_out state=0 next_tid=99
@@ -143,7 +143,7 @@ fn stolen_time_and_idle_cpus_that_wake_up_late_are_causes() {
 }
 
 #[test]
-fn a_late_dispatcher_is_the_cause() {
+fn a_late_dispatcher_is_the_cause_of_a_late_output() {
     let moved = |delay_ns, open| Move {
         at_ns: 110 * MS,
         delay_ns,
@@ -156,7 +156,7 @@ fn a_late_dispatcher_is_the_cause() {
 }
 
 #[test]
-fn a_late_input_is_the_cause() {
+fn a_late_input_is_the_cause_of_a_late_output() {
     let late = Late {
         start_ns: 112 * MS,
         usual_start_ns: MS / 2,
@@ -165,20 +165,26 @@ fn a_late_input_is_the_cause() {
     let said = cause_of(USUAL, &[run(0, 20, 20)], late, soon(), vec![]);
     assert_eq!(
         said,
-        "its input came late: it began 12.0 ms after its cycle, usually 0.5"
+        "the chain's input came late: the chain began 12.0 ms after its cycle, usually 0.5"
     );
 }
 
 #[test]
-fn a_shaper_that_takes_or_sends_late_is_the_cause() {
+fn a_shaper_that_receives_or_sends_late_is_the_cause() {
     let ready = Late {
         ready_ns: 140 * MS,
         ..late()
     };
     let said = cause_of(USUAL, &[], ready, 159 * MS, vec![]);
-    assert_eq!(said, "the shaper took it 19.0 ms after it was ready");
+    assert_eq!(
+        said,
+        "the shaper took the output 19.0 ms after it was ready"
+    );
     let said = cause_of(USUAL, &[], ready, 140 * MS + 9_000, vec![]);
-    assert_eq!(said, "the shaper's sender did not wake up in its slot");
+    assert_eq!(
+        said,
+        "the shaper's sender did not wake up in the output's slot"
+    );
 }
 
 #[test]
@@ -186,7 +192,7 @@ fn unseen_time_and_lost_records_are_reported() {
     let said = cause_of("", &[], late(), soon(), vec![]);
     assert_eq!(
         said,
-        "no switch of its threads was seen: the recorder lost them"
+        "no thread switch of the chain was seen: the recorder lost them"
     );
     let lost = format!("{USUAL}\n150ms cpu1 10/12 lost probe=ring count=3\n");
     let said = cause_of(&lost, &[run(1, 40, 10)], late(), soon(), vec![]);
@@ -207,7 +213,7 @@ fn unseen_time_and_lost_records_are_reported() {
 }
 
 #[test]
-fn memory_is_bounded_for_any_number_of_events() {
+fn the_flight_recorder_has_bounded_memory_for_any_events() {
     let mut flight = Flight::default();
     let events = onbeat_trace::text::parse(USUAL).expect("events");
     for _ in 0..20_000 {
@@ -240,7 +246,7 @@ fn memory_is_bounded_for_any_number_of_events() {
 }
 
 #[test]
-fn a_dump_shows_who_ran_when() {
+fn a_dump_shows_when_each_thread_ran() {
     let mut flight = Flight::default();
     flight.push(&onbeat_trace::text::parse(USUAL).expect("events"));
     let (name, thread) = (|_: usize| String::new(), |tid: u32| format!("t{tid}"));

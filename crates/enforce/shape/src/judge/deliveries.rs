@@ -3,12 +3,13 @@
 
 use std::collections::VecDeque;
 
-/// The cycles that a chain began, with and without an output.
+/// The numbers of cycles with and without an output of one chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delivery {
-    /// The cycles with a delivered output.
+    /// The number of cycles in which an output was delivered.
     pub delivered: u64,
-    /// The cycles without an output: the first callback did not start, or its data did not arrive.
+    /// The number of cycles without an output, because the first callback did not start or its data
+    /// did not arrive.
     pub without: u64,
 }
 
@@ -27,13 +28,14 @@ struct OpenCycle {
     delivered: Box<[bool]>,
 }
 
-/// The time for which an application that ends may be silent before its process is gone. Cycles in
-/// it break no promise.
+/// The time that passes at most between an ending application's last output and the end of its
+/// process. Cycles in this time break no promise.
 pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// A timer releases the first callback, so a cycle without a start has no output either.
+    /// A timer releases the first callback. A cycle in which it did not start therefore counts as
+    /// one without output.
     EveryCycle,
     OnEvents,
 }
@@ -42,7 +44,7 @@ pub(crate) enum Starts {
 pub(crate) struct Deliveries {
     cycle_ns: u64,
     starts: Starts,
-    /// The time after a later start within which an output may still come, in ns.
+    /// The time in ns for which an output can still come after a later execution has started.
     patience_ns: u64,
     open_cycles: VecDeque<OpenCycle>,
     since_ns: u64,
@@ -53,8 +55,8 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Counts the cycles of this number of chains from `since_ns` on. `worst_ns` is the promised
-    /// worst case.
+    /// Counts the cycles of `chains` chains from `since_ns` on. `worst_ns` is the promised worst
+    /// case.
     pub(crate) fn new(
         cycle_ns: u64,
         worst_ns: u64,
@@ -82,8 +84,7 @@ impl Deliveries {
         self.plan_changes.push_back(from_ns);
     }
 
-    /// Returns the counts under each plan, by chain: first those of the first plan, then those of
-    /// each plan that has begun.
+    /// Returns the counts of each plan, by chain, in the order in which the plans were in force.
     pub(crate) fn by_plan(&self) -> Vec<Vec<Delivery>> {
         let none = vec![Delivery::default(); self.counts.len()];
         let ends = self.ends.iter().chain([&self.counts]);
@@ -115,14 +116,13 @@ impl Deliveries {
         }
     }
 
-    /// Notes a start of the first callback. Starts within half a cycle belong to one cycle.
     pub(crate) fn started(&mut self, start_ns: u64) {
         self.begin(start_ns);
         self.close_before(start_ns.saturating_sub(self.patience_ns));
     }
 
-    /// Notes that all starts until [`SHUTDOWN_NS`] before `now_ns` were reported. Counts cycles
-    /// without a start, even if nothing starts any more.
+    /// Counts cycles without a start up to [`SHUTDOWN_NS`] before `now_ns`. All starts until then
+    /// must have been noted.
     pub(crate) fn passed(&mut self, now_ns: u64) {
         let until_ns = now_ns.saturating_sub(self.patience_ns.max(SHUTDOWN_NS));
         self.close_before(until_ns);
@@ -140,7 +140,6 @@ impl Deliveries {
         }
     }
 
-    /// Ends the counting. Cycles that began after `until_ns` do not count.
     pub(crate) fn finish(&mut self, until_ns: u64) {
         self.close_before(until_ns.saturating_add(1));
         self.open_cycles.clear();
@@ -151,13 +150,13 @@ impl Deliveries {
         &self.counts
     }
 
-    /// Counts cycles from another instant on. The times of a test's events differ from its clock.
     #[cfg(test)]
     pub(crate) fn count_from(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
     }
 
-    /// Returns the cycle to which a start belongs, or `None` if that cycle is closed.
+    /// Returns the cycle to which a start belongs. Returns `None` if the cycle no longer accepts
+    /// starts.
     fn begin(&mut self, start_ns: u64) -> Option<&mut OpenCycle> {
         let half = self.cycle_ns / 2;
         if self.last_closed_ns.is_some_and(|c| start_ns <= c + half) {
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_without_start_counts_where_a_timer_starts_the_chain() {
+    fn a_timer_cycle_without_a_start_counts_as_without_output() {
         for (starts, without) in [(Starts::EveryCycle, 3), (Starts::OnEvents, 0)] {
             let mut d = deliveries(starts);
             for cycle in [1, 2, 3, 7, 8] {
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_may_be_reported_before_its_start_and_two_starts_may_share_a_cycle() {
+    fn outputs_may_precede_their_start_and_starts_may_share_a_cycle() {
         let mut d = deliveries(Starts::EveryCycle);
         d.delivered(0, 2 * CYCLE);
         d.started(CYCLE);
@@ -333,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cycles_with_and_without_output_add_up_to_all(
+        fn cycles_with_and_without_output_add_up_to_all_cycles(
             cycles in prop::collection::vec((any::<bool>(), any::<bool>(), 0..CYCLE / 5), 1..300),
         ) {
             let mut d = deliveries(Starts::EveryCycle);

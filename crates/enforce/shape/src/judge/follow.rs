@@ -3,13 +3,13 @@
 use super::{ms, Verdict};
 use onbeat_plan::schema::Promises;
 
-/// The number of times that bands moved, and the jitter of outputs in them.
+/// The figures of latency bands that followed the load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Behind {
-    /// The number of times that slots moved.
+    /// The number of times that the bands moved.
     pub moves: u64,
-    /// Half of the range from p0.5 to p99.5 of the time from a slot's begin to the output that
-    /// waited for it, in ns.
+    /// The jitter of outputs within moving bands, in ns: half of the range from p0.5 to p99.5 of
+    /// the time from a slot's begin to the departure of the output that waited for it.
     pub jitter_ns: u64,
 }
 

@@ -8,17 +8,16 @@ use std::collections::{HashMap, VecDeque};
 
 const MAX_RUNS: usize = 1_000_000;
 
-/// Compares the runs of one thread with its server's slots.
+/// Compares the runs of one thread with the slots of its server.
 #[derive(Debug, Clone)]
 pub struct Isolation {
     cycle_ns: u64,
-    /// The slots in order of time. They do not overlap; their ends may lie beyond the cycle.
     slots: Vec<Slot>,
     running_since_ns: Option<u64>,
 }
 
 impl Isolation {
-    /// Creates the comparison for the slots of a server.
+    /// Creates the comparison for a server with these slots, whose cycle is `cycle_ns` long.
     pub fn new(cycle_ns: u64, slots: &[Slot]) -> Isolation {
         Isolation {
             cycle_ns: cycle_ns.max(1),
@@ -32,9 +31,9 @@ impl Isolation {
         self.running_since_ns = Some(at_ns);
     }
 
-    /// Notes that the thread stops running. Returns the longest stretch of its run outside of all
-    /// slots, in ns. A cycle begins at `origin_ns`. Returns `None` if the start of the run is
-    /// unknown.
+    /// Notes that the thread stops running. Returns the longest stretch of the run outside of all
+    /// slots, in ns, or `None` if the start of the run is unknown. `origin_ns` is the start of one
+    /// cycle.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -50,7 +49,6 @@ fn is_real_time(policy: u8) -> bool {
 #[derive(Debug)]
 struct Watched {
     server: usize,
-    /// The thread has a CPU. Its run counts only while it also has a real-time priority.
     is_on_cpu: bool,
     isolation: Isolation,
 }
@@ -61,17 +59,16 @@ struct Watched {
 pub struct IsolationMonitor {
     threads: HashMap<u32, Watched>,
     only_real_time: bool,
-    /// The changes that are not applied yet, in order of time.
     changes: VecDeque<Change>,
-    /// The later slots of each server, and the time from which they hold.
     swaps: VecDeque<(u64, Vec<Option<Isolation>>)>,
     outside_ns: Vec<u64>,
-    /// The index of the oldest run in `outside_ns`, once [`MAX_RUNS`] are kept.
+    /// The index of the oldest run in `outside_ns`. The newest run replaces it once [`MAX_RUNS`]
+    /// are kept.
     oldest: usize,
 }
 
 impl IsolationMonitor {
-    /// Creates a monitor that counts only runs at a real-time priority.
+    /// Creates a monitor for soft gates, which counts only runs at a real-time priority.
     pub fn of_soft_gates() -> IsolationMonitor {
         IsolationMonitor {
             only_real_time: true,
@@ -79,7 +76,7 @@ impl IsolationMonitor {
         }
     }
 
-    /// Watches a thread of a server from now on. `server` is the server's index.
+    /// Watches a thread of a server from now on. `server` is the server's index in the plan.
     pub fn watch(&mut self, tid: u32, server: usize, isolation: Isolation) {
         let watched = Watched {
             server,
@@ -89,17 +86,19 @@ impl IsolationMonitor {
         self.threads.insert(tid, watched);
     }
 
-    /// Takes changes of priority in order of time. Events before the first change may still come.
+    /// Takes changes of threads' priorities, in order of time. Events before the first change may
+    /// follow later.
     pub fn changed(&mut self, changes: Vec<Change>) {
         self.changes.extend(changes);
     }
 
-    /// Gives servers other slots from an instant on. Events before that instant may still come.
+    /// Gives the servers other slots from `from_ns` on. Events before `from_ns` may follow later.
     pub fn swap(&mut self, from_ns: u64, by_server: Vec<Option<Isolation>>) {
         self.swaps.push_back((from_ns, by_server));
     }
 
-    /// Takes the switches among events, up to `until_ns`. A cycle begins at `origin_ns`.
+    /// Takes the thread switches among events up to `until_ns`, and measures each run that ends.
+    /// `origin_ns` is the start of one cycle.
     pub fn push(&mut self, events: &[Event], until_ns: u64, origin_ns: u64) {
         for event in events.iter().take_while(|e| e.time_ns < until_ns) {
             while self
@@ -156,8 +155,8 @@ impl IsolationMonitor {
             .for_each(|outside_ns| self.count(outside_ns));
     }
 
-    /// Compares threads with other slots from now on. A run that goes on counts as two, each with
-    /// the slots of its time.
+    /// Applies other slots from `at_ns` on. A run that goes on counts as two runs, each with the
+    /// slots of its time.
     fn set_slots(&mut self, at_ns: u64, by_server: &[Option<Isolation>], origin_ns: u64) {
         let mut ended = Vec::new();
         for thread in self.threads.values_mut() {
@@ -192,8 +191,8 @@ impl IsolationMonitor {
         self.oldest = (self.oldest + 1) % most;
     }
 
-    /// Returns how far each of the latest runs reached outside of its thread's slots, in ns and in
-    /// any order.
+    /// Returns for each of the latest runs the longest stretch outside of its thread's slots, in
+    /// ns, in no particular order.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }
@@ -213,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_longest_stretch_equals_a_search_of_every_instant(
+        fn the_longest_run_outside_slots_equals_an_exhaustive_search(
             cuts in prop::collection::btree_set(0u64..60, 2..7),
             from in 0i64..200,
             long in 1i64..100,
@@ -236,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_an_unknown_start_gives_no_figure() {
+    fn a_thread_run_with_an_unknown_start_gives_no_isolation_figure() {
         assert_eq!(Isolation::new(10, &[]).stops(5, 0), None);
     }
 
     #[test]
-    fn only_watched_threads_count_and_only_while_shaping() {
+    fn isolation_counts_only_watched_threads_while_shaping() {
         let text = "
 5ns cpu0 1/2 switch_in
 25ns cpu0 1/2 switch_out state=1
@@ -258,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_days_keeps_its_last_runs_and_forgets_threads_that_have_ended() {
+    fn isolation_over_days_keeps_the_last_runs_of_living_threads() {
         let mut monitor = IsolationMonitor::default();
         for n in 0..1000 {
             monitor.count_up_to(Some(n), 100);
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_at_a_normal_priority_is_not_outside() {
+    fn a_run_at_a_normal_priority_is_not_outside_of_a_slot() {
         let text = "
 5ns cpu0 1/2 switch_in policy=2
 45ns cpu0 1/2 switch_out state=1

@@ -36,15 +36,16 @@ fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// The time that a server's thread may run outside of its slots (p99.9), in ns.
+/// The limit of the 99.9th percentile of the time that a server's thread runs outside of its slots,
+/// in ns.
 pub const ISOLATION_NS: u64 = 300_000;
 
-/// An execution with its place in the cycle and in the promised bands.
+/// An execution with the cycle and the promised band in which its output left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judgement {
-    /// The execution that is judged.
+    /// The execution, with its times and the fate of its output.
     pub execution: Execution,
-    /// The time at which the output left, since the start of the cycle in which the chain started,
+    /// The time from the start of the cycle in which the chain started to the output's departure,
     /// in ns.
     pub offset_ns: i64,
     /// The index of the promised band in which the output left. `None` if it left outside of all
@@ -53,7 +54,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Finds the place of an execution. A cycle begins at `origin_ns`.
+    /// Finds the cycle and the band of an execution. `origin_ns` is the start of one cycle.
     pub fn new(plan: &Plan, execution: Execution, origin_ns: u64) -> Judgement {
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
         let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns).expect("1 at least");
@@ -71,22 +72,22 @@ impl Judgement {
     }
 }
 
-/// A measured figure, and the value that the plan promises for this figure.
+/// A measured figure, with the value that the plan promises.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The name of the figure.
+    /// The name of the figure, for example `jitter`.
     pub name: String,
-    /// The unit: `ms`, `%`, `us`, or empty for a count.
+    /// The unit of both values: `ms`, `%`, `us`, or empty for a count.
     pub unit: &'static str,
     /// The value that the plan promises. `None` if it has no promise for this figure.
     pub promised: Option<f64>,
-    /// The value that the session measured.
+    /// The value from the executions of the session.
     pub measured: f64,
-    /// The promise was kept. `None` if the plan has no promise to judge.
+    /// The session kept the promise. `None` if the plan has no such promise.
     pub kept: Option<bool>,
 }
 
-/// All figures of a session.
+/// The result of comparing a session with its plan's promises.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
     /// The figures, in the order in which reports show them.
@@ -142,14 +143,15 @@ impl Verdict {
     }
 }
 
-/// Returns the value below which a share `q` of sorted values lies (nearest rank).
+/// Returns the `q` quantile (0 to 1) of sorted values by nearest rank, or the default value for
+/// none.
 pub fn quantile<T: Copy + Default>(sorted: &[T], q: f64) -> T {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;
     sorted.get(at).copied().unwrap_or_default()
 }
 
-/// Returns half of the range of the middle 99 % (p0.5 to p99.5) of sorted values.
+/// Returns the jitter without outliers: half of the range from p0.5 to p99.5 of sorted values.
 pub fn jitter_ns(sorted: &[u64]) -> u64 {
     (quantile(sorted, 0.995) - quantile(sorted, 0.005)) / 2
 }
@@ -165,25 +167,25 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     sum / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// The measurements of a session.
+/// The measurements from which a session's verdict is made.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Measured<'a> {
-    /// The executions of all chains.
+    /// The executions of all chains that are still kept, with their bands.
     pub judgements: &'a [Judgement],
-    /// The cycles with and without an output, by chain. A chain without an entry is not judged by
-    /// them.
+    /// The cycles with and without an output, by chain. The deliveries of a chain without an entry
+    /// are not judged.
     pub deliveries: &'a [Delivery],
-    /// The counts of each chain, including executions that are no longer among the judgements. A
-    /// chain without an entry is counted from the judgements.
+    /// The counts of each chain, which include executions that are no longer kept. A chain without
+    /// an entry is counted from `judgements`.
     pub counts: &'a [Counts],
-    /// The times that each run of a server's thread reached outside of its slots, in ns.
+    /// For each run of a server's thread: the longest stretch outside of its slots, in ns.
     pub outside_ns: &'a [u64],
-    /// The figures of bands that followed the load, or `None` if the bands were fixed. With them
-    /// the promised average is not judged, because it is for another load.
+    /// The figures of bands that followed the load. `None` if the bands were fixed. With following
+    /// bands the average latency is not judged, because the promised one is for another load.
     pub behind: Option<Behind>,
 }
 
-/// Judges a session by its plan's promises.
+/// Compares the measurements of a session with its plan's promises.
 pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     let Measured {
         judgements,
@@ -223,9 +225,9 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Reports whether a chain's unshaped latencies are known under the plan. They are if the plan
-/// holds back the chain's output and nothing else of the chain: the output is then ready when it
-/// would be without the plan.
+/// Reports whether onbeat can tell what a chain's latencies would be without shaping. It can if the
+/// plan holds back only the chain's output: the output is then ready when it would be without the
+/// plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan
         .outputs
@@ -237,7 +239,6 @@ pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
 }
 
 struct Chain<'p> {
-    /// The text that distinguishes the chain's figures from those of others.
     suffix: String,
     promises: &'p Promises,
     judgements: Vec<Judgement>,
@@ -245,7 +246,6 @@ struct Chain<'p> {
     counts: Option<Counts>,
     discards: bool,
     knows_unshaped: bool,
-    /// The bands followed the load, so they differ from cycle to cycle.
     follows: bool,
 }
 
@@ -384,7 +384,6 @@ impl Chain<'_> {
         verdict.promised(self.name(what), "ms", ms(promised), ms(jitter), kept);
     }
 
-    /// Returns the bands, or none if they followed the load.
     fn fixed_bands(&self) -> impl Iterator<Item = (usize, &Band)> {
         let bands = self.promises.bands.iter().enumerate();
         bands.filter(|_| !self.follows)
@@ -417,7 +416,7 @@ impl Chain<'_> {
         );
         let all = self.judgements.len() as u64;
         let most = onbeat_stats::share_at_most(all - inside as u64, all, 0.95);
-        let name = self.name("outputs outside a slot: at most, with 95 % confidence");
+        let name = self.name("outputs outside a slot: upper limit at 95 % confidence");
         verdict.measured(name, "%", most * 100.0);
     }
 }

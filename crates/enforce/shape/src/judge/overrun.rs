@@ -14,7 +14,7 @@ pub(crate) fn late_note(
         (Fate::Discarded, _) => "discarded",
         (_, Overshoot::Stop) => "shaping ends",
         (Fate::Refused, _) => "refused by the middleware",
-        (Fate::Delivered, _) => "leaves after that slot",
+        (Fate::Delivered, _) => "leaves after its last slot",
     };
     format!(
         "cycle {cycle}: output after {after:.1} ms, late for its last slot: {consequence}: {cause}."
@@ -40,7 +40,7 @@ mod tests {
         let cause = "/a:timer(1ms) took 40.0 ms, usually 12.3";
         assert_eq!(
             late_note(&execution, 7, Overshoot::Carry, cause),
-            "cycle 7: output after 62.3 ms, late for its last slot: leaves after that slot: \
+            "cycle 7: output after 62.3 ms, late for its last slot: leaves after its last slot: \
              /a:timer(1ms) took 40.0 ms, usually 12.3."
         );
         let stops = late_note(&execution, 7, Overshoot::Stop, cause);

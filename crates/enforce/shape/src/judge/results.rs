@@ -4,7 +4,7 @@ use super::{jitter_ns, Judgement};
 use crate::observe::{Attribution, Execution, Fate};
 use std::collections::VecDeque;
 
-/// The number of latest judgements that are kept. At 10 Hz they cover a day.
+/// The number of latest judgements that are kept. At 10 Hz they cover more than a day.
 const MAX_JUDGEMENTS: usize = 1_000_000;
 
 const LIVE_EXECUTIONS: usize = 200;
@@ -12,22 +12,22 @@ const LIVE_EXECUTIONS: usize = 200;
 /// The executions of a chain, counted by the fate of their outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// The outputs that were too late for the last slot.
+    /// The number of outputs that missed their last slot.
     pub late: u64,
-    /// The outputs that were discarded because they were late.
+    /// The number of outputs that the shaper discarded because they were late.
     pub discarded: u64,
-    /// The outputs that the middleware refused.
+    /// The number of outputs that the middleware refused to publish.
     pub refused: u64,
-    /// The outputs for which lineage gave the cycle.
+    /// The number of outputs whose cycle lineage showed.
     pub known: u64,
-    /// The outputs for which the cycle was inferred from their arrival.
+    /// The number of outputs whose cycle the shaper inferred from their arrival.
     pub inferred: u64,
-    /// The outputs for which the recording gives another cycle than lineage.
+    /// The number of outputs for which the recording shows another cycle than lineage.
     pub disputed: u64,
 }
 
 impl Counts {
-    /// Returns the counts with one more execution.
+    /// Returns these counts plus one execution.
     pub fn with(mut self, execution: &Execution) -> Counts {
         self.late += u64::from(execution.late);
         self.discarded += u64::from(execution.fate == Fate::Discarded);
@@ -42,7 +42,6 @@ impl Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     judgements: VecDeque<Judgement>,
-    /// The number of all judgements, including those no longer kept.
     count: u64,
     reported: u64,
     counts: Vec<Counts>,
@@ -81,7 +80,6 @@ impl Results {
         self.judgements.range(known..).copied().collect()
     }
 
-    /// Returns the jitter of a figure over the latest executions, without late ones.
     pub(crate) fn recent_jitter_ns(&self, of: fn(&Execution) -> u64) -> u64 {
         let recent = self.judgements.len().saturating_sub(LIVE_EXECUTIONS);
         let recent = self.judgements.range(recent..);
@@ -99,7 +97,6 @@ impl Results {
         self.counts.iter().map(|c| c.discarded).sum()
     }
 
-    /// Returns the counts of all outputs, by chain. Chains after the last one that ran are missing.
     pub(crate) fn counts(&self) -> &[Counts] {
         &self.counts
     }
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn judgements_are_reported_once() {
+    fn each_judgement_is_reported_once() {
         let mut results = Results::default();
         let jitter = |r: &Results| r.recent_jitter_ns(Execution::latency_ns);
         assert_eq!((results.take_new().len(), jitter(&results)), (0, 0));
@@ -147,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_keeps_its_last_executions_and_stays_live() {
+    fn a_long_session_keeps_its_last_executions() {
         let mut results = Results::default();
         for latency_ns in 0..100 {
             results.add_to(judgement(latency_ns * 10, latency_ns == 0), 10);

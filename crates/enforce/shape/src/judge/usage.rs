@@ -18,8 +18,8 @@ impl CpuUsage {
         }
     }
 
-    /// Returns the shares of one CPU used since an earlier instant, by name. The share of the
-    /// shaper is missing if the shaper was restarted in between.
+    /// Returns the shares of one CPU that onbeat's parts used since `then`, by name. The shaper's
+    /// share is missing if the shaper was restarted in between.
     pub(crate) fn shares_since(&self, then: &CpuUsage) -> Vec<(&'static str, f64)> {
         let elapsed = self.at_ns.saturating_sub(then.at_ns).max(1) as f64;
         let share = |from: u64, to: u64| to.saturating_sub(from) as f64 / elapsed;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_a_restarted_shaper_is_left_out() {
+    fn the_cpu_share_of_a_restarted_shaper_is_left_out() {
         let used = |at_ns, own_ns, shaper| CpuUsage {
             at_ns,
             own_ns,

@@ -54,9 +54,9 @@ impl<'a> Application<'a> {
             .collect()
     }
 
-    /// Takes the callbacks that are in no plan but share a thread with a callback of a gated
-    /// server. They run only in the slots of that server. A second call returns only callbacks
-    /// found since the first.
+    /// Returns the callbacks outside of the plan that share a thread with a gated callback, and
+    /// therefore run only in slots. A later call returns only callbacks found since the previous
+    /// one.
     pub(crate) fn sharing(&mut self, is_gated: impl Fn(usize) -> bool) -> Vec<Unplanned> {
         let mut unplanned = self.watcher.take_unplanned();
         unplanned.retain(|u| {
@@ -76,16 +76,16 @@ impl<'a> Application<'a> {
             .collect()
     }
 
-    /// Reports whether a shaper takes the messages that this callback publishes, or publishes those
-    /// that it takes.
+    /// Reports whether a callback publishes messages that a shaper takes, or takes messages that a
+    /// shaper publishes.
     pub(crate) fn needs_shaper(&self, callback: usize) -> bool {
         let name = self.name(callback);
         let is_output = |o: &Output| o.hold == Hold::Republish && publishes(o, name);
         self.plan.outputs.iter().any(is_output) || (callback == 0 && !self.plan.inputs.is_empty())
     }
 
-    /// Returns the output that a callback publishes on the output's own topic, so that it bypasses
-    /// the shaper.
+    /// Returns the output that a callback publishes directly on the output's topic. A shaper cannot
+    /// hold this output back.
     pub(crate) fn output_past_shaper(
         &self,
         callback: usize,
@@ -98,8 +98,8 @@ impl<'a> Application<'a> {
     }
 }
 
-/// Reports whether this callback publishes the output. The subscriptions of a synchroniser's node
-/// publish its output: the one whose message comes last.
+/// Reports whether this callback publishes the output. A synchroniser's output is published by the
+/// subscription whose message comes last.
 fn publishes(output: &Output, callback: &str) -> bool {
     let node = |id: &str| id.split(':').next().map(str::to_owned);
     output.callback == callback
@@ -112,7 +112,7 @@ mod tests {
     use onbeat_plan::schema::Ms;
 
     #[test]
-    fn all_subscriptions_of_its_node_publish_a_synchronisers_output() {
+    fn each_subscription_of_a_synchroniser_node_publishes_its_output() {
         let output = |callback: &str| Output {
             topic: "/out".into(),
             callback: callback.into(),

@@ -16,30 +16,30 @@ const MAX_WAITING_ITEMS: usize = 4096;
 /// A message that a shaper has published or discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// The index of the output in [`Plan::outputs`].
+    /// The index of the message's output in [`Plan::outputs`].
     pub output: usize,
-    /// The source time stamp of the message when the shaper received it, CLOCK_REALTIME.
+    /// The source time stamp of the message that the shaper received (CLOCK_REALTIME).
     pub source_ns: i64,
-    /// The time at which the shaper had taken the message, CLOCK_MONOTONIC.
+    /// The time at which the shaper had taken the message (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: u64,
-    /// The time at which the publishing call began, CLOCK_MONOTONIC. 0 if the message was
-    /// discarded.
+    /// The time at which the call that published the message began (CLOCK_MONOTONIC), in ns. 0 if
+    /// the message was discarded.
     pub published_ns: u64,
-    /// The time at which the publishing call ended, CLOCK_MONOTONIC.
+    /// The time at which the call that published the message ended (CLOCK_MONOTONIC), in ns.
     pub done_ns: u64,
     /// The message arrived after the last slot of its cycle.
     pub late: bool,
     /// The middleware refused to publish the message.
     pub refused: bool,
-    /// The start of the message's execution according to its lineage, CLOCK_MONOTONIC. `None` if
-    /// the shaper inferred the cycle from the arrival.
+    /// The start of the execution that published the message (CLOCK_MONOTONIC), according to
+    /// lineage. `None` if the shaper inferred the cycle from the arrival.
     pub born_ns: Option<u64>,
 }
 
 /// The outcome of an execution's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The output was published.
+    /// The output was published to its subscribers.
     Delivered,
     /// The output was too late and was not published.
     Discarded,
@@ -47,17 +47,17 @@ pub enum Fate {
     Refused,
 }
 
-/// The way in which the cycle of an output was determined.
+/// The source of the knowledge to which cycle an output belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
-    /// No shaper held the output back.
+    /// No shaper held the output back, so the recording shows the cycle.
     #[default]
     NotHeld,
     /// The lineage of the output gave the cycle.
     Lineage,
     /// The shaper inferred the cycle from the arrival of the output.
     Arrival,
-    /// The lineage of the output gave another cycle than the recording.
+    /// Lineage and the recording show different cycles.
     Disputed,
 }
 
@@ -67,20 +67,20 @@ pub enum Attribution {
 pub struct Execution {
     /// The index of the chain in [`Plan::chains`].
     pub chain: usize,
-    /// The start of the first callback, CLOCK_MONOTONIC. If the chain's input is throttled: the
-    /// time at which the throttler published it.
+    /// The start of the first callback (CLOCK_MONOTONIC), in ns. If the chain's input is throttled:
+    /// the time at which the throttler published the input.
     pub start_ns: u64,
-    /// The time at which the last callback published, CLOCK_MONOTONIC. Without a shaper, the output
-    /// would have left at this time.
+    /// The time at which the last callback published (CLOCK_MONOTONIC), in ns. Without a shaper,
+    /// the output would have left at this time.
     pub left_ns: u64,
-    /// The time at which the output left, CLOCK_MONOTONIC. Equals `left_ns` if no shaper holds the
-    /// output back.
+    /// The time at which the output left (CLOCK_MONOTONIC), in ns. Equals `left_ns` if no shaper
+    /// holds the output back.
     pub output_ns: u64,
     /// The outcome of the execution's output: published, discarded or refused.
     pub fate: Fate,
     /// The output came after the last slot of its cycle.
     pub late: bool,
-    /// The way in which the cycle was determined.
+    /// The source of the knowledge to which cycle the output belongs.
     pub attribution: Attribution,
 }
 
@@ -115,7 +115,7 @@ struct Origin {
     callback: usize,
 }
 
-/// Joins observations of callbacks and releases of shapers into executions.
+/// Joins the observations of callbacks with the reports of shapers into executions of chains.
 pub struct Executions {
     cycle_ns: u64,
     output_by_held_topic: HashMap<String, usize>,
@@ -123,11 +123,9 @@ pub struct Executions {
     ends: Vec<ChainEnds>,
     inputs: Vec<String>,
     items: Vec<VecDeque<ShaperItem>>,
-    /// The pairs of the start of a callback that took a shaper's message, and the start of that
-    /// message's chain.
+    /// For each callback that took a shaper's message: the start of the callback, and the start of
+    /// the message's chain.
     bridges: VecDeque<(u64, u64)>,
-    /// The latest executions. They detect duplicates: several paths from a start to an output are
-    /// one execution.
     last: VecDeque<Execution>,
 }
 
@@ -137,7 +135,6 @@ struct ChainEnds {
     first: usize,
     last: usize,
     topic: Option<String>,
-    /// The index of the output in the plan, if a shaper holds it back.
     output: Option<usize>,
 }
 
@@ -162,7 +159,8 @@ fn end(plan: &Plan, chain: &ChainRef, callbacks: &[String]) -> Option<ChainEnds>
 }
 
 impl Executions {
-    /// Begins without executions. `callbacks` are those of [`crate::observe::Watcher::callbacks`].
+    /// Creates a value without executions. `callbacks` are the ids that
+    /// [`crate::observe::Watcher::callbacks`] returns.
     pub fn new(plan: &Plan, callbacks: &[String]) -> Executions {
         // If several callbacks publish on one topic, the topic's first output stands for all.
         let (mut output_by_held_topic, mut output_by_topic) = (HashMap::new(), HashMap::new());
@@ -185,7 +183,7 @@ impl Executions {
         }
     }
 
-    /// Takes an observation and appends the executions that it completes.
+    /// Takes an observation, and appends the executions that it completes to `found`.
     pub fn see(&mut self, observation: &PlanObservation, found: &mut Vec<Execution>) {
         match observation {
             PlanObservation::Taken {
@@ -215,7 +213,6 @@ impl Executions {
         }
     }
 
-    /// Remembers where the chain of a callback began whose message a shaper or throttler published.
     fn taken(&mut self, topic: &str, published_ns: u64, start_ns: u64) {
         let began_ns = match self.output_by_topic.get(topic) {
             Some(&output) => {
@@ -252,7 +249,6 @@ impl Executions {
         }
     }
 
-    /// Records that a callback published: a message for a shaper, or the output of a chain.
     fn left(
         &mut self,
         topic: Option<&str>,
@@ -288,8 +284,8 @@ impl Executions {
         }
     }
 
-    /// Takes the report of a published or discarded message and appends the executions that it
-    /// completes.
+    /// Takes a shaper's report about a message, and appends the executions that it completes to
+    /// `found`.
     pub fn released(&mut self, release: Release, found: &mut Vec<Execution>) {
         if release.output < self.items.len() {
             self.join(release.output, release.source_ns, |i| {

@@ -27,45 +27,43 @@ const MIN_ARRIVALS: usize = 12;
 
 const REFIT_AFTER: usize = 8;
 
-/// Arrivals that spread over more than this part of a cycle are not on a line.
+/// A line needs arrivals that spread over at most a cycle divided by this.
 const SPREAD_PART: i64 = 8;
 
-/// An arrival farther than this part of a cycle from the line is an outlier.
+/// An arrival is an outlier if it is farther from the line than a cycle divided by this.
 const OUTLIER_PART: i64 = 16;
 
-/// The limit of the origin's speed: one in this many parts of a cycle per cycle, which is 250 ppm.
+/// The limit of the origin's speed: per cycle, it moves by at most a cycle divided by this (250
+/// ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// The origin moves by at most one in this many parts of the remaining distance at a time.
+/// Each step of the origin is at most the remaining distance divided by this.
 const WAY_PART: i64 = 4;
 
-/// The origin rests until it is this part of a cycle away from its goal. Smaller differences are
-/// noise of the arrivals, and each step of the origin is jitter of an output.
+/// The origin rests while it is nearer to its goal than a cycle divided by this. Smaller
+/// differences are noise of the arrivals, and each step of the origin adds jitter to an output.
 const REST_PART: i64 = 40;
 
-/// A moving origin stops when it is as near to its goal as this part of a cycle.
+/// A moving origin stops when it is nearer to its goal than a cycle divided by this.
 const NEAR_PART: i64 = 1000;
 
-/// The limit of a slope. No clock drifts faster.
 const MOST_SLOPE: f64 = 1e-3;
 
-/// The weight of a new slope is one in this many.
+/// The divisor for averaging slopes: a new slope counts as one part in this many.
 const SLOPE_PART: f64 = 8.0;
 
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at_ns: u64,
-    /// The unwrapped deviation: it includes the movement of all earlier arrivals and can exceed a
-    /// cycle.
+    /// The deviation from the cycle, in ns. It includes the movement of all earlier arrivals, so it
+    /// can exceed a cycle.
     off_ns: i64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Line {
     at_ns: u64,
-    /// The deviation of late arrivals (90th percentile) at `at_ns`.
     late_ns: f64,
-    /// The median deviation of the arrivals at `at_ns`.
     usual_ns: f64,
     slope: f64,
 }
@@ -79,28 +77,27 @@ impl Line {
 #[derive(Debug, Clone, Default)]
 struct Input {
     window: VecDeque<Arrival>,
-    /// The latest consecutive arrivals that were far from the line.
+    /// The latest consecutive arrivals that were far from the line. They may show a new phase.
     elsewhere: VecDeque<Arrival>,
     line: Option<Line>,
     slope: Option<f64>,
-    /// The input was silent for long, and its next line shows where it is.
     was_silent: bool,
     since: usize,
-    /// The latest arrival, and the number of its cycle.
     last: Option<(u64, i64)>,
     slips: u64,
 }
 
-/// A movement of the cycles' origin.
+/// A movement of the origin, the instant at which cycles begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// The origin moved by a small step, to this time.
+    /// The origin moved by a small step, to this time (CLOCK_MONOTONIC, ns).
     Slewed(u64),
-    /// The inputs were found at another phase, and the origin moved at once, to this time.
+    /// The inputs arrived at another phase, and the origin moved at once, to this time
+    /// (CLOCK_MONOTONIC, ns).
     FoundAgain(u64),
 }
 
-/// Moves the origin of the cycles with the inputs of a throttled plan.
+/// Moves the origin of the cycles with the arrivals of a throttled plan's inputs.
 #[derive(Debug, Clone)]
 pub struct InputClock {
     grid: Cycle,
@@ -111,8 +108,8 @@ pub struct InputClock {
 }
 
 impl InputClock {
-    /// Begins without arrivals, for this number of inputs and cycles as long as those of `phase`.
-    /// The origin of `phase` must be near the present.
+    /// Creates a clock without arrivals for `inputs` inputs. Its cycles are as long as those of
+    /// `phase`, whose origin must be near the present.
     pub fn new(phase: &Phase, inputs: usize) -> InputClock {
         InputClock {
             grid: phase.grid(),
@@ -165,8 +162,8 @@ impl InputClock {
         (step_ns != 0).then(|| Moved::Slewed(origin_ns.saturating_add_signed(step_ns)))
     }
 
-    /// Returns how often an input came twice in a cycle or not in one, although it came at its
-    /// usual distance.
+    /// Returns the number of slips: an input came twice in a cycle, or not in one, although its
+    /// interval was normal.
     pub fn slips(&self) -> u64 {
         self.inputs.iter().map(|input| input.slips).sum()
     }
@@ -181,7 +178,7 @@ impl Input {
         self.last = Some((at_ns, cycle));
     }
 
-    /// Adds an arrival. Returns true if the input was found at another phase.
+    /// Adds an arrival. Returns true if the input now arrives at another phase.
     fn add(&mut self, at_ns: u64, raw_ns: i64, period_ns: i64) -> bool {
         let last_ns = self.window.back().map_or(at_ns, |last| last.at_ns);
         if at_ns.saturating_sub(last_ns) > WINDOW as u64 * period_ns as u64
@@ -220,7 +217,7 @@ impl Input {
         false
     }
 
-    /// Fits the line again. Returns true if it is the first line after a silence.
+    /// Fits the line to the latest arrivals. Returns true if it is the first line after a silence.
     fn lay(&mut self, period_ns: i64) -> bool {
         self.line = line(&self.window, self.slope, period_ns);
         self.slope = self.line.map_or(self.slope, |line| Some(line.slope));
@@ -257,8 +254,8 @@ impl Input {
     }
 }
 
-/// Returns the line through arrivals, or `None` if they are not on one. `slope` is the slope of the
-/// line before.
+/// Returns the line through arrivals, or `None` if they spread too far. `slope` is the slope of the
+/// previous line.
 fn line(arrivals: &VecDeque<Arrival>, slope: Option<f64>, period_ns: i64) -> Option<Line> {
     let half = arrivals.len() / 2;
     let first = arrivals.front()?;

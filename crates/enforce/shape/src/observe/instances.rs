@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Holds,
-    /// The process has the callback from now on, because its previous holder has ended.
+    /// The process takes the callback over, because the previous process with this callback has
+    /// ended.
     Anew {
         was: u32,
     },
-    /// The process is a second instance: another running process has the callback.
+    /// Another running process already has the callback.
     Second {
         of: u32,
     },
@@ -26,14 +27,13 @@ struct Holder {
 
 pub(crate) struct Instances {
     holders: Vec<Option<Holder>>,
-    /// Maps each second instance to the process that has its callbacks.
     left_alone: BTreeMap<u32, u32>,
     is_running: fn(u32) -> bool,
 }
 
 impl Instances {
-    /// Begins without holders, for this number of callbacks. `is_running` reports whether a process
-    /// runs, because the event of its end can be lost.
+    /// Creates a value without holders for `callbacks` callbacks. `is_running` reports whether a
+    /// process runs, because the event of its end can be lost.
     pub(crate) fn new(callbacks: usize, is_running: fn(u32) -> bool) -> Instances {
         Instances {
             holders: vec![None; callbacks],
@@ -71,7 +71,6 @@ impl Instances {
         holder.is_some_and(|had| had.pid != pid && !had.has_ended && (self.is_running)(had.pid))
     }
 
-    /// Records the end of a process. Any process that runs its callbacks next takes them over.
     pub(crate) fn ended(&mut self, pid: u32) {
         let holders = self.holders.iter_mut().flatten();
         holders
@@ -89,8 +88,6 @@ impl Instances {
         self.left_alone.retain(|&second, _| is_running(second));
     }
 
-    /// Removes the events of second instances. A second instance that has another callback of the
-    /// plan keeps its events.
     pub(crate) fn without_second_instances<'e>(
         &self,
         events: Cow<'e, [Event]>,
@@ -118,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_belongs_to_the_first_process_that_ran_it_until_that_process_ends() {
+    fn a_callback_belongs_to_its_first_process_until_that_ends() {
         let mut instances = instances();
         assert_eq!(instances.ran(0, 1), Standing::Holds);
         assert_eq!(instances.ran(0, 2), Standing::Second { of: 1 });

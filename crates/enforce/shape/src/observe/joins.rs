@@ -17,7 +17,6 @@ const MAX_PUBLISHERS: usize = 64;
 pub(crate) struct JoinChange {
     pub(crate) pid: u32,
     pub(crate) was: Option<Join>,
-    /// The join from now on. `None` if the process has ended.
     pub(crate) now: Option<Join>,
 }
 
@@ -26,9 +25,8 @@ pub(crate) struct Joins(Vec<ChainJoin>);
 
 #[derive(Debug)]
 struct ChainJoin {
-    /// The id of the callback that takes the chain's input.
     callback: String,
-    /// The topic of the join's output, and the topic from which a shaper takes it.
+    /// The topic of the synchroniser's output, and the topic from which a shaper takes it.
     topics: Vec<String>,
     begins: Roots,
     input: Option<(u32, onbeat_record::Root)>,
@@ -62,7 +60,6 @@ impl Joins {
         Joins(joins)
     }
 
-    /// Takes events, which must be in order of time. Returns the joins whose process has ended.
     pub(crate) fn push(&mut self, events: &[Event]) -> Vec<JoinChange> {
         let mut ended = Vec::new();
         for join in &mut self.0 {
@@ -76,8 +73,8 @@ impl Joins {
         ended
     }
 
-    /// Records a run of a callback of the plan. Returns the change if the join of its input is
-    /// found or has changed.
+    /// Records a run of a callback of the plan. Returns the change if the join of the callback's
+    /// input is new or different.
     pub(crate) fn ran(
         &mut self,
         callback: &str,

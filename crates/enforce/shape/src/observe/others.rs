@@ -37,7 +37,6 @@ impl Tally {
     }
 }
 
-/// Counts the runs of callbacks that are in the plan only because they share its threads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Others {
     is_other: Vec<bool>,

@@ -12,11 +12,11 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts that spread over more than this part of a cycle are not on one grid.
+/// Starts form a grid only if they spread over at most a cycle divided by this.
 const JUMP_PART: i64 = 8;
 
-/// Cycles begin this part of a cycle after the last of several inputs, so that a late input is
-/// still in its own cycle.
+/// With several inputs, cycles begin this part of a cycle after the last input. A late input is
+/// then still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -24,23 +24,22 @@ const ARRIVALS: usize = 20;
 /// The number of arrivals kept per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// Arrivals that spread over more than this part of a cycle are not steady yet. An application
-/// needs a while after its start.
+/// Arrivals are steady if they spread over at most a cycle divided by this. An application that has
+/// just started needs a while.
 const STEADY_PART: u64 = 16;
 
-/// A time without inputs is nearly as long as another if it is shorter by at most this part of a
-/// cycle.
+/// Two times without inputs count as equally long if they differ by at most a cycle divided by
+/// this.
 const STAY_PART: u64 = 8;
 
-/// The number of origins that are kept. Executions are complete a quarter of a second after they
-/// end.
+/// The number of latest origins that are kept. An execution is complete a quarter of a second after
+/// its end.
 const MAX_ORIGINS: usize = 64;
 
-/// Follows the origin of cycles.
+/// Estimates the origin of cycles from the starts of the first callback.
 #[derive(Debug, Clone)]
 pub struct Phase {
     cycle: Cycle,
-    /// Deviations of the recent starts from the nearest start of a cycle, ns.
     recent: [i64; STARTS_PER_WINDOW],
     count: usize,
     window_size: usize,
@@ -48,8 +47,8 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Begins with cycles of `period_ns`. One of them begins at `origin_ns` (CLOCK_MONOTONIC), as a
-    /// first guess.
+    /// Begins with cycles of `period_ns`, of which one begins at `origin_ns` (CLOCK_MONOTONIC). The
+    /// origin may be a guess.
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
             cycle: cycle(period_ns, origin_ns),
@@ -65,13 +64,13 @@ impl Phase {
         self
     }
 
-    /// Returns the start of one cycle, CLOCK_MONOTONIC.
+    /// Returns the origin: the start of one cycle, in ns (CLOCK_MONOTONIC).
     pub fn origin_ns(&self) -> u64 {
         self.cycle.origin_ns().max(0) as u64
     }
 
-    /// Returns the number of the cycle that contains `at_ns`, and the time since the start of that
-    /// cycle, ns. Numbers count from the origin and are negative before it.
+    /// Returns the number of the cycle that contains `at_ns`, and the time since its start in ns.
+    /// Cycle 0 begins at the origin; earlier cycles have negative numbers.
     pub fn cycle(&self, at_ns: u64) -> (i64, u64) {
         let position = self.cycle.position(at_ns);
         (position.cycle, position.offset_ns)
@@ -118,7 +117,7 @@ impl Phase {
         self.grid = self.grid.anew();
     }
 
-    /// Reports whether the phase is still being searched for after [`Phase::anew`].
+    /// Reports whether the search that [`Phase::anew`] began still goes on.
     pub fn is_sought(&self) -> bool {
         self.window_size == STARTS_AFTER_RESTART
     }
@@ -149,8 +148,8 @@ impl Phase {
         behind_last(period_ns, come, None).map(|origin_ns| Phase::new(period_ns, origin_ns))
     }
 
-    /// Reports whether an input may still become more regular than its latest arrivals. Then the
-    /// origin would not stay where [`Phase::behind`] finds it.
+    /// Reports whether an input may still become more regular than its latest arrivals. The origin
+    /// that [`Phase::behind`] finds would then move later.
     pub fn may_settle<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -174,11 +173,11 @@ impl Phase {
         self.cycle
     }
 
-    /// Returns the grid of starts that have this kind of release.
+    /// Returns cycles that fit the starts of a callback with this kind of release.
     ///
     /// # Errors
     ///
-    /// Fails if the starts are not on a grid. The error is their spread, ns.
+    /// If the starts do not fit cycles of `period_ns`, returns their spread in ns.
     pub fn of(period_ns: u64, starts: &[u64], releases: Releases) -> Result<Phase, u64> {
         let Some(&first) = starts.first() else {
             return Err(period_ns);
@@ -218,7 +217,7 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
 
 /// Returns a start of cycles after the last input before the longest time without one. `come` holds
 /// the positions of the inputs in a cycle. If cycles begin `now` in another time without inputs
-/// that is nearly as long, they stay there: otherwise the origin would jump between the two.
+/// that is nearly as long, they stay there. Otherwise the origin would jump between the two.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -234,28 +233,28 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
     Some(come[last] + margin)
 }
 
-/// A phase with its latest origins. An output is judged by the origin of its time.
+/// A phase with its earlier origins, so that an output can be judged by the origin of its time.
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,
-    /// The pairs of the time from which an origin applies, and the origin.
+    /// The latest origins, each after the time from which it applied.
     origins: VecDeque<(u64, u64)>,
 }
 
 impl PhaseHistory {
-    /// Begins the history with `phase`.
+    /// Creates a history whose only origin is that of `phase`.
     pub fn new(phase: Phase) -> PhaseHistory {
         let origins = VecDeque::from([(0, phase.origin_ns())]);
         PhaseHistory { phase, origins }
     }
 
-    /// Returns the phase that follows from the executions so far.
+    /// Returns the present phase, estimated from all executions so far.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
     /// Records a start of the first callback. Returns the new origin if it has moved. `since` holds
-    /// the time from which it applies, and the present time.
+    /// the time from which the new origin applies, and the present time.
     pub fn started(&mut self, start_ns: u64, since: (u64, u64)) -> Option<u64> {
         if !self.phase.started(start_ns) {
             return None;
@@ -270,7 +269,8 @@ impl PhaseHistory {
         self.phase.anew();
     }
 
-    /// Moves the origin. `since` holds the time from which it applies, and the present time.
+    /// Moves the origin. `since` holds the time from which the new origin applies, and the present
+    /// time.
     pub fn move_to(&mut self, origin_ns: u64, since: (u64, u64)) {
         self.phase.cycle = cycle(self.phase.cycle.period_ns(), origin_ns);
         self.note(origin_ns, since);
@@ -287,7 +287,8 @@ impl PhaseHistory {
         }
     }
 
-    /// Returns the origin that applied at `at_ns`, or the present one if that is no longer kept.
+    /// Returns the origin that applied at `at_ns`, or the present one if the history no longer
+    /// reaches back so far.
     pub fn origin_at(&self, at_ns: u64) -> u64 {
         let mut origins = self.origins.iter().rev();
         let of_then = origins.find(|(since_ns, _)| *since_ns <= at_ns);
@@ -311,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_grid_is_found_and_followed_in_spite_of_delays(
+        fn the_releases_of_a_timer_are_followed_in_spite_of_delays(
             origin in 10 * PERIOD..20 * PERIOD,
             drift_ppm in -100i64..100,
             delays in prop::collection::vec(0u64..400_000, 400),
@@ -374,7 +375,7 @@ mod tests {
         }
 
         #[test]
-        fn cycle_number_and_offset_reproduce_the_time(origin in 0..1u64 << 60, at in 0..1u64 << 60) {
+        fn a_cycle_number_and_its_offset_reproduce_the_time(origin in 0..1u64 << 60, at in 0..1u64 << 60) {
             let phase = Phase::new(PERIOD, origin);
             let (cycle, behind) = phase.cycle(at);
             prop_assert_eq!(
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_all_over_the_cycle_show_no_grid() {
+    fn starts_all_over_the_cycle_show_no_phase() {
         let wild: Vec<u64> = (0..40u64)
             .map(|n| n * PERIOD + n * 37_000_000 % PERIOD)
             .collect();
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_begins_when_its_last_input_has_come() {
+    fn a_cycle_begins_when_its_last_input_has_arrived() {
         let on = |at: u64, late: u64| -> VecDeque<u64> {
             let come = (0..12u64).map(|n| 700 * PERIOD + n * PERIOD + at);
             come.enumerate()
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_origin_follows_a_timer_that_is_set_again() {
+    fn the_origin_follows_a_timer_that_is_reset() {
         let mut phase = Phase::new(PERIOD, 0);
         for n in 0..32u64 {
             phase.started(n * PERIOD + 30_000_000);

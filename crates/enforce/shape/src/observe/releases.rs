@@ -8,11 +8,11 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// The number of windows whose earliest start gives the grid of a timer.
+/// The number of windows of starts whose earliest start gives a timer's releases.
 const WINDOWS: u32 = 8;
 
-/// Differences up to this limit are mostly delays of the early starts. They move the origin by one
-/// [`NEAR_PART`]th only: outputs are timed by the origin and would show the noise.
+/// If the grid differs by less than this, the early starts were mostly delayed. The origin then
+/// moves only by one [`NEAR_PART`]th of the difference, because outputs would show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;
@@ -20,14 +20,14 @@ const NEAR_PART: i64 = 4;
 /// The kind of event that releases a chain's first callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Releases {
-    /// A timer releases the callback.
+    /// A timer releases the callback, so its releases are exactly periodic.
     Timer,
-    /// A message, or something unknown, releases the callback.
+    /// A message or an unknown event releases the callback.
     Other,
 }
 
 impl Releases {
-    /// Returns the kind of release, which the id of the callback shows.
+    /// Returns the kind of release, which onbeat reads from the callback's id.
     pub fn of(callback: &str) -> Releases {
         match callback.split_once(':') {
             Some((_, kind)) if kind.starts_with("timer(") => Releases::Timer,
@@ -36,22 +36,19 @@ impl Releases {
     }
 }
 
-/// The position of a window of starts, in ns after the grid.
+/// The position of a window of starts relative to the grid, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The earliest start that shows the grid.
+    /// The earliest start of the window that shows the grid.
     pub(super) early: i64,
     tenth: i64,
-    /// The 90th percentile of the starts in the window.
     pub(super) late: i64,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     releases: Releases,
-    /// The widest spread of a window since the timer was last set, ns.
     widest_ns: i64,
-    /// The earliest start of the latest windows, ns after the grid.
     least_ns: i64,
     windows: u32,
 }
@@ -70,8 +67,8 @@ impl Grid {
         Grid::new(self.releases)
     }
 
-    /// Returns the position of a window of sorted starts. The window must not be empty. `most_ns`
-    /// is the widest spread that still shows a grid.
+    /// Returns the position of a window of sorted starts, which must not be empty. `most_ns` is the
+    /// widest spread that still shows a grid.
     pub(super) fn bounds(&self, sorted: &[i64], most_ns: i64) -> Bounds {
         let tenth = sorted[sorted.len() / 10];
         let late = sorted[sorted.len() - 1 - sorted.len() / 10];
@@ -130,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn late_starts_do_not_move_the_grid_of_a_timer() {
+    fn late_starts_do_not_move_the_phase_of_a_timer() {
         let mut timer = Grid::new(Releases::Timer);
         // In most windows even the earliest start waited for other callbacks.
         let from = |early: i64, late: i64| Bounds {

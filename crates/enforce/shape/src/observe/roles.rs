@@ -5,30 +5,32 @@ use std::collections::BTreeMap;
 
 const MAX_THREADS: usize = 4096;
 
-/// A thread that runs callbacks of the plan.
+/// A thread of the application that runs callbacks of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Role {
     /// The id of the thread's process.
     pub pid: u32,
-    /// The index of the thread's server. `None` if none of its callbacks belongs to a server.
+    /// The index of the thread's server in the plan. `None` if none of its callbacks belongs to a
+    /// server.
     pub server: Option<usize>,
-    /// The indices of the callbacks that the thread ran.
+    /// The indices of the callbacks that the thread ran, as in
+    /// [`crate::observe::Watcher::callbacks`].
     pub callbacks: Vec<usize>,
-    /// The latest time at which the thread began to run one of its callbacks, CLOCK_MONOTONIC.
-    /// [`Roles::saw`] sets it.
+    /// The latest start of one of the thread's callbacks, in ns (CLOCK_MONOTONIC). [`Roles::saw`]
+    /// sets it.
     pub seen_ns: u64,
 }
 
-/// Two callbacks of one thread that belong to different servers.
+/// One thread runs two callbacks that belong to different servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The id of the thread.
+    /// The id of the thread that runs both callbacks.
     pub tid: u32,
-    /// The indices of the two callbacks.
+    /// The two callbacks, as indices in [`crate::observe::Watcher::callbacks`].
     pub callbacks: [usize; 2],
 }
 
-/// The threads of the plan's callbacks.
+/// The threads that run the plan's callbacks, and the server of each.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
     server_of: Vec<Option<usize>>,
@@ -37,7 +39,8 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// Begins without threads. `callbacks` are those of [`crate::observe::Watcher::callbacks`].
+    /// Creates a value without threads. `callbacks` are the ids that
+    /// [`crate::observe::Watcher::callbacks`] returns.
     pub fn new(plan: &Plan, callbacks: &[String]) -> Roles {
         let server_of = callbacks
             .iter()
@@ -113,17 +116,17 @@ impl Roles {
         }
     }
 
-    /// Returns how often a callback ran.
+    /// Returns the number of runs of a callback.
     pub fn seen(&self, callback: usize) -> u64 {
         self.seen.get(callback).copied().unwrap_or(0)
     }
 
-    /// Returns the roles by thread id.
+    /// Returns the threads that ran callbacks of the plan, by thread id.
     pub fn threads(&self) -> &BTreeMap<u32, Role> {
         &self.by_thread
     }
 
-    /// Returns the processes that run callbacks of the plan, sorted.
+    /// Returns the ids of the processes that run callbacks of the plan, sorted.
     pub fn processes(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.by_thread.values().map(|r| r.pid).collect();
         pids.sort_unstable();
@@ -131,8 +134,8 @@ impl Roles {
         pids
     }
 
-    /// Returns the processes that run callbacks of the plan, each with the latest start of one
-    /// (CLOCK_MONOTONIC).
+    /// Returns the processes that run callbacks of the plan, each with the latest start of such a
+    /// callback (CLOCK_MONOTONIC).
     pub fn processes_seen(&self) -> BTreeMap<u32, u64> {
         let mut seen = BTreeMap::new();
         for role in self.by_thread.values() {

@@ -16,7 +16,6 @@ const MAX_THREADS: usize = 1024;
 pub(crate) struct RootChange {
     pub(crate) pid: u32,
     pub(crate) was: Option<Root>,
-    /// The root of the executions from now on. `None` if the process has ended.
     pub(crate) now: Option<Root>,
 }
 
@@ -30,9 +29,8 @@ enum Begins {
 #[derive(Debug)]
 pub(crate) struct Roots {
     begins: Begins,
-    /// Maps a thread to its process and to the times and roots of its latest events.
+    /// Maps a thread to the latest events that can be roots: process, time and root.
     recent: BTreeMap<u32, VecDeque<(u32, u64, Root)>>,
-    /// The process and root of the latest executions, and how often in a row they were found.
     seen: Option<(u32, Root, u32)>,
     root: Option<(u32, Root)>,
 }
@@ -52,8 +50,6 @@ impl Roots {
         }
     }
 
-    /// Takes events, which must be in order of time. Returns the change if the process of the root
-    /// has ended.
     pub(crate) fn push(&mut self, events: &[Event]) -> Option<RootChange> {
         let mut ended = None;
         for event in events {
@@ -102,7 +98,7 @@ impl Roots {
         })
     }
 
-    /// Records a run of the first callback. Returns the change if the root is found or has changed.
+    /// Records a run of the first callback. Returns the change if the root is new or different.
     pub(crate) fn ran(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<RootChange> {
         let root = self.of(pid, tid, start_ns)?;
         let times = match self.seen {
@@ -121,8 +117,8 @@ impl Roots {
         })
     }
 
-    /// Returns the root of a run: the start event of rclcpp, or else the timer call or take before
-    /// it.
+    /// Returns the event that began a run: the start event of rclcpp, or else the timer call or
+    /// take before the run.
     fn of(&self, pid: u32, tid: u32, start_ns: u64) -> Option<Root> {
         let until = self.recent.get(&tid)?.iter().rev();
         let mut until = until.filter(|e| e.0 == pid && e.1 <= start_ns).peekable();
@@ -159,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_is_found_after_three_equal_starts_of_the_first_callback() {
+    fn an_execution_root_is_found_after_three_equal_first_callbacks() {
         let timers = "
 1ms cpu0 1/2 timer_call timer=0x10
 2ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
@@ -191,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callback_start_event_of_rclcpp_gives_the_root() {
+    fn the_callback_start_event_of_rclcpp_is_an_execution_root() {
         let text = "
 1ms cpu0 1/2 take rmw=0x20 message=0x1 source_ns=5 taken=yes
 2ms cpu0 1/2 callback_start callback=0x30 intra_process=no
@@ -206,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_ends_with_its_process_and_a_new_timer_replaces_the_old_one() {
+    fn an_execution_root_ends_with_its_process_or_a_new_timer() {
         let mut roots = Roots::new("/a:timer(1ms)");
         let mut at = 0;
         let mut run = |roots: &mut Roots, pid: u32, timer: u64| {
@@ -228,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_for_threads_that_come_and_go_is_bounded() {
+    fn memory_stays_bounded_while_threads_come_and_go() {
         let mut roots = Roots::new("/a:timer(1ms)");
         for tid in 0..10 * MAX_THREADS as u64 {
             for n in 0..2 * EVENTS_PER_THREAD as u64 {

@@ -15,28 +15,28 @@ struct Run {
     tid: u32,
 }
 
-/// A run of a callback, with the callback's usual duration.
+/// A run of a callback that may have delayed an output, with the callback's usual duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cause {
-    /// The index of the callback.
+    /// The index of the callback in [`crate::observe::Watcher::callbacks`].
     pub callback: usize,
-    /// The thread that ran the callback.
+    /// The id of the thread that ran the callback.
     pub tid: u32,
-    /// The time from start to end.
+    /// The time from the run's start to its end, in ns.
     pub took_ns: u64,
-    /// The median of the callback's latest durations.
+    /// The median of the callback's latest durations, in ns.
     pub usual_ns: u64,
 }
 
 impl Runs {
-    /// Begins without runs, for this number of callbacks.
+    /// Creates a value without runs for `callbacks` callbacks.
     pub fn new(callbacks: usize) -> Runs {
         Runs {
             recent: vec![Vec::new(); callbacks],
         }
     }
 
-    /// Records that a callback ran on a thread.
+    /// Records that a callback ran on a thread from `start_ns` to `end_ns`.
     pub fn ran(&mut self, callback: usize, tid: u32, start_ns: u64, end_ns: u64) {
         if let Some(runs) = self.recent.get_mut(callback) {
             if runs.len() == RUNS_KEPT {
@@ -50,8 +50,8 @@ impl Runs {
         }
     }
 
-    /// Returns the runs that started between two points in time (both included), with their
-    /// durations and the usual ones.
+    /// Returns the runs that started from `from_ns` to `until_ns` (both included), with the usual
+    /// durations of their callbacks.
     pub fn between(&self, from_ns: u64, until_ns: u64) -> Vec<Cause> {
         let mut found = Vec::new();
         for (callback, runs) in self.recent.iter().enumerate() {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_returned_with_the_median_duration_of_their_callback() {
+    fn each_run_is_returned_with_the_median_of_its_callback() {
         let mut runs = Runs::new(3);
         for n in 0..100u64 {
             let at = n * 1000;

@@ -7,79 +7,77 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An observation of a plan's callbacks.
+/// An event of a plan's callbacks: a run, a publication, or a start with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {
-    /// A callback of the plan ran.
+    /// A callback of the plan ran from start to end.
     Ran {
         /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
-        /// The id of the process.
+        /// The id of the process that ran the callback.
         pid: u32,
-        /// The id of the thread.
+        /// The id of the thread that ran the callback.
         tid: u32,
         /// The start of the run, CLOCK_MONOTONIC.
         start_ns: u64,
         /// The end of the run, CLOCK_MONOTONIC.
         end_ns: u64,
     },
-    /// A callback of the plan published.
+    /// A callback of the plan published a message, or ended without publishing.
     Left {
         /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
-        /// The topic. `None` if the callback ended without publishing.
+        /// The topic of the publication. `None` if the callback ended without publishing.
         topic: Option<String>,
         /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
         /// The source time stamp of the message, CLOCK_REALTIME.
         source_ns: Option<i64>,
-        /// The first callback that the data went through, as far as the data can be followed. If a
-        /// shaper publishes in between, the first callback after the shaper.
+        /// The index of the first callback from which the published data came. Data is followed
+        /// back as far as the last shaper.
         from: usize,
         /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
     },
     /// A callback started with a message.
     Taken {
-        /// The topic of the message.
+        /// The full name of the topic on which the message was published.
         topic: String,
         /// The time of the message's publication, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// The start of the callback, CLOCK_MONOTONIC.
+        /// The start of the callback that took the message, CLOCK_MONOTONIC.
         start_ns: u64,
     },
 }
 
-/// A callback that is in no plan, on one thread.
+/// A callback that is not in the plan, as it ran on one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplanned {
-    /// The present id of the callback in the model.
+    /// The id that the callback has now in the model. It can change when a node of the same name
+    /// appears.
     pub id: String,
-    /// The id of the process.
+    /// The id of the process that ran the callback.
     pub pid: u32,
-    /// The id of the thread.
+    /// The id of the thread that ran the callback.
     pub tid: u32,
-    /// The number of runs on the thread.
+    /// The number of runs of the callback on this thread.
     pub runs: u64,
 }
 
 const UNPLANNED_MAX: usize = 4096;
 
-/// Follows a plan's callbacks through a stream of events.
+/// Finds the runs and publications of a plan's callbacks in a stream of events.
 pub struct Watcher {
     synth: Synth,
     callbacks: Vec<String>,
     index: FxHashMap<String, usize>,
-    /// The indices of each chain's callbacks, without its synchronisers.
     chains: Vec<Vec<usize>>,
     numbers: Vec<Number>,
     homes: Vec<Option<u32>>,
-    /// The numbers of twins that run in other processes than their callback.
     foreign: FxHashSet<u32>,
-    /// Maps a path to its first and last callback, or `None` if the path is not part of a chain.
     paths: FxHashMap<u32, Option<(usize, usize)>>,
-    /// The run counts of callbacks in no plan, by number, process and thread. `None` once they were
-    /// taken.
+    /// The number of runs of each callback outside of the plan, by callback, process and thread.
+    /// `None` after [`Watcher::take_unplanned`].
     unplanned: Option<FxHashMap<(u32, u32, u32), u64>>,
     numbers_are_stale: bool,
 }
@@ -87,7 +85,7 @@ pub struct Watcher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     Of(usize),
-    /// A second instance of the callback with this index: the ids differ only in the part that
+    /// A second instance of the callback with this index. Its id differs only in the part that
     /// distinguishes nodes of the same name.
     Twin(usize),
     Synchroniser,
@@ -110,7 +108,7 @@ fn without_instance(id: &str) -> Option<String> {
 }
 
 impl Watcher {
-    /// Watches the callbacks of a plan: those of its chains and of its servers.
+    /// Creates a watcher for the callbacks of a plan's chains and servers.
     pub fn new(plan: &Plan) -> Watcher {
         let mut callbacks: Vec<String> = Vec::new();
         let of_chains = plan.chains.iter().flat_map(|c| &c.callbacks);
@@ -171,8 +169,8 @@ impl Watcher {
         &self.callbacks
     }
 
-    /// Takes events, which must be in order of time, and appends the observations that they lead
-    /// to.
+    /// Takes events in order of time, and appends what they show of the plan's callbacks to
+    /// `found`.
     pub fn push(&mut self, events: &[Event], found: &mut Vec<PlanObservation>) {
         for event in events {
             self.synth.push(event);
@@ -221,7 +219,8 @@ impl Watcher {
     }
 
     /// Returns the role of a callback by its present id. When a node of the same name appears, the
-    /// ids of both may change. The callback that was in the plan stays in it.
+    /// ids of both nodes' callbacks may change. The callback that was in the plan stays in the
+    /// plan.
     fn named(&self, number: usize, id: &str) -> Number {
         if let Some(&i) = self.index.get(id) {
             return Number::Of(i);
@@ -241,8 +240,8 @@ impl Watcher {
             .unwrap_or(Number::Other)
     }
 
-    /// Takes the callbacks that are in no plan, with their threads. They are not recorded from now
-    /// on.
+    /// Removes and returns the callbacks that are not in the plan. From now on, such callbacks are
+    /// not recorded.
     pub fn take_unplanned(&mut self) -> Vec<Unplanned> {
         let unplanned = self.unplanned.take();
         let ids = self.synth.callback_ids();
@@ -267,8 +266,8 @@ impl Watcher {
         }
     }
 
-    /// Returns the callback of the plan that ran in the process. A second instance of its node
-    /// counts too if it is in another process.
+    /// Returns the index of the plan's callback that ran. A second instance counts too if it runs
+    /// in another process.
     fn of_plan(&mut self, number: u32, pid: u32) -> Option<usize> {
         match self.number(number) {
             Number::Of(i) => {

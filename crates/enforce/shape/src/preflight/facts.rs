@@ -7,62 +7,63 @@ use std::path::{Path, PathBuf};
 
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The kernel's preemption model: when it takes the CPU from a thread that is in a system call.
+/// The kernel's preemption model: when the kernel takes the CPU from a thread that is in a system
+/// call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {
-    /// The kernel preempts a thread at the end of the system call.
+    /// The kernel takes the CPU only at the end of the system call.
     None,
-    /// The kernel also preempts at chosen points within the call.
+    /// The kernel takes the CPU at the end of the system call and at chosen points within it.
     Voluntary,
-    /// The kernel preempts at the next tick for normal threads, and at once for real-time threads.
+    /// The kernel takes the CPU at the next tick for normal threads, and at once for real-time
+    /// threads.
     Lazy,
-    /// The kernel preempts at once, except while a spin lock is held.
+    /// The kernel takes the CPU at once, except while the thread holds a spin lock.
     Full,
-    /// The kernel preempts at once, nearly everywhere (PREEMPT_RT).
+    /// The kernel takes the CPU at once, nearly everywhere (PREEMPT_RT).
     RealTime,
 }
 
-/// The settings of a machine.
+/// The settings of a machine that matter to shaping.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
-    /// The preemption model. `None` if no file states it.
+    /// The kernel's preemption model. `None` if no file states it.
     pub preemption: Option<Preemption>,
-    /// The preemption model can be changed with `preempt=` at the kernel's start.
+    /// The kernel's parameter `preempt=` can change the preemption model.
     pub preemption_is_dynamic: bool,
-    /// The timer interrupt frequency of the kernel, in ticks per second.
+    /// The frequency of the kernel's timer interrupt in Hz. `None` if no file states it.
     pub hz: Option<u32>,
-    /// The highest resolution of timers, ns.
+    /// The highest resolution of timers, in ns. `None` if it cannot be read.
     pub timer_resolution_ns: Option<u64>,
-    /// The mounted freezers: version 1, version 2.
+    /// The freezers of cgroup version 1 and version 2: true if mounted.
     pub freezers: (bool, bool),
-    /// The share of each CPU that real-time threads may use. `None` if it is unlimited.
+    /// The share of each CPU that real-time threads may use, from 0 to 1. `None` if it is
+    /// unlimited.
     pub real_time_share: Option<f64>,
-    /// Every cgroup has real-time time (RT_GROUP_SCHED). `None` if the kernel does not divide it
-    /// among cgroups, or if this is unknown.
+    /// Every cgroup has a budget of real-time CPU time (RT_GROUP_SCHED). `None` if the kernel has
+    /// no such budgets, or if this is unknown.
     pub groups_have_real_time: Option<bool>,
-    /// The CPUs on which the scheduler places no threads by itself.
+    /// The CPUs on which the scheduler places no threads unless they ask for them (isolcpus).
     pub isolated: BTreeSet<u16>,
-    /// The CPUs of each interrupt of a device.
+    /// The CPUs that each device's interrupts may use, by the interrupt's name.
     pub interrupts: BTreeMap<String, BTreeSet<u16>>,
-    /// The settings of each CPU.
+    /// The settings of each CPU, by its number.
     pub cpus: BTreeMap<u16, CpuFacts>,
-    /// The kernel's clock source. Empty if unknown.
+    /// The kernel's clock source, for example `tsc`. Empty if it is unknown.
     pub clock_source: String,
 }
 
-/// The settings of one CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuFacts {
-    /// The governor that chooses the frequency of the CPU.
+    /// The governor that chooses the CPU's frequency, for example `performance`.
     pub governor: Option<String>,
-    /// The longest time that the CPU needs to wake up from any enabled idle state, us.
+    /// The longest time in us that the CPU needs to wake up from an enabled idle state.
     pub wake_us: Option<u64>,
-    /// The other CPUs on the same core.
     pub siblings: BTreeSet<u16>,
 }
 
 impl Facts {
-    /// Reads the settings of the machine whose files are below `root`.
+    /// Reads the settings of the machine whose /proc and /sys are below `root`.
     pub fn read(root: &Path) -> Facts {
         let at = |path: &str| root.join(path);
         let line = |path: &str| text(&at(path)).trim().to_owned();
@@ -107,8 +108,6 @@ pub(crate) fn cpu_list(text: &str) -> BTreeSet<u16> {
     text.split(',').filter_map(range).flatten().collect()
 }
 
-/// Returns a value of the kernel's configuration, if the configuration is stored in an uncompressed
-/// file.
 fn config(root: &Path, name: &str) -> Option<String> {
     let release = text(&root.join("proc/sys/kernel/osrelease"));
     let release = release.trim();
@@ -171,8 +170,6 @@ fn preemption(root: &Path) -> (Option<Preemption>, bool) {
     (found, is_dynamic)
 }
 
-/// Returns the resolution of the timers in ns, from the text of `/proc/timer_list`. Only root can
-/// read that file.
 fn timer_resolution_ns(list: &str) -> Option<u64> {
     let line = list
         .lines()
@@ -189,9 +186,9 @@ fn real_time_share(root: &Path) -> Option<f64> {
     (runtime >= 0 && period > 0).then(|| runtime as f64 / period as f64)
 }
 
-/// Reports whether every cgroup one level below version 1's `cpu` controller may run real-time
-/// threads. `None` if the kernel does not divide real-time time among cgroups, or that controller
-/// is not mounted.
+/// Reports whether every cgroup directly below version 1's `cpu` controller may run real-time
+/// threads. `None` if the kernel does not divide real-time CPU time among cgroups, or if that
+/// controller is not mounted.
 fn groups_have_real_time(root: &Path) -> Option<bool> {
     let places = ["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"];
     let place = places.map(|p| root.join(p)).into_iter();

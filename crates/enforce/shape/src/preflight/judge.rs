@@ -4,7 +4,7 @@ use super::{Facts, Grade, Line, Preemption};
 use onbeat_plan::Plan;
 use std::collections::BTreeSet;
 
-/// CPUs that need longer than this to wake up from idling make slots late, us.
+/// CPUs that need longer than this (in us) to wake up from idling make slots late.
 const SLOW_WAKE_US: u64 = 50;
 
 pub(super) fn judge(facts: &Facts, plan: &Plan, dispatcher_cpu: u16) -> Vec<Line> {
@@ -98,7 +98,7 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         Some(Preemption::Full) => (Grade::Ok, "full", None),
         Some(Preemption::Lazy) => (
             Grade::Ok,
-            "lazy: real-time threads preempt as with full",
+            "lazy: real-time threads preempt others at once, as with preempt=full",
             None,
         ),
         Some(Preemption::Voluntary) => (
@@ -114,7 +114,7 @@ pub(super) fn preemption(facts: &Facts) -> Line {
         None => (
             Grade::Note,
             "unknown: neither debugfs nor the kernel's configuration can be read",
-            Some("mount debugfs (mount -t debugfs none /sys/kernel/debug) and look again"),
+            Some("mount debugfs (mount -t debugfs none /sys/kernel/debug) and check again"),
         ),
     };
     line(about, grade, found.into(), way_out)
@@ -221,12 +221,12 @@ fn throttling(facts: &Facts, plan: &Plan) -> Line {
 fn groups(facts: &Facts) -> Line {
     let about = "real-time in cgroups";
     match facts.groups_have_real_time {
-        None => line(about, Grade::Ok, "not divided among cgroups".into(), None),
-        Some(true) => line(about, Grade::Ok, "divided among cgroups (RT_GROUP_SCHED), and each has a share".into(), None),
+        None => line(about, Grade::Ok, "real-time CPU time is not divided among cgroups".into(), None),
+        Some(true) => line(about, Grade::Ok, "real-time CPU time is divided among cgroups (RT_GROUP_SCHED), and each cgroup has a share".into(), None),
         Some(false) => line(
             about,
             Grade::Note,
-            "some cgroups have no share (RT_GROUP_SCHED), so their threads get no real-time priority".into(),
+            "some cgroups have no real-time CPU time (RT_GROUP_SCHED), so their threads get no real-time priority".into(),
             Some("start the kernel with rt_group_sched=0, or write to cpu.rt_runtime_us of the application's cgroup"),
         ),
     }

@@ -12,19 +12,19 @@ pub use facts::{Facts, Preemption};
 
 use onbeat_plan::Plan;
 
-/// The grade of a setting.
+/// The grade that a machine's setting gets for shaping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
-    /// The setting is good.
+    /// The setting is good for shaping.
     Ok,
-    /// The setting is not the best one, or is unknown.
+    /// The setting is not the best one for shaping, or it is unknown.
     Note,
     /// The setting is likely to break promises, or prevents threads from being assigned.
     Risk,
 }
 
 impl Grade {
-    /// Returns the grade as one word.
+    /// Returns the grade as one word for reports.
     pub fn name(self) -> &'static str {
         match self {
             Grade::Ok => "ok",
@@ -34,26 +34,26 @@ impl Grade {
     }
 }
 
-/// One setting of the machine.
+/// One setting of the machine, with its grade and the way to improve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The grade of the setting.
+    /// The grade that the setting gets for shaping.
     pub grade: Grade,
-    /// The name of the setting that was checked.
+    /// The name of the setting that was checked, for example `CPU frequency`.
     pub about: &'static str,
     /// The value of the setting and its consequence.
     pub found: String,
-    /// The way to change the setting. `None` if nothing needs to change.
+    /// The way to change the setting, as a sentence. `None` if nothing needs to change.
     pub way_out: Option<String>,
 }
 
-/// Returns all settings of this machine that matter to a plan. Only reads.
+/// Checks all settings of this machine that matter to a plan. Changes nothing.
 pub fn preflight(plan: &Plan, dispatcher_cpu: Option<u16>) -> Vec<Line> {
     let facts = Facts::read("/".as_ref());
     judge::judge(&facts, plan, dispatcher_cpu.unwrap_or(plan.middleware.cpu))
 }
 
-/// Returns the line about the kernel's preemption model alone.
+/// Checks only the kernel's preemption model.
 pub fn preemption() -> Line {
     judge::preemption(&Facts::read("/".as_ref()))
 }

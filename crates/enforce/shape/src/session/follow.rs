@@ -6,8 +6,8 @@ use crate::observe::{Execution, Moved};
 use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
-/// The divisor for reports: the session reports that the phase has moved if it moved by more than a
-/// cycle divided by `FOUND_PART`.
+/// The session reports that the phase was found again if it moved by more than a cycle divided by
+/// this.
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {
@@ -26,8 +26,8 @@ impl Session<'_> {
         }
     }
 
-    /// Returns the time from which a new origin applies. If possible, no output is on its way then,
-    /// so that no output is moved by the step.
+    /// Returns the time from which a new origin applies. If possible, no output waits at that time,
+    /// so the change moves no output.
     fn quiet_ns(&self) -> u64 {
         let (shaper, course) = (self.supervisor.shaper(), self.stage.course());
         let quiet_ns = shaper.zip(course).map(|(shaper, course)| {

@@ -25,7 +25,7 @@ pub(super) struct Listeners<'a> {
     pub(super) board: Option<Arc<Board>>,
     tally: Tally,
     executions: Vec<u64>,
-    /// The plan in force applies to executions that start from this time on, CLOCK_MONOTONIC.
+    /// The time of the first start (CLOCK_MONOTONIC) that belongs to the plan in force.
     from_ns: u64,
     notes: VecDeque<String>,
 }
@@ -66,8 +66,8 @@ impl<'a> Listeners<'a> {
 }
 
 impl Session<'_> {
-    /// Reports the state to the caller and the status clients. Must be called about once a second.
-    /// Never waits.
+    /// Reports the state to the caller and to the clients of the status socket, without waiting.
+    /// Must be called about once a second.
     pub(super) fn report_state(&mut self) {
         if let Some(board) = &self.listeners.board {
             let notes = board.post().take_notes();
@@ -81,7 +81,6 @@ impl Session<'_> {
         (self.listeners.report)(&live);
     }
 
-    /// Publishes the last status. Its notes are repeated in the summary.
     pub(super) fn leave(&mut self) {
         let live = self.live();
         self.listeners.update(&live);
@@ -96,8 +95,8 @@ impl Session<'_> {
         }
     }
 
-    /// Reports whether diagnostics allow shaping to begin: they are ready, nobody wants them, or
-    /// their time is over.
+    /// Reports whether shaping need not wait for diagnostics: they are ready, nobody wants them, or
+    /// the time for their start is over.
     pub(super) fn may_begin(&mut self, elapsed: Duration) -> Result<bool, ShapeError> {
         let standing = self.listeners.board.as_ref().map(|b| b.post().standing());
         match standing.unwrap_or_default() {

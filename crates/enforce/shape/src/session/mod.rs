@@ -46,7 +46,7 @@ struct Session<'a> {
     supervisor: Supervisor<'a>,
     stage: Stage<'a>,
     /// The plan in force and the earlier ones. They differ from [`Session::plan`] only in slots and
-    /// what follows from slots.
+    /// in values that follow from slots.
     plans: Plans,
     notes: Notes,
     flight: Flight,
@@ -83,8 +83,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes events, which must be in order of time. `record_also` makes the recording observe one
-    /// more process. After an error, the session takes no more events.
+    /// Takes events in order of time. `record_also` makes the recorder observe one more process.
+    /// After an error, the session takes no more events.
     fn push(&mut self, events: &[Event], record_also: &dyn Fn(u32)) {
         if self.error.is_some() {
             return;
@@ -193,7 +193,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Notes why gates stayed open. Ends shaping if the guard has ended.
     fn handle_pauses(&mut self) {
         if let Stage::Shaping(shaping) = &mut self.stage {
             if !shaping.report_pauses(&mut self.notes) {
@@ -206,7 +205,6 @@ impl<'a> Session<'a> {
         self.stop_by(StoppedBy::Request);
     }
 
-    /// Puts everything back, unless that was done before. The application continues.
     fn stop_by(&mut self, by: StoppedBy) {
         if self.stage.is_stopped() {
             return;
@@ -228,8 +226,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reports whether the application continues after an error. It does if the session started it
-    /// and has shaped it, because it may be at work.
+    /// Reports whether the application continues after an error. It does if the session started and
+    /// shaped it, because it may be at work.
     fn runs_on(&self) -> bool {
         self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
@@ -275,10 +273,10 @@ impl Observer for Session<'_> {
         self.report_state();
     }
 
-    /// The recording contains only the time in which the application was shaped. After it, the
-    /// threads of unfinished executions have neither priority nor CPU. If the user wants no
-    /// recording, nothing is written: writing costs time, and the kernel's own writing keeps others
-    /// off the CPU.
+    /// Reports whether the recording keeps an event. It keeps only those of the time in which the
+    /// application was shaped: afterwards, threads of unfinished executions have neither their
+    /// priority nor their CPU. If the user wants no recording, nothing is kept, because writing
+    /// costs time and the kernel's own writing keeps other threads off the CPU.
     fn is_kept(&self, event: &Event) -> bool {
         let ended_ns = match &self.stage {
             Stage::Stopped(stopped) => stopped.at_ns,

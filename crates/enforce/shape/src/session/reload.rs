@@ -13,8 +13,8 @@ use onbeat_time::Cycle;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The least time between giving a new plan and the first cycle in which it applies. Gates and
-/// shaper then change in the same cycle. In short cycles it is a quarter of the cycle.
+/// The least time between taking a new plan and its first cycle, so that gates and shaper change in
+/// the same cycle. In short cycles it is a quarter of the cycle.
 const AHEAD_NS: u64 = 10_000_000;
 
 impl Session<'_> {
@@ -30,8 +30,8 @@ impl Session<'_> {
         board.reloads().done(number, reloaded);
     }
 
-    /// Replaces the plan and returns the outcome. `now` waits, if necessary, until the next cycle
-    /// is far enough away, and returns the time (CLOCK_MONOTONIC).
+    /// Replaces the plan and returns the outcome. `now` returns the time (CLOCK_MONOTONIC). If the
+    /// next cycle is too near, `now` first waits until one is far enough away.
     pub(super) fn reload(
         &mut self,
         plan: Result<Plan, String>,
@@ -82,7 +82,7 @@ impl Session<'_> {
                 let origin_ns = shaping.course.phase.phase().origin_ns();
                 let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
                 let cycle = Cycle::new(plan.cycle_ms.0.max(1), origin_ns);
-                let cycle = cycle.ok_or("its cycle is empty")?;
+                let cycle = cycle.ok_or("the plan's cycle is empty")?;
                 let now_ns = now(cycle);
                 let from_ns = cycle.next_start_ns(now_ns).max(0) as u64;
                 // Everything that can fail comes before any change.

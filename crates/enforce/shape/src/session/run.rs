@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Returns the capabilities that a session needs: those of a recorder, real-time priorities, locked
-/// memory, and access to the file systems of a container.
+/// Returns the capabilities that a session needs: those of the recorder, and those for real-time
+/// priorities, locked memory and the file systems of a container.
 pub fn rights() -> Vec<Capability> {
     let own = [
         Capability::CAP_SYS_NICE,
@@ -31,12 +31,12 @@ pub fn rights() -> Vec<Capability> {
     onbeat_record::AT_START.iter().copied().chain(own).collect()
 }
 
-/// Runs `plan` until its duration is over, a signal arrives, or the command ends. Calls `report`
-/// about once a second.
+/// Shapes by `plan` until the duration is over, a signal arrives, or the command ends. Calls
+/// `report` about once a second.
 ///
 /// # Errors
 ///
-/// Returns a [`ShapeError`] if the plan cannot be run. Everything is put back then.
+/// Returns a [`ShapeError`] if the plan cannot be run. All threads are then restored.
 pub fn shape(
     plan: &Plan,
     options: &ShapeOptions,
@@ -45,11 +45,11 @@ pub fn shape(
     shape_on(plan, options, report, None)
 }
 
-/// Runs `plan` like [`shape`], and publishes the session's status on `board`.
+/// Shapes by `plan` like [`shape`], and publishes the session's status on `board`.
 ///
 /// # Errors
 ///
-/// Returns a [`ShapeError`] if the plan cannot be run. Everything is put back then.
+/// Returns a [`ShapeError`] if the plan cannot be run. All threads are then restored.
 pub fn shape_on(
     plan: &Plan,
     options: &ShapeOptions,

@@ -14,8 +14,6 @@ use std::rc::Rc;
 const MS: u64 = 1_000_000;
 const TIMER: &str = "/talker:timer(100ms)";
 const OTHER: &str = "/other:timer(100ms)";
-/// The id of a thread and process that do not exist on this machine. The same holds for the ids
-/// below.
 pub(super) const TALKER: u32 = 4_000_001;
 const FRESH: u32 = 4_000_003;
 const VANISHED: u32 = 4_000_009;
@@ -277,7 +275,7 @@ fn found() -> [String; 3] {
 }
 
 #[test]
-fn shaping_begins_once_all_callbacks_are_found_and_puts_threads_back_at_the_end() {
+fn shaping_begins_with_all_callbacks_and_restores_threads_after() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -331,7 +329,7 @@ fn cycles_without_an_output_are_counted_and_break_the_promise() {
 }
 
 #[test]
-fn pauses_are_reported_and_shaping_ends_without_its_guard() {
+fn pauses_are_reported_and_shaping_ends_with_its_guard() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -413,7 +411,7 @@ fn the_policy_for_late_outputs_waits_until_a_new_process_has_settled() {
 }
 
 #[test]
-fn an_end_before_shaping_puts_nothing_back_and_judges_nothing() {
+fn a_session_that_ends_before_shaping_judges_nothing() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -429,7 +427,7 @@ fn an_end_before_shaping_puts_nothing_back_and_judges_nothing() {
 }
 
 #[test]
-fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
+fn later_threads_are_assigned_and_the_origin_follows_starts() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -449,7 +447,7 @@ fn threads_that_come_later_are_assigned_and_the_origin_is_followed() {
 }
 
 #[test]
-fn a_process_of_another_user_is_not_shaped_even_with_the_plans_node_names() {
+fn a_process_of_another_user_with_the_plans_nodes_is_not_shaped() {
     let plan = plan();
     let mut options = options(&[]);
     options.application.users = Some(vec![1000]);
@@ -467,7 +465,7 @@ fn a_process_of_another_user_is_not_shaped_even_with_the_plans_node_names() {
 }
 
 #[test]
-fn after_an_error_a_shaped_command_continues_and_any_other_session_ends() {
+fn a_shaped_command_continues_after_an_error_of_the_session() {
     for (command, runs_on) in [(&["robot"][..], true), (&[], false)] {
         let plan = plan();
         let mut options = options(command);
@@ -496,7 +494,7 @@ fn after_an_error_a_shaped_command_continues_and_any_other_session_ends() {
 }
 
 #[test]
-fn a_session_is_over_after_its_duration() {
+fn a_session_ends_after_its_duration() {
     let plan = plan();
     let options = ShapeOptions {
         duration: Some(Duration::ZERO),
@@ -514,7 +512,7 @@ fn a_session_is_over_after_its_duration() {
 }
 
 #[test]
-fn events_are_kept_only_during_shaping_and_only_if_a_recording_is_wanted() {
+fn events_are_recorded_only_during_shaping_and_on_request() {
     for wanted in [true, false] {
         let (plan, mut options) = (plan(), options(&[]));
         options.trace = wanted.then(|| "/trace".into());
@@ -535,7 +533,7 @@ fn events_are_kept_only_during_shaping_and_only_if_a_recording_is_wanted() {
 }
 
 #[test]
-fn a_failed_start_of_the_servers_ends_the_session_without_placing_threads() {
+fn servers_that_fail_to_start_end_the_session_unchanged() {
     let (plan, options) = (plan(), options(&["robot"]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -570,7 +568,7 @@ fn new_notes(harness: &mut Harness) -> Vec<String> {
 }
 
 #[test]
-fn a_thread_that_cannot_be_shaped_is_reported_and_the_others_are_still_shaped() {
+fn a_refused_thread_is_reported_and_other_threads_are_shaped() {
     without_and_with_strict(|harness, strict| {
         let at = harness.now_ms;
         harness.push(&run("0x1", REFUSED, at));
@@ -601,7 +599,7 @@ fn a_thread_that_cannot_be_shaped_is_reported_and_the_others_are_still_shaped() 
 }
 
 #[test]
-fn shaping_begins_without_a_refused_thread_but_fails_if_all_are_refused() {
+fn shaping_fails_only_if_every_thread_is_refused() {
     let (both, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&both, &options, &mut report);

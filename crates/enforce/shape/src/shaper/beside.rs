@@ -12,18 +12,17 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Beside {
     pub(super) pid: u32,
-    /// The user of the process. The shaper runs as this user, because it loads the libraries that
-    /// the process names.
+    /// The user of the process. The shaper runs as this user, because it loads libraries that the
+    /// process names.
     pub(super) user: User,
-    /// The namespaces of the process's container. Empty if it is in no container.
     pub(super) container: Vec<Namespace>,
     process: OwnedFd,
 }
 
 impl Beside {
-    /// Returns the process that was seen at `seen_ns` (CLOCK_MONOTONIC). Returns `None` if it has
-    /// ended since, or if this user may not run a shaper beside it: only root can become another
-    /// user.
+    /// Returns the process `pid` that was seen at `seen_ns` (CLOCK_MONOTONIC). Returns `None` if it
+    /// has ended since then, or if this user may not run a shaper beside it. Only root can become
+    /// another user.
     pub(super) fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let beside = Beside {
@@ -35,8 +34,8 @@ impl Beside {
         (had_started(pid, seen_ns) && !beside.has_ended(Duration::ZERO)).then_some(beside)
     }
 
-    /// Reports whether everything read about the process so far belongs to it: it has not ended and
-    /// has the same user.
+    /// Reports whether all facts that were read about the process belong to it: it has not ended,
+    /// and its user is the same.
     pub(super) fn is_unchanged(&self) -> bool {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
@@ -60,7 +59,7 @@ fn may_run_as(pid: u32) -> Option<User> {
     onbeat_proc::user(pid).filter(|user| own == 0 || user.uid == own)
 }
 
-/// Reports whether the process that has the id now had started when it was seen. A process that
+/// Reports whether the present process with this id had started by `seen_ns`. A process that
 /// started in the same kernel tick (10 ms) does not count, because it may be another one.
 fn had_started(pid: u32, seen_ns: u64) -> bool {
     let tick_ns = 1_000_000_000 / onbeat_proc::system::ticks_per_second();
@@ -75,7 +74,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_identified_by_when_it_was_seen_until_it_ends() {
+    fn a_process_id_refers_to_the_process_seen_at_that_time() {
         let before_ns = monotonic_ns();
         let mut child = Command::new("sleep")
             .arg("60")

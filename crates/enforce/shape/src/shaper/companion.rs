@@ -12,19 +12,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// The longest wait for the end of a killed process. Afterwards the kernel is left to end it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A running companion process. It is killed when dropped.
+/// A running shaper or publisher of diagnostics. Dropping it kills the process.
 pub(crate) struct Companion {
     process: Process,
 }
 
 impl Companion {
     /// Starts the program with `word` beside a process that was seen at `seen_ns`
-    /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. Its standard input is the result of
-    /// `config`, which gets the path of librcl and the directories of its libraries.
+    /// (CLOCK_MONOTONIC). The companion inherits `descriptors`. It reads the result of `config` on
+    /// its standard input; `config` gets the path of librcl and the directories of its libraries.
     pub(crate) fn start(
         (program, word): (&Path, Word),
         (pid, seen_ns): (u32, u64),

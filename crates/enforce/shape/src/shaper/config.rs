@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-/// The time without a sign of life after which the shaper treats its owner as dead, even if the
-/// pipe is still open.
+/// The time without a heartbeat after which the shaper treats its owner as dead, even if the
+/// owner's pipe is still open.
 const SILENCE_NS: u64 = 5_000_000_000;
 
 // Ensures that the outputs of every plan fit into a shaper.
@@ -20,8 +20,8 @@ pub(super) struct Ros {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Returns the outputs that a shaper republishes, with their indices. Each topic occurs once, even
-/// with several publishers.
+/// Returns the outputs that a shaper republishes, with their indices in the plan. Each topic occurs
+/// once, even with several publishers.
 fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
     let mut seen = BTreeSet::new();
     let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
@@ -40,9 +40,8 @@ fn server<'a>(plan: &'a Plan, name: &str) -> Option<&'a onbeat_plan::schema::Ser
     plan.servers.iter().find(|s| s.name == name)
 }
 
-/// Returns the shaper's configuration, and for each of its outputs the index of the plan's output
-/// (`None` for a throttled input). `application` is the process beside which it runs
-/// (pidfd_open(2)).
+/// Returns the shaper's configuration, and the plan's output for each of its outputs (`None` for a
+/// throttled input). `application` is the process beside which the shaper runs (pidfd_open(2)).
 pub(super) fn configuration(
     plan: &Plan,
     application: BorrowedFd<'_>,
@@ -93,12 +92,12 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// The priority of the threads that send: below the dispatcher's, and above the middleware's.
+/// The priority of the shaper's sending threads: below the dispatcher's and above the middleware's.
 const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
-/// Returns the place of the shaper's thread for an output: the middleware's CPU. Waiting for a slot
-/// and sending then take no time from the chain, and the chain takes none from them.
+/// Returns the CPU and priority of the shaper's thread for an output. It is the middleware's CPU,
+/// so that waiting for a slot and sending take no time from the chain, and the reverse.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {
@@ -153,7 +152,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn the_first_input_has_the_highest_priority() {
+    fn the_first_throttled_input_has_the_highest_priority() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         let mut second = plan.inputs[0].clone();

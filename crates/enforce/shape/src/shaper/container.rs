@@ -22,7 +22,8 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Libraries that belong to the C library or the compiler. The shaper uses those of the container.
+/// The libraries that belong to the C library or the compiler. In a container, the shaper uses the
+/// container's own.
 const OF_EVERY_SYSTEM: [&str; 8] = [
     "libc.so",
     "libm.so",
@@ -34,8 +35,8 @@ const OF_EVERY_SYSTEM: [&str; 8] = [
     "ld-",
 ];
 
-/// The longest wait for the start. Other processes of the container can stop the new process before
-/// it executes its program.
+/// The longest wait until the shaper has started. Other processes of the container can stop it
+/// before it executes its program.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
 pub(super) struct Program {
@@ -57,7 +58,8 @@ impl Program {
         })
     }
 
-    /// Returns a path to the program that is valid in every process that inherits the descriptor.
+    /// Returns a path to the program that is valid in every process that inherits the program's
+    /// descriptor.
     pub(super) fn path(&self) -> String {
         path(&self.program)
     }
@@ -77,9 +79,8 @@ fn path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Starts a command of a [`Program`] in the container of a process, as that process's user.
-/// `prepare` runs in the child first, with the capabilities of this process. It must make only
-/// async-signal-safe calls.
+/// Starts a command in the container of a process, as that process's user. `prepare` runs first in
+/// the child, with the capabilities of this process, and must make only async-signal-safe calls.
 pub(super) fn spawn(
     mut command: Command,
     program: Program,
@@ -141,7 +142,6 @@ pub(super) fn inherit(fd: RawFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })
 }
 
-/// Gives up all rights of root, for good.
 fn become_user(User { uid, gid }: User) -> io::Result<()> {
     // SAFETY: these system calls take only numbers and a null pointer for an empty list.
     unsafe {
@@ -154,8 +154,8 @@ fn become_user(User { uid, gid }: User) -> io::Result<()> {
     onbeat_rights::give_up_all_in_child()
 }
 
-/// Continues as a new process, because a process belongs to its pid namespace from its start on.
-/// The new process is a child of this one's parent, and its id is written to a pipe. This process
+/// Continues as a new process, because a process enters a pid namespace only when it starts. The
+/// new process is a child of this process's parent, and its id is written to a pipe. This process
 /// ends here.
 fn continue_in_pid_namespace(id_fd: RawFd) -> io::Result<()> {
     let flags = libc::c_long::from(libc::CLONE_PARENT | libc::SIGCHLD);

@@ -18,12 +18,11 @@ const _: () = {
 
 pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
-    /// The maps of the recording. `None` before it begins, and if this kernel does not support
-    /// lineage.
+    /// The recorder's maps for lineage. `None` before the recording begins, and if this kernel does
+    /// not support lineage.
     lineage: Option<Arc<Lineage>>,
     roots: Roots,
     waiting: Vec<RootChange>,
-    /// The publishers of throttled inputs in the running shaper, with their process.
     inputs: Vec<(u32, Root)>,
     joins: Joins,
 }
@@ -42,7 +41,6 @@ impl<'a> LineageFeed<'a> {
         }
     }
 
-    /// Sets the maps of the recording. Calls `lineage` until it returns them once.
     pub(crate) fn set(&mut self, lineage: impl FnOnce() -> Option<Arc<Lineage>>) {
         if self.lineage.is_none() {
             self.lineage = lineage();
@@ -56,8 +54,6 @@ impl<'a> LineageFeed<'a> {
         self.lineage.as_ref().map(|l| l.table().as_raw_fd())
     }
 
-    /// Takes events, which must be in order of time. `shaper` is the process of the running shaper:
-    /// a throttled input begins an execution when the shaper publishes it.
     pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
         if let Some(change) = self.roots.push(events) {
             self.pass_on_root(change);
@@ -93,7 +89,7 @@ impl<'a> LineageFeed<'a> {
         });
     }
 
-    /// Records a run of the first callback. With throttled inputs this begins no execution, because
+    /// Records a run of the first callback. With throttled inputs it begins no execution, because
     /// the inputs do.
     pub(crate) fn first_ran(&mut self, pid: u32, tid: u32, start_ns: u64) {
         if self.plan.inputs.is_empty() {

@@ -38,13 +38,13 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The reason why no shaper runs.
+/// The reason why no shaper runs beside the application.
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// The application's ROS 2 could not be determined.
+    /// onbeat could not find the application's ROS 2.
     #[error(transparent)]
     Application(#[from] EnvironmentError),
-    /// The shaper could not be started.
+    /// The system could not start the shaper's process.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
     /// The shaper could not be started in the application's container.
@@ -55,25 +55,25 @@ pub enum ShaperError {
         /// The error of starting the shaper in the container.
         source: io::Error,
     },
-    /// The current user may not load the libraries of the process with this id.
+    /// The current user may not load the libraries that the process with this id names.
     #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
     User(u32),
-    /// The shaper ended by itself.
+    /// The shaper ended although onbeat had not asked for it.
     #[error("the shaper ended ({status}): {said}")]
     Ended {
-        /// The exit status of the shaper.
+        /// The status with which the shaper's process ended.
         status: std::process::ExitStatus,
-        /// The last line of the shaper's standard error.
+        /// The last line that the shaper wrote to standard error.
         said: String,
     },
-    /// The shaper did not create all its endpoints in time.
+    /// The shaper did not create all its publishers and subscriptions in time.
     #[error(
         "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
     NotReady {
-        /// The time that onbeat waited, s.
+        /// The time for which onbeat waited, in s.
         within_s: u64,
-        /// The topics that the shaper takes.
+        /// The names of the topics that the application must publish, as a list for the message.
         topics: String,
     },
 }
@@ -86,12 +86,12 @@ pub(crate) struct Shaper {
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// The shaper carries late outputs over, whatever the policy: see [`Shaper::shape`].
+    /// The shaper carries late outputs over, whatever the plan's policy: see [`Shaper::shape`].
     settling: bool,
 }
 
 struct OutputState {
-    /// The index of the plan's output (the first one of its topic). `None` for a throttled input.
+    /// The index of the plan's output (the first one with the topic). `None` for a throttled input.
     output: Option<usize>,
     is_ready: bool,
     arrivals: VecDeque<u64>,
@@ -115,9 +115,9 @@ impl Shaper {
         self.outputs.iter().all(|o| o.is_ready)
     }
 
-    /// Begins to hold messages back until their slots. A late message leaves in a later slot,
-    /// whatever the policy, until [`Shaper::set_settling`] ends this: executions that run now began
-    /// unshaped.
+    /// Begins to hold messages back until their slots. Until [`Shaper::set_settling`] is called, a
+    /// late message leaves in a later slot, whatever the policy, because executions that run now
+    /// began unshaped.
     pub(crate) fn shape(&mut self, origin_ns: u64, plan: &Plan) {
         self.page
             .set_table(plan.cycle_ms.0, origin_ns as i64, &config::tables(plan));
@@ -152,7 +152,7 @@ impl Shaper {
         )
     }
 
-    /// Signals that the owner is alive. Must be called about once a second.
+    /// Tells the shaper that its owner is alive. Must be called about once a second.
     pub(crate) fn beat(&self) {
         self.page.beat(monotonic_ns());
     }
@@ -162,7 +162,11 @@ impl Shaper {
         self.page.set_pass_through(true);
     }
 
-    /// Reads the shaper's reports. Fails if the shaper has ended with an error.
+    /// Reads the shaper's reports.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the shaper has ended with an error.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let mut polled = Polled::default();
         self.process.said.drain();
@@ -184,7 +188,7 @@ impl Shaper {
     }
 
     /// Reports whether the shaper was killed because its container has ended. The kernel then kills
-    /// all processes of the pid namespace.
+    /// all processes of the container's pid namespace.
     fn ended_with_its_container(&self, status: ExitStatus) -> bool {
         status.signal() == Some(libc::SIGKILL)
             && self.beside.container.contains(&Namespace::Pid)
@@ -232,8 +236,8 @@ impl Shaper {
         inputs.map(|o| &o.arrivals)
     }
 
-    /// Stops supervising the shaper. It passes all messages on and ends when its topics have no
-    /// publisher any more.
+    /// Stops supervising the shaper. The shaper then passes all messages on, and ends when its
+    /// topics have no publishers any more.
     pub(crate) fn end(self) {
         // The closed pipe shows the shaper that its owner has ended.
         self.page.set_pass_through(true);
@@ -273,7 +277,6 @@ impl Reports {
     }
 }
 
-/// Creates a pipe for reports and returns its read end, which does not block, and its write end.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: the array has room for two descriptors, and nothing else owns them.
@@ -297,7 +300,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_report_that_arrives_in_pieces_is_read_once_complete() {
+    fn a_shaper_report_that_arrives_in_pieces_is_read_whole() {
         let (read, write) = pipe().expect("a pipe");
         let mut write = File::from(write);
         let mut reports = Reports::new(read);

@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, ExitStatus};
 
-/// A child that was started by this process, or by a child on its behalf (CLONE_PARENT).
+/// A child of this process. This process started it, or another child did on its behalf
+/// (CLONE_PARENT).
 #[derive(Debug)]
 pub(super) struct Process {
     pid: Pid,
@@ -15,7 +16,6 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Wraps a child by its id. No other code may wait for the child.
     pub(super) fn new(pid: u32, stderr: Option<ChildStderr>) -> io::Result<Process> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         Ok(Process {
@@ -25,12 +25,11 @@ impl Process {
         })
     }
 
-    /// Returns the id of the process in this process's pid namespace.
+    /// Returns the id that the process has in the pid namespace of this process.
     pub(super) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Kills the process, even if it is stopped. Does nothing if it has ended.
     pub(super) fn kill(&mut self) {
         if self.status.is_none() {
             // The id cannot be used again before the process is waited for.

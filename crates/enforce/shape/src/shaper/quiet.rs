@@ -8,7 +8,8 @@
 use onbeat_ros::page::OutputTable;
 use onbeat_time::Cycle;
 
-/// Returns the middle of the next such time from `now_ns` on, or `now_ns` if there is none.
+/// Returns the middle of the next time, from `now_ns` on, between the last slot of a cycle and the
+/// next release. Returns `now_ns` if slots fill the cycle.
 pub(super) fn next_ns(cycle_ns: u64, outputs: &[OutputTable], origin_ns: u64, now_ns: u64) -> u64 {
     let slots = outputs.iter().flat_map(|o| &o.slots);
     let last_ns = slots.map(|s| s.end_ns).max().unwrap_or(0);
@@ -36,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_without_outputs_lies_between_the_last_slot_and_the_next_release() {
+    fn the_quiet_time_lies_between_the_last_slot_and_next_release() {
         let outputs = [output(&[(0, 2)]), output(&[(30, 31), (38, 40)])];
         assert_eq!(next_ns(100, &outputs, 1000, 1000), 1070);
         assert_eq!(next_ns(100, &outputs, 1000, 1070), 1070);
@@ -46,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn the_present_time_is_returned_if_slots_fill_the_cycle() {
+    fn the_quiet_time_is_now_if_slots_fill_the_cycle() {
         assert_eq!(next_ns(100, &[output(&[(100, 101)])], 1000, 1033), 1033);
         assert_eq!(next_ns(100, &[output(&[(90, 100)])], 1000, 1033), 1033);
         assert_eq!(next_ns(100, &[], 1000, 1033), 1050);

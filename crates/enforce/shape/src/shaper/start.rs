@@ -20,13 +20,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// The middleware's publication mode. It does not apply to a shaper, which holds messages back
-/// itself.
+/// The variable that sets the publication mode of Fast DDS. The shaper does not inherit it, because
+/// it holds messages back itself.
 const PUBLICATION_MODE: &str = "RMW_FASTRTPS_PUBLICATION_MODE";
 
 impl Shaper {
-    /// Starts the shaper for the outputs and inputs of a plan, beside the application's process
-    /// `pid`, which was seen at `seen_ns`. The shaper passes all messages on at once until
+    /// Starts the shaper for a plan's outputs and inputs beside the application's process `pid`,
+    /// which was seen at `seen_ns`. The shaper passes all messages on at once until
     /// [`Shaper::shape`]. `lineage` is the table of lineage, if there is one.
     pub(super) fn start(
         plan: &Plan,
@@ -116,27 +116,26 @@ fn highest_priority(config: &Config) -> u8 {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Descriptors that stay open: page, reports, the application's process, and lineage if there
-    /// is one.
     pub(super) inherited: [Option<RawFd>; 4],
     pub(super) priority: Priority,
 }
 
-/// The real-time priorities of a shaper's threads, which the shaper sets as the application's user.
+/// The way in which a shaper's threads get their real-time priorities, although the shaper runs as
+/// the application's user.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Priority {
-    /// The highest priority that the user may set. It is the plan's highest, because the user can
-    /// make the shaper do anything.
+    /// The user may set priorities up to this one, the plan's highest. No higher one is safe,
+    /// because the user can make the shaper do anything.
     Allowed(u8),
-    /// The priority of all threads from the beginning. It is needed if this process cannot allow
+    /// All threads have this priority from the start. It is needed if this process cannot allow
     /// priorities to others: RLIMIT_RTPRIO needs CAP_SYS_RESOURCE, which container managers take
     /// from root.
     Inherited(u8),
 }
 
 impl Priority {
-    /// Returns the priority of a shaper beside a process. Threads that inherit their priority must
-    /// not set one, so it is removed from `config`.
+    /// Returns the way that works for a shaper beside this process. Threads that inherit their
+    /// priority must not set one, so it is removed from `config`.
     fn of(config: &mut Config, beside: &Beside) -> Priority {
         let highest = highest_priority(config);
         let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;
@@ -196,8 +195,6 @@ fn command((program, word): (&Path, Word), variables: Vec<(OsString, OsString)>)
 }
 
 impl Limits {
-    /// Applies the limits in the child, before the program runs. Makes only async-signal-safe
-    /// calls.
     fn apply(self) -> io::Result<()> {
         self.inherited.into_iter().flatten().try_for_each(inherit)?;
         // The shaper sets its priorities as the application's user, who may not have the right to.
@@ -225,7 +222,6 @@ impl Limits {
     }
 }
 
-/// Becomes the user in the child, before the program runs. Makes only async-signal-safe calls.
 fn become_user(User { uid, gid }: User) -> io::Result<()> {
     // SAFETY: these system calls take only numbers and a null pointer for an empty list.
     unsafe {

@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 const KEPT_BYTES: usize = 4096;
-/// The maximum number of reads per call, so that a process that writes without end does not block
+/// The greatest number of reads per call, so that a process that writes without end does not block
 /// its reader.
 const MAX_READS: usize = 64;
 
@@ -47,8 +47,8 @@ impl StderrTail {
         }
     }
 
-    /// Returns the last line written so far. Does not wait, although a child of the shaper may
-    /// still have the pipe open.
+    /// Returns the last line that the process has written so far. Never waits, although a child of
+    /// the process may still have the pipe open.
     pub(super) fn last_line(&mut self) -> String {
         self.drain();
         let text = String::from_utf8_lossy(self.last.make_contiguous()).into_owned();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_writes_much_is_not_blocked_and_its_last_line_is_kept() {
+    fn a_verbose_process_is_not_blocked_and_its_last_line_is_kept() {
         let much = "head -c 1000000 /dev/zero >&2; echo >&2; echo the end >&2";
         let (mut child, mut said) = shell(much);
         wait(&mut child, || said.drain());
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_returned_while_another_process_has_the_pipe_open() {
+    fn the_last_stderr_line_is_read_while_the_pipe_stays_open() {
         let (mut child, mut said) = shell("exec 3<&0; cat <&3 & echo bye >&2");
         let input = child.stdin.take();
         wait(&mut child, || {});

@@ -10,16 +10,16 @@ use std::path::Path;
 
 const FORGET_ENDED_ABOVE: usize = 64;
 
-/// Starts the shaper when a process needs it, and again when it has ended.
+/// Starts the shaper when a process needs it, and again when the shaper has ended.
 ///
-/// A shaper ends with the process beside which it runs. If other processes still run, or that
-/// process is restarted, a new shaper is started.
+/// A shaper ends with the process beside which it runs. If other processes of the application still
+/// run, or that process is restarted, a new shaper is started.
 pub(crate) struct Supervisor<'a> {
     plan: &'a Plan,
     program: &'a Path,
     shaper: Option<Shaper>,
-    /// Processes that publish messages for the shaper, and when each was last seen
-    /// (CLOCK_MONOTONIC).
+    /// The processes that publish messages for the shaper, each with the time at which it was last
+    /// seen (CLOCK_MONOTONIC).
     publishers: BTreeMap<u32, u64>,
     lineage_feed: LineageFeed<'a>,
 }
@@ -39,8 +39,6 @@ impl<'a> Supervisor<'a> {
         &mut self.lineage_feed
     }
 
-    /// Takes events, which must be in order of time. Finds roots of executions and publishers of
-    /// throttled inputs.
     pub(crate) fn push(&mut self, events: &[Event]) {
         let shaper = self.pid();
         self.lineage_feed.push(events, shaper);
@@ -73,8 +71,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Finds the publishers of throttled inputs among events. The callback that takes such an input
-    /// runs only once the throttler does, so it cannot show the process.
+    /// Finds the publishers of throttled inputs among events. A callback that takes such an input
+    /// runs only once the throttler runs, so it cannot show the publisher's process.
     fn add_publishers_of_inputs(&mut self, events: &[Event]) {
         let is_input = |topic: &str| self.plan.inputs.iter().any(|i| i.held_topic == topic);
         let publishes = |event: &&Event| match &event.kind {
@@ -90,8 +88,8 @@ impl<'a> Supervisor<'a> {
         self.publishers.extend(found.map(|e| (e.pid, e.time_ns)));
     }
 
-    /// Starts a shaper if none runs and a process needs it. Returns the process beside which it was
-    /// started.
+    /// Starts a shaper if none runs and a process needs one. Returns the process beside which the
+    /// shaper was started.
     pub(crate) fn ensure_shaper(&mut self) -> Result<Option<u32>, ShaperError> {
         if self.shaper.is_some() {
             return Ok(None);
@@ -109,7 +107,6 @@ impl<'a> Supervisor<'a> {
         Ok(Some(pid))
     }
 
-    /// Reads the shaper's reports, if one runs. Forgets a shaper that has ended.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let polled = match &mut self.shaper {
             Some(shaper) => shaper.poll()?,

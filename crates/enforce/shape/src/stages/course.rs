@@ -14,17 +14,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The number of cycles at the beginning that do not count, because their executions began
+/// The number of cycles at the start of shaping that do not count, because their executions began
 /// unshaped.
 const SETTLE_CYCLES: u64 = 5;
 
 pub(crate) struct Course {
     began: Instant,
     began_ns: u64,
-    /// The first time that counts. Threads and executions have settled then.
+    /// The time from which executions count (CLOCK_MONOTONIC). Until then, some executions began
+    /// unshaped.
     pub(crate) settled_ns: u64,
-    /// The first time at which the policy for late outputs applies. It moves when a process is
-    /// restarted.
+    /// The time from which the policy for late outputs applies (CLOCK_MONOTONIC). It moves when a
+    /// process is restarted.
     policy_ns: u64,
     pub(crate) phase: PhaseHistory,
     pub(crate) inputs: InputClock,
@@ -74,7 +75,7 @@ impl Course {
     }
 
     /// Suspends the policy for late outputs, because a process or the shaper was restarted at
-    /// `now_ns`. Executions began unshaped again.
+    /// `now_ns` and some executions began unshaped.
     pub(crate) fn unsettle(&mut self, plan: &Plan, now_ns: u64) {
         self.policy_ns = self.policy_ns.max(now_ns + SETTLE_CYCLES * plan.cycle_ms.0);
     }
@@ -143,15 +144,15 @@ impl Course {
         }
     }
 
-    /// Counts the cycles in which nothing started until `now_ns`. Must be called about once a
+    /// Counts the cycles until `now_ns` in which nothing started. Must be called about once a
     /// second.
     pub(crate) fn passed(&mut self, now_ns: u64, duration: Option<Duration>) {
         self.deliveries.passed(now_ns.min(self.ends_ns(duration)));
     }
 
-    /// Ends the counting of cycles. A cycle counts if its promised output was due before `until_ns`
-    /// and before the end of `duration`. If the application ended before (`has_ended`), the silence
-    /// of its last seconds does not count.
+    /// Ends the counting of cycles. A cycle counts if its output was due before `until_ns` and
+    /// before the end of `duration`. If the application ended before (`has_ended`), the silence of
+    /// its last seconds does not count.
     pub(crate) fn finish(
         &mut self,
         plan: &Plan,

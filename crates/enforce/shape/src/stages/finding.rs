@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const STARTS: usize = 12;
 
-/// The part of the time for finding everything in which throttled inputs can become steady.
+/// Throttled inputs can become steady within the time for finding everything, divided by this.
 const STEADY_PART: u32 = 4;
 
 pub(crate) struct Finding {
@@ -20,7 +20,6 @@ pub(crate) struct Finding {
 }
 
 pub(crate) struct ShaperView<'s> {
-    /// The shaper has its endpoints, or no shaper is needed.
     pub(crate) is_ready: bool,
     pub(crate) arrivals: Vec<&'s VecDeque<u64>>,
 }
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn shaping_begins_once_callbacks_grid_and_shaper_are_ready() {
+    fn shaping_begins_once_callbacks_phase_and_shaper_are_ready() {
         let plan = plan(false);
         let found = on_grid().poll(&plan, vec![], &ready(), EARLY);
         let phase = found.expect("no error").expect("a phase");

@@ -35,9 +35,8 @@ pub(crate) enum Stage<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoppedBy {
-    /// The duration was over, the application ended, or the user asked.
+    /// The duration was over, the application ended, or the user asked for the end.
     Request,
-    /// An output was late and the plan's policy ends shaping.
     Overshoot,
     Guard,
     Error,
@@ -53,8 +52,8 @@ pub(crate) struct Shaped {
     pub(crate) course: Course,
     pub(crate) placed: Vec<PlacedThread>,
     pub(crate) stats: Stats,
-    /// The CPU time when threads and executions had settled, and when shaping ended. `None` if it
-    /// ended before.
+    /// The CPU time at two instants: when executions had settled, and when shaping ended. `None` if
+    /// shaping ended before they settled.
     pub(crate) usage: Option<(CpuUsage, CpuUsage)>,
 }
 
@@ -67,8 +66,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the course for further counting, with the time up to which executions and switches
-    /// count.
+    /// Returns the course, so that counting can go on, and the time up to which executions and
+    /// switches count.
     pub(crate) fn course_mut(&mut self) -> Option<(&mut Course, u64)> {
         match self {
             Stage::Finding(_) => None,

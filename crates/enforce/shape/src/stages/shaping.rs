@@ -26,12 +26,12 @@ pub(crate) struct Shaping<'a> {
 }
 
 impl<'a> Shaping<'a> {
-    /// Assigns the threads of the application to the servers. With `notes`, a thread that cannot be
-    /// assigned is reported and left unchanged, unless it is the only one.
+    /// Assigns the application's threads to the servers. With `notes`, a thread that cannot be
+    /// assigned is reported and left unchanged, unless it is the only thread.
     ///
     /// # Errors
     ///
-    /// Fails if a thread cannot be assigned. Everything is put back then.
+    /// Fails if a thread cannot be assigned. All threads are then restored.
     pub(crate) fn begin(
         plan: (&Arc<Plan>, u64),
         application: &mut Application,
@@ -73,7 +73,6 @@ impl<'a> Shaping<'a> {
         })
     }
 
-    /// Assigns a thread that was found later. Returns false if the thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -88,8 +87,8 @@ impl<'a> Shaping<'a> {
     }
 
     /// Finds threads that have started since the last call. Removes threads that gated threads have
-    /// started from their gates. Assigns the publisher threads of restarted processes and places
-    /// the middleware's. Only processes accepted by `is_ours` belong to the application.
+    /// started from their gates. Assigns the publisher threads of restarted processes, and places
+    /// the middleware's threads. Only processes accepted by `is_ours` belong to the application.
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
@@ -119,8 +118,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Moves the cycles with a start of the first callback. Returns the new origin if it has moved.
-    /// The new origin applies to outputs from `from_ns` on.
+    /// Adapts the origin of cycles to a start of the first callback. Returns the new origin if it
+    /// has moved; it applies to outputs from `from_ns` on.
     pub(crate) fn started(&mut self, start_ns: u64, from_ns: u64) -> Option<u64> {
         let since = (from_ns, monotonic_ns());
         let origin_ns = self.course.phase.started(start_ns, since)?;
@@ -140,8 +139,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Moves the cycles with arrivals of throttled inputs. A new origin applies to outputs from
-    /// `from_ns` on. Returns the movement, if any, and a note about slips for the user.
+    /// Adapts the origin of cycles to arrivals of throttled inputs. A new origin applies to outputs
+    /// from `from_ns` on. Returns the movement, if any, and a note about slips for the user.
     pub(crate) fn inputs_arrived(
         &mut self,
         arrivals: &[(usize, u64)],
@@ -166,7 +165,6 @@ impl<'a> Shaping<'a> {
         (moved, note)
     }
 
-    /// Gives the servers the slots of another plan from `from_ns` on. On an error nothing changes.
     pub(crate) fn swap(&mut self, servers: Vec<Server>, from_ns: u64) -> Result<(), SwapError> {
         self.placement.swap(servers)?;
         let isolations = self.placement.isolations();
@@ -183,8 +181,6 @@ impl<'a> Shaping<'a> {
         self.placement.moves_since(&mut self.seen_moves)
     }
 
-    /// Starts the search for the phase again, because another process runs the first callback of
-    /// the chains.
     pub(crate) fn first_restarted(&mut self, plan: &Plan) {
         // The cycles of a throttler follow its inputs instead.
         if plan.inputs.is_empty() {
@@ -193,8 +189,6 @@ impl<'a> Shaping<'a> {
         self.course.unsettle(plan, monotonic_ns());
     }
 
-    /// Names the threads for which a soft gate cannot see whether they wait. Does so once per
-    /// session.
     pub(crate) fn name_unknown(&mut self, notes: &mut Notes) {
         let gates = self.stats().gates;
         let unknown = gates.iter().filter(|g| g.unknown >= ENDS_UNKNOWN);
@@ -211,8 +205,8 @@ impl<'a> Shaping<'a> {
         }
     }
 
-    /// Reports whether the plan's policy for late outputs applies. The policy applies once threads
-    /// and executions have settled, and while the phase is known.
+    /// Reports whether the plan's policy for late outputs applies. It applies once executions have
+    /// settled, and while the phase is known.
     pub(crate) fn has_policy(&mut self, plan: &Plan) -> bool {
         let now_ns = monotonic_ns();
         if self.course.phase.phase().is_sought() {
@@ -221,7 +215,8 @@ impl<'a> Shaping<'a> {
         self.course.has_policy(now_ns)
     }
 
-    /// Notes why gates stayed open since the last call. Returns false if they stay open for good.
+    /// Notes why gates stayed open since the last call. Returns false if they stay open until the
+    /// end.
     pub(crate) fn report_pauses(&mut self, notes: &mut Notes) -> bool {
         let pauses = self.placement.pauses();
         let new = pauses::sentences(self.reported, pauses);
@@ -238,7 +233,6 @@ impl<'a> Shaping<'a> {
         self.placement.stats()
     }
 
-    /// Puts every thread back. `usage` is the CPU time until now.
     pub(crate) fn stop(mut self, usage: CpuUsage, notes: &mut Notes) -> Shaped {
         self.take_changes();
         let (report, placed) = self.placement.stop();
@@ -257,15 +251,15 @@ impl<'a> Shaping<'a> {
 }
 
 fn slips_note(slips: u64) -> String {
-    format!("An input came twice in a cycle, or not in one, although it came at its usual distance ({slips} times so far).")
+    format!("An input came twice in a cycle, or not in one, although its interval was normal ({slips} times so far).")
 }
 
 pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {error}.")
 }
 
-/// The number of slot ends with an unknown state after which a thread is named. A thread that was
-/// just assigned has not reached its executor yet.
+/// A thread is named once it was unknown at this many ends of slots whether it waits. A thread that
+/// was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;
 

@@ -6,8 +6,8 @@ use super::{Reloads, Status};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The latest status of a session, the new plans for it, and the notes of its diagnostics. The
-/// session and its service share it.
+/// The latest status of a session, the new plans for the session, and the notes about its
+/// diagnostics. The session and its status service share this value.
 #[derive(Debug, Default)]
 pub struct Board {
     status: Mutex<(Arc<Status>, Option<Instant>)>,
@@ -16,12 +16,12 @@ pub struct Board {
 }
 
 impl Board {
-    /// Replaces the status.
+    /// Replaces the status that clients get.
     pub fn publish(&self, status: Status) {
         *self.lock() = (Arc::new(status), Some(Instant::now()));
     }
 
-    /// Returns the latest status.
+    /// Returns the status that the session published last.
     pub fn status(&self) -> Arc<Status> {
         self.lock().0.clone()
     }
@@ -32,7 +32,7 @@ impl Board {
         (status, at.map_or(Duration::ZERO, |at| at.elapsed()))
     }
 
-    /// Returns the new plans on their way to the session.
+    /// Returns the queue of new plans that clients have brought for the session.
     pub fn reloads(&self) -> &Reloads {
         &self.reloads
     }

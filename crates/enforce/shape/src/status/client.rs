@@ -10,17 +10,17 @@ use std::time::Duration;
 
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// The answer of one session.
+/// The answer of one session to a client's request.
 #[derive(Debug)]
 pub struct Answer {
-    /// The process id of the session.
+    /// The id of the session's process.
     pub pid: u32,
-    /// The text of the answer, or the reason why none came.
+    /// The answer's text, or the reason why no answer came.
     pub text: io::Result<String>,
 }
 
-/// Sends one line to each session that has a socket in `dir`, or to the session of process `only`.
-/// A session that has ended is left out.
+/// Sends `request` to each session that has a socket in `dir`, or only to the session of process
+/// `only`. Leaves out sessions that have ended.
 ///
 /// # Errors
 ///
@@ -53,7 +53,9 @@ pub fn ask(
 fn talk(path: &Path, request: &[u8], patience: Duration) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     if !is_trusted(&stream) {
-        return Err(io::Error::other("its socket belongs to another user"));
+        return Err(io::Error::other(
+            "the session's socket belongs to another user",
+        ));
     }
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
@@ -63,7 +65,7 @@ fn talk(path: &Path, request: &[u8], patience: Duration) -> io::Result<String> {
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes)?;
     match bytes.is_empty() {
         true => Err(io::Error::other(
-            "it closed the connection without an answer",
+            "the session closed the connection without an answer",
         )),
         false => Ok(String::from_utf8_lossy(&bytes).into_owned()),
     }

@@ -3,8 +3,8 @@
 use super::{PlanCounts, State, Status};
 use std::fmt::Write;
 
-/// Returns the figures of a session as Prometheus text. Names end in their unit or in `_total`.
-/// Times are in seconds, shares from 0 to 1.
+/// Returns the figures of a session in Prometheus text format. Names end in their unit or in
+/// `_total`. Times are in seconds, shares from 0 to 1.
 pub fn prometheus(status: &Status) -> String {
     let mut text = Text::default();
     state(status, &mut text);
@@ -71,7 +71,7 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "cycles_without_output",
-            "Cycles without an output, of the chain with most of them.",
+            "Cycles without an output, of the chain with the most such cycles.",
             c.without_output,
         ),
         (
@@ -81,7 +81,7 @@ fn counts(status: &Status, text: &mut Text) {
         ),
         (
             "slips",
-            "Slips: inputs that came twice in a cycle, or not in one, although at their usual distance.",
+            "Slips: inputs that came twice in a cycle, or not in one, although their interval was normal.",
             c.slips,
         ),
         (

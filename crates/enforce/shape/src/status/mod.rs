@@ -34,7 +34,7 @@ pub(crate) use tally::Tally;
 
 use serde::Serialize;
 
-/// The value of [`Status::schema`].
+/// The value of [`Status::schema`]: the name and version of the format.
 pub const SCHEMA: &str = "onbeat-status/1";
 
 /// The state and figures of a session. The session renews them about once a second.
@@ -42,40 +42,40 @@ pub const SCHEMA: &str = "onbeat-status/1";
 pub struct Status {
     /// The name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
-    /// The process id of the session.
+    /// The id of the session's process.
     pub pid: u32,
     /// The stage that the session has reached.
     pub state: State,
     /// The plan that the session enforces now.
     pub plan: PlanStatus,
-    /// The callbacks that the plan names and the session has not found yet.
+    /// The callbacks of the plan that the session has not found yet.
     pub missing: Vec<String>,
     /// The time since shaping began, in ns. `None` if it has not begun.
     pub shaping_ns: Option<u64>,
-    /// The counts of the session since shaping began.
+    /// The counts of all chains together since shaping began.
     pub counts: Counts,
-    /// The reasons why gates stayed open.
+    /// The number of times that gates stayed open, by reason.
     pub guard: GuardStatus,
     /// The plan's promises, and the values measured so far.
     pub promises: Vec<Promise>,
-    /// The distribution of how late the dispatcher woke up.
+    /// The distribution of the dispatcher's lateness, in ns.
     pub dispatcher: Lateness,
     /// The servers of the plan that the session enforces.
     pub servers: Vec<ServerStatus>,
-    /// The latest notes, one sentence each.
+    /// The latest notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// The stage of a session.
+/// The stage that a session has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// The application runs as it would without onbeat.
+    /// The session looks for the plan's callbacks. The application runs as it would without onbeat.
     #[default]
     Finding,
-    /// The application's threads are in their servers.
+    /// The application's threads are in their servers, and outputs leave in their slots.
     Shaping,
-    /// Shaping has ended and everything is put back.
+    /// Shaping has ended, and all threads are restored.
     Stopped,
 }
 
@@ -90,16 +90,16 @@ impl State {
     }
 }
 
-/// The plan of a session.
+/// The plan in force in a session, with the counts under it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
     /// The name of the strategy by which the plan was made.
     pub strategy: String,
-    /// The names of the plan's chains.
+    /// The ids of the chains that the plan shapes.
     pub chains: Vec<String>,
-    /// The length of the plan's cycle, in ns.
+    /// The time after which the plan repeats, in ns.
     pub cycle_ns: u64,
-    /// The number of plans that were in force, this one included.
+    /// The place of the plan in the session. The session began with plan 1.
     pub number: u64,
     /// The number of new plans that the session refused.
     pub refused: u64,
@@ -112,7 +112,7 @@ pub struct PlanStatus {
 /// The counts of one chain since shaping began.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChainCounts {
-    /// The id of the chain, as in the plan.
+    /// The id of the chain in the plan and in the model.
     pub id: String,
     /// The number of executions of the chain that have ended.
     pub executions: u64,
@@ -126,94 +126,95 @@ pub struct ChainCounts {
     pub discarded: u64,
 }
 
-/// The counts under an earlier plan.
+/// The counts of executions under an earlier plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanCounts {
     /// The number of the plan. The first plan of a session is 1.
     pub number: u64,
     /// The name of the strategy by which the plan was made.
     pub strategy: String,
-    /// The executions that were released under the plan.
+    /// The number of executions that were released under the plan.
     pub executions: u64,
-    /// The outputs of these executions that missed the last slot of their cycle.
+    /// The number of outputs of these executions that missed the last slot of their cycle.
     pub late: u64,
     /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain with the most such cycles.
     pub without_output: u64,
 }
 
-/// The counts of a session since shaping began.
+/// The counts of all chains together since shaping began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
     /// The number of cycles that the dispatcher has run.
     pub cycles: u64,
-    /// The number of executions of all chains.
+    /// The number of executions of all chains since shaping began.
     pub executions: u64,
     /// The number of outputs that missed the last slot of their cycle.
     pub late: u64,
     /// The number of outputs that the shaper discarded instead of sending them.
     pub discarded: u64,
-    /// The number of cycles without an output, of the chain that has most such cycles.
+    /// The number of cycles without an output, of the chain with the most such cycles.
     pub without_output: u64,
-    /// The slots that were over before the dispatcher woke up.
+    /// The number of slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,
-    /// The slips: inputs of throttled topics that came twice in a cycle, or not in one, although at
-    /// their usual distance.
+    /// The number of slips: a throttled input came twice in a cycle, or not in one, although its
+    /// interval was normal.
     pub slips: u64,
-    /// The reports of the shaper that were lost. Their outputs count as not delivered.
+    /// The number of the shaper's reports that were lost. Their outputs count as not delivered.
     pub lost_reports: u64,
 }
 
-/// The reasons why gates stayed open.
+/// The number of times that gates stayed open, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct GuardStatus {
     /// The number of times the guard opened all gates because the dispatcher did not run.
     pub opened: u64,
     /// The number of times the dispatcher opened all gates because the guard did not run.
     pub silent: u64,
-    /// The guard process has ended.
+    /// Whether the guard process has ended.
     pub lost: bool,
 }
 
-/// A promise of the plan, and its value measured so far.
+/// A promise of the plan, with the value measured so far.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Promise {
-    /// The name of the promised figure.
+    /// The name of the promised figure, for example `jitter`.
     pub name: &'static str,
-    /// The unit: `ms` or `%`.
+    /// The unit of both values: `ms` or `%`.
     pub unit: &'static str,
-    /// The value that the plan promises.
+    /// The limit that the figure must keep, in `unit`.
     pub promised: f64,
     /// The value measured so far. `None` if nothing was measured yet.
     pub measured: Option<f64>,
-    /// The promise is kept so far. `None` if too little was measured, or if only `--verify` judges
-    /// the promise.
+    /// Whether the promise is kept so far. `None` if too little was measured, or if only `--verify`
+    /// judges the promise.
     pub kept: Option<bool>,
 }
 
-/// The distribution of how late the dispatcher woke up.
+/// The distribution of the dispatcher's lateness: how long after the planned time the dispatcher
+/// woke up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// The median of the lateness, in ns.
+    /// The median of how late the dispatcher woke up, in ns.
     pub p50_ns: u64,
-    /// The 99th percentile of the lateness, in ns.
+    /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub p99_ns: u64,
-    /// The 99.9th percentile of the lateness, in ns.
+    /// The 99.9th percentile of how late the dispatcher woke up, in ns.
     pub p999_ns: u64,
-    /// The maximum of the lateness, in ns.
+    /// The longest time by which the dispatcher woke up late, in ns.
     pub max_ns: u64,
 }
 
-/// A server with its threads, or the middleware's CPU.
+/// A server of the plan with its threads. An entry for the middleware's CPU has the same form.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
-    /// The name of the server, as in the plan.
+    /// The name of the server in the plan, for example `gamma`.
     pub name: String,
     /// The CPU on which the server's threads run.
     pub cpu: u16,
     /// The real-time priority of the server's threads.
     pub priority: u8,
-    /// The server's threads: id and name. The names are untrusted.
+    /// The server's threads, each with its id and name. The names are untrusted.
     pub threads: Vec<(u32, String)>,
 }

@@ -9,11 +9,10 @@ const MAX_NOTES: usize = 16;
 pub enum Standing {
     #[default]
     NotAsked,
-    /// No publisher has answered yet.
+    /// No publisher of diagnostics has answered yet.
     Coming,
     Ready,
     NoPackage,
-    /// The first publisher ended with this message.
     Failed(String),
 }
 
@@ -25,7 +24,6 @@ pub(crate) struct Post {
 #[derive(Debug, Default)]
 struct Contents {
     standing: Standing,
-    /// A process of the application, and the time at which it was seen (CLOCK_MONOTONIC).
     process: Option<(u32, u64)>,
     notes: Vec<String>,
     last_note: Option<String>,
@@ -36,8 +34,6 @@ impl Post {
         self.set(Standing::Coming);
     }
 
-    /// Offers a process of the application, seen at `seen_ns` (CLOCK_MONOTONIC), to start a
-    /// publisher beside it.
     pub(crate) fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
     }
@@ -50,7 +46,6 @@ impl Post {
         self.lock().standing.clone()
     }
 
-    /// Reports whether no publisher can ever start. The session reports the reason and ends.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.standing(), Standing::NoPackage | Standing::Failed(_))
     }
@@ -59,7 +54,8 @@ impl Post {
         self.lock().standing = standing;
     }
 
-    /// Notes that the publisher has ended. Returns true if the standing reports it to the session.
+    /// Notes that the publisher of diagnostics has ended. Returns true if the session will report
+    /// it.
     pub(super) fn set_failed(&self, said: &str) -> bool {
         let mut contents = self.lock();
         match contents.standing {
@@ -77,7 +73,6 @@ impl Post {
         }
     }
 
-    /// Leaves a note for the session, unless it repeats the last one.
     pub(super) fn add_note_once(&self, note: String) {
         let mut contents = self.lock();
         let is_new = contents.last_note.as_ref() != Some(&note);

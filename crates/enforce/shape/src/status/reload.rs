@@ -6,34 +6,34 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The number of plans that may be on their way, and of outcomes that may wait.
+/// The greatest number of queued plans, and of outcomes that were not read yet.
 const MAX_QUEUED: usize = 16;
 
-/// The outcome of a new plan.
+/// The outcome of bringing a new plan to a running session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The new plan is in force.
+    /// The new plan is in force from now on.
     Taken,
-    /// The new plan equals the running one.
+    /// The new plan equals the plan in force, so nothing changes.
     Same,
-    /// The running plan stays in force. The new plan differs in a setting that cannot change while
-    /// a plan runs.
+    /// The plan in force stays. The new plan differs in a setting that cannot change while a plan
+    /// runs.
     Refused,
-    /// The running plan stays in force. The new file is not a usable plan.
+    /// The plan in force stays. The new file is not a usable plan.
     Broken,
 }
 
 /// The outcome of an attempt to use a new plan, and the reason for the outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reloaded {
-    /// The effect that the new plan has on the session.
+    /// The outcome: whether the new plan is in force.
     pub outcome: Outcome,
     /// The reason for the outcome, as a sentence.
     pub said: String,
 }
 
-/// The queue of new plans for a session, and of their outcomes.
+/// The queue of new plans for a session, with their outcomes.
 #[derive(Debug, Default)]
 pub struct Reloads {
     queues: Mutex<Queues>,
@@ -47,8 +47,8 @@ struct Queues {
 }
 
 impl Reloads {
-    /// Queues a plan, or the reason why its file is not a plan. Returns the number for
-    /// [`Reloads::outcome`], or `None` if too many plans are queued.
+    /// Queues a plan, or the reason why its file is not a plan. Returns the number with which
+    /// [`Reloads::outcome`] finds the result. Returns `None` if too many plans are queued.
     pub fn bring(&self, plan: Result<Plan, String>) -> Option<u64> {
         let mut queues = self.lock();
         if queues.coming.len() >= MAX_QUEUED {

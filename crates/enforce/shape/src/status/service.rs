@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 const MAX_CLIENTS: usize = 8;
-/// The length of the longest request, in bytes. A request is one word.
 const MAX_REQUEST_BYTES: usize = 256;
-/// The time after which a client is dropped that has not asked, or not read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
 const OUTCOME_POLL_NS: i64 = 20_000_000;
@@ -36,27 +34,28 @@ pub struct StatusError {
     pub source: io::Error,
 }
 
-/// The function that writes figures, each time there are new ones.
+/// A function that writes the session's figures. The service calls it when there are new ones.
 pub type WriteFigures = Box<dyn FnMut(&Status) + Send>;
-/// The function that reads the plan's file again. Its error is a sentence.
+/// A function that reads the plan's file again. Its error is a sentence for the user.
 pub type LoadPlan = Box<dyn FnMut() -> Result<Plan, String> + Send>;
 
-/// The duties of the thread besides answering requests.
+/// The tasks of the service's thread besides answering requests.
 #[derive(Default)]
 pub struct Duties {
-    /// Writes the status every five seconds.
+    /// Writes the status to a file every five seconds. `None` if no file is wanted.
     pub write: Option<WriteFigures>,
     /// Reads the plan's file again. `None` if the plan cannot be read again.
     pub load: Option<LoadPlan>,
-    /// The flag that a signal sets to have the plan read again. The thread sees it within a second.
+    /// The flag that SIGHUP sets to have the plan read again. The thread sees it within a second.
     pub hangup: Arc<AtomicBool>,
 }
 
-/// The running thread. Dropping it ends the thread and removes the socket.
+/// The thread that answers requests about a session. Dropping this value ends the thread and
+/// removes the socket.
 #[derive(Debug)]
 pub struct Service {
     thread: Option<JoinHandle<()>>,
-    /// The thread ends when this stream is closed.
+    /// Closing this stream ends the thread.
     wake: Option<UnixStream>,
     directory: Directory,
     name: String,
@@ -117,7 +116,6 @@ impl Drop for Service {
     }
 }
 
-/// Reports whether the process at the other end belongs to root or to this user.
 pub(super) fn is_trusted(stream: &UnixStream) -> bool {
     let peer = rustix::net::sockopt::socket_peercred(stream);
     peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
@@ -161,7 +159,6 @@ impl Worker {
         }
     }
 
-    /// Waits until there is something to do. Returns false when the service ends.
     fn wait(&self) -> bool {
         let is_full = self.clients.len() >= MAX_CLIENTS;
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
@@ -219,7 +216,6 @@ struct Client {
 }
 
 impl Client {
-    /// Advances the client without waiting. Returns false when the client is done.
     fn proceed(&mut self, board: &Board, duties: &mut Duties) -> bool {
         let is_late = Instant::now() >= self.deadline;
         if let Step::Reloading(number) = self.step {
@@ -278,7 +274,7 @@ impl Client {
                     "this session cannot read its plan again, or too many reloads are waiting",
                 ),
             },
-            _ => self.refuse("unknown request: send status, metrics or reload"),
+            _ => self.refuse("unknown request. Send status, metrics or reload"),
         }
     }
 
@@ -293,8 +289,6 @@ impl Client {
     }
 }
 
-/// Writes as much as the peer accepts. Returns false when all is written or the peer accepts no
-/// more.
 fn write_on(stream: &mut UnixStream, text: &[u8], written: &mut usize) -> bool {
     while *written < text.len() {
         match stream.write(&text[*written..]) {

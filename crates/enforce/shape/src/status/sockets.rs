@@ -14,8 +14,8 @@ pub(super) fn name(session: u32) -> String {
     format!("{PREFIX}{session}{SUFFIX}")
 }
 
-/// Returns the path of a name in a directory that is held open. Nobody can replace the directory
-/// behind this path.
+/// Returns a path to `name` in a directory that is held open. The path stays valid if somebody
+/// replaces the directory.
 pub(super) fn within(directory: &Directory, name: &str) -> PathBuf {
     let held = directory.as_fd().as_raw_fd();
     format!("/proc/self/fd/{held}/{name}").into()
@@ -34,7 +34,6 @@ pub(super) fn sockets(directory: &Directory) -> io::Result<Vec<(String, u32)>> {
         .collect())
 }
 
-/// Reports whether the error of a connection shows that nobody listens there.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -42,8 +41,8 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// Removes sockets on which nobody listens and whose process has ended. A session that is starting
-/// has a socket for a moment before it listens, so its process is checked too.
+/// Removes the sockets of sessions that have ended. A session that is starting has a socket before
+/// it listens, so its process is checked too.
 pub(super) fn clear(directory: &Directory) -> io::Result<()> {
     for (name, pid) in sockets(directory)? {
         let answer = UnixStream::connect(within(directory, &name));

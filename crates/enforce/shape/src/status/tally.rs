@@ -26,8 +26,9 @@ impl Tally {
         }
     }
 
-    /// Returns the promises of a plan with the values measured so far. `jitter_ns` and the cycles
-    /// `without` an output are measured elsewhere. `cycles` are those that can have an output.
+    /// Returns the promises of a plan with the values measured so far. The caller measures
+    /// `jitter_ns` and the number of cycles `without` an output. `cycles` is the number of those
+    /// that can have an output.
     pub(crate) fn promises(
         &self,
         promised: &Promises,
@@ -96,7 +97,7 @@ impl Tally {
 }
 
 /// Reports whether a share keeps its promise. Returns `None` while so few were counted that a
-/// single miss would break it.
+/// single miss would break the promise.
 fn is_kept(promised: f64, part: u64, all: u64) -> Option<bool> {
     let allowed = all as f64 * (1.0 - promised);
     (allowed >= 1.0).then(|| part as f64 / all as f64 >= promised)
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_cover_all_executions_and_are_missing_without_any() {
+    fn status_figures_are_missing_without_executions() {
         let promised = Promises {
             average_ms: Ms(20_000_000),
             worst_ms: Ms(30_000_000),
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_is_judged_when_a_single_execution_cannot_break_it() {
+    fn a_promise_is_judged_once_a_single_miss_cannot_break_it() {
         let promised = Promises {
             average_ms: Ms(20_000_000),
             worst_ms: Ms(1_000_000),

@@ -3,11 +3,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 
-/// The kernel's file for requests of the wake-up latency. A request lasts as long as the file is
-/// open.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// Keeps CPUs out of deep sleep states until it is dropped or this process ends.
 #[derive(Debug)]
 pub struct Awake {
     _request: File,

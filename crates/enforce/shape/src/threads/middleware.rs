@@ -1,7 +1,7 @@
 //! Recognises the middleware's threads by their names. Pure.
 
-/// The beginnings of the names of middleware threads (the kernel keeps 15 characters), and their
-/// tasks.
+/// The beginnings of the names of middleware threads, and the task of each. The kernel keeps 15
+/// characters of a name.
 const THREADS: &[(&str, &str)] = &[
     (
         "dds.asyn",
@@ -15,7 +15,7 @@ const THREADS: &[(&str, &str)] = &[
         "timed events: heartbeats, acknowledgements (Fast DDS)",
     ),
     ("dds.secman", "authentication (Fast DDS)"),
-    ("dds.tls", "typed look-up of types (Fast DDS)"),
+    ("dds.tls", "type lookup service (Fast DDS)"),
     ("dds.fwatch", "watches the profile file (Fast DDS)"),
     ("dds.", "a thread of Fast DDS"),
     ("recvUC", "receives unicast (Cyclone DDS)"),
@@ -34,10 +34,10 @@ const THREADS: &[(&str, &str)] = &[
     ("acc-", "accepts connections (Zenoh)"),
 ];
 
-/// The name of the Fast DDS thread that publishes asynchronously.
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// Returns the task of a middleware thread by its name, or `None` for other threads.
+/// Returns the task of the middleware thread with this name, or `None` if it is not the name of a
+/// middleware thread.
 pub fn job(thread_name: &str) -> Option<&'static str> {
     THREADS
         .iter()
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longer_names_come_before_their_beginnings() {
+    fn longer_thread_names_precede_their_own_prefixes() {
         for (i, (name, _)) in THREADS.iter().enumerate() {
             let covered = THREADS[..i].iter().find(|(p, _)| name.starts_with(p));
             assert_eq!(covered, None, "{name} is never found");

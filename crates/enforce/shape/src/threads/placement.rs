@@ -16,8 +16,9 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Forces a search for middleware threads after this many calls of [`Placement::place_middleware`],
-/// even if a process has as many threads as before. A session calls it about once a second.
+/// The number of calls of [`Placement::place_middleware`] after which all processes are searched
+/// for middleware threads. Other calls search only processes whose number of threads has changed. A
+/// session makes about one call a second.
 const FULL_SEARCH_EVERY: u64 = 10;
 
 pub(crate) const MIDDLEWARE: &str = "middleware";
@@ -26,8 +27,7 @@ pub(crate) const MIDDLEWARE: &str = "middleware";
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// The time at which the thread ran (CLOCK_MONOTONIC). Another thread may have its id since
-    /// then.
+    /// The time at which the thread ran (CLOCK_MONOTONIC). Later, another thread may have its id.
     pub(crate) seen_ns: u64,
 }
 
@@ -45,7 +45,6 @@ const MAX_ENDED: usize = 256;
 
 pub(crate) struct Placement<'a> {
     plan: &'a Plan,
-    /// The servers as [`super::guarded`] returns them, in the plan's order.
     servers: Vec<Server>,
     reservation: Box<dyn Servers>,
     waits: Arc<WhoWaits>,
@@ -76,8 +75,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Assigns a thread to a server by the server's index. `job` is a callback that the thread
-    /// runs. Returns false if the thread has ended.
+    /// Assigns a thread to the server with an index. `job` is a callback that the thread runs.
+    /// Returns false if the thread has ended.
     pub(crate) fn assign(
         &mut self,
         thread: Thread,
@@ -122,7 +121,7 @@ impl<'a> Placement<'a> {
     }
 
     /// Returns the slots outside of which a server's threads must not run. Returns `None` if they
-    /// may run at any time or have a normal priority.
+    /// may run at any time, or if they have a normal priority.
     pub(crate) fn isolation(&self, server: usize) -> Option<Isolation> {
         let server = &self.servers[server];
         (!server.slots.is_empty() && server.priority > 0)
@@ -151,8 +150,8 @@ impl<'a> Placement<'a> {
         Ok(assigned)
     }
 
-    /// Assigns publisher threads of processes that began to publish later, for example after a
-    /// restart. Takes only processes for which `is_ours` is true. Also returns the errors.
+    /// Assigns the publisher threads of processes that began to publish later, for example after a
+    /// restart. Takes only processes that `is_ours` accepts. Also returns the errors.
     pub(crate) fn assign_new_publishers(
         &mut self,
         application: &Application,
@@ -224,8 +223,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Places the middleware's threads on their CPU, for all processes of the plan and for the
-    /// shaper. Skips a process if `is_ours` is false for it or if its id belongs to a newer
+    /// Places the middleware's threads of the plan's processes and of the shaper on the
+    /// middleware's CPU. Skips a process if `is_ours` refuses it, or if its id belongs to a newer
     /// process.
     pub(crate) fn place_middleware(
         &mut self,
@@ -279,8 +278,8 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread if it belongs to the middleware. Skips publisher threads of a process with
-    /// `is_publishing`: these belong to a server.
+    /// Places a thread if it belongs to the middleware. With `is_publishing`, skips the process's
+    /// publisher threads, which belong to a server.
     fn place(&mut self, thread: Thread, is_publishing: bool) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
@@ -347,7 +346,8 @@ impl<'a> Placement<'a> {
         self.reservation.pauses()
     }
 
-    /// Puts every thread back. Returns the threads, and the last ones among those that have ended.
+    /// Restores every thread. Returns the threads that were placed, including the latest ones that
+    /// have ended.
     pub(crate) fn stop(self) -> (Report, Vec<PlacedThread>) {
         let threads = self.ended.into_iter().chain(self.placed.into_values());
         (self.reservation.stop(), threads.collect())
@@ -361,8 +361,8 @@ fn publishing_process(application: &Application, output: &Output) -> Option<u32>
     running.max_by_key(|r| r.seen_ns).map(|r| r.pid)
 }
 
-/// Returns the asynchronous publisher threads of Fast DDS in a process. Each flow controller has
-/// one; onbeat cannot observe which one publishes a callback's message.
+/// Returns the threads of a process with which Fast DDS publishes asynchronously. Each flow
+/// controller has one. onbeat cannot observe which thread publishes a callback's message.
 fn publisher_threads(pid: u32) -> Vec<Thread> {
     let threads = onbeat_proc::threads(pid).into_iter();
     threads

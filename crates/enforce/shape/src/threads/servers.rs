@@ -7,7 +7,7 @@ use onbeat_reserve::{
 };
 use onbeat_time::Slot;
 
-/// The time before its cycle at which the first callback may already start.
+/// The time before the cycle's begin at which the first callback may already start, in ns.
 const GUARD_NS: u64 = 1_000_000;
 
 // A plan's priorities must be valid in a reservation.
@@ -93,8 +93,8 @@ impl Servers for Reservation {
 /// begins.
 ///
 /// onbeat estimates the start of a cycle from the starts of the first callback. If the gate opened
-/// exactly then, the callback would start when the gate opens. The estimate would follow the gate
-/// instead of the callback's releases.
+/// exactly at the estimated start, it would determine the callback's starts. The estimate would
+/// then follow the gate instead of the callback's releases.
 pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     let cycle_ns = plan.cycle_ms.0;
     let convert = |server: &onbeat_plan::schema::Server| Server {
@@ -118,7 +118,7 @@ pub(crate) fn guarded(plan: &Plan) -> Vec<Server> {
     servers
 }
 
-/// Reports whether threads of a server ever wait for a slot. They do not if the server has no slots,
+/// Reports whether a server's threads ever wait for a slot. They do not if the server has no slots,
 /// or if one slot is as long as the cycle.
 pub(crate) fn is_gated(server: &Server, cycle_ns: u64) -> bool {
     let whole = |s: &Slot| s.end_ns - s.start_ns >= cycle_ns;
@@ -133,7 +133,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn the_first_callbacks_server_opens_before_the_cycle() {
+    fn the_server_of_the_first_callback_opens_before_the_cycle() {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
         let mut plan = onbeat_plan::file::read(text).expect("a plan");
         plan.inputs.clear();

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const MAX_PUBLISHERS: usize = 64;
 const MAX_TEXT_BYTES: usize = 256;
 
-/// The number of the futex system call, and the operation with which a thread waits for a condition
-/// variable. glibc's condition variables use this operation; its mutexes use another.
+/// The number and operation of the futex system call with which a thread waits for a condition
+/// variable of glibc. Mutexes of glibc use another operation.
 const FUTEX: &str = if cfg!(target_arch = "x86_64") {
     "202"
 } else {
@@ -21,10 +21,11 @@ const FUTEX: &str = if cfg!(target_arch = "x86_64") {
 const FUTEX_WAIT_BITSET: u64 = 9;
 const FUTEX_OPTIONS: u64 = 128 | 256;
 
-/// Reports for each thread whether it waits. Threads are added before they are gated.
+/// Reports whether a thread waits for work. A thread must be added before it is gated.
 #[derive(Debug, Default)]
 pub(crate) struct WhoWaits {
-    /// The recorder's table. It is set once the recording runs, if this kernel supports it.
+    /// The recorder's table of waiting threads. It is set once the recording runs, if this kernel
+    /// supports it.
     table: OnceLock<Arc<WaitTable>>,
     publishers: Publishers,
 }
@@ -35,13 +36,12 @@ struct Publishers {
     files: Mutex<Vec<File>>,
 }
 
-/// The place of one publisher thread. The number of its descriptor never changes, so that the
-/// dispatcher may read it at any time.
+/// One publisher thread. The descriptor's number never changes, so that the dispatcher may read it
+/// at any time.
 #[derive(Debug)]
 struct Publisher {
-    /// The thread id. 0 means that the place is empty or its thread is being replaced.
+    /// The id of the thread. 0 means that the place is empty or that its thread is being replaced.
     tid: AtomicU32,
-    /// The descriptor of `/proc/TID/syscall`. Reading it fails once the thread has ended.
     fd: AtomicI32,
 }
 
@@ -53,8 +53,8 @@ impl Publisher {
         }
     }
 
-    /// Reads what the kernel shows of the thread. Takes no lock and allocates nothing; the kernel's
-    /// read may block.
+    /// Reads `/proc/TID/syscall`. Takes no lock and allocates nothing; the kernel may block the
+    /// read.
     fn read<'t>(&self, text: &'t mut [u8]) -> Option<&'t str> {
         let fd = self.fd.load(Acquire);
         // SAFETY: `text` is valid for `text.len()` bytes, and the kernel writes no more.
@@ -86,8 +86,9 @@ impl WhoWaits {
         self.table.get().is_some()
     }
 
-    /// Adds a publisher thread of the middleware, which waits for work in a condition variable. It
-    /// replaces a thread that has ended. If all places are taken, the thread stays unknown.
+    /// Adds a publisher thread of the middleware, which waits for work in a condition variable. The
+    /// thread takes the place of one that has ended. If all places are taken, it stays unknown
+    /// whether the thread waits.
     pub(crate) fn add_publisher(&self, tid: u32) {
         if let Ok(file) = File::open(format!("/proc/{tid}/syscall")) {
             self.publishers.add(tid, file);
@@ -124,10 +125,9 @@ impl Publishers {
         }
     }
 
-    /// Reports whether a publisher thread waits. It searches at most [`MAX_PUBLISHERS`] places and
-    /// reads one kernel file, without allocation or a lock of this process. If the thread runs on
-    /// another CPU, the kernel answers at once. If the thread is about to sleep, the kernel may
-    /// wait until it does.
+    /// Reports whether a publisher thread waits. Searches at most [`MAX_PUBLISHERS`] places and
+    /// reads one kernel file, without allocation or a lock of this process. If the thread is about
+    /// to sleep, the kernel may wait until it sleeps. Otherwise the kernel answers at once.
     fn of(&self, tid: u32) -> Waits {
         let mut known = self.threads.iter();
         let Some(publisher) = known.find(|p| p.tid.load(Acquire) == tid) else {
@@ -145,8 +145,8 @@ impl Publishers {
 }
 
 /// Reports whether `/proc/TID/syscall` shows a thread that waits for a condition variable. glibc
-/// uses the same operation for semaphores, for locks with a time limit and for read-write locks. A
-/// publisher thread that waits for one of these counts as waiting for work. A gate may then freeze
+/// uses the same operation for semaphores, locks with a time limit and read-write locks. So a
+/// publisher thread that waits for one of these counts as waiting for work, and a gate may freeze
 /// it until its slot although it holds other locks.
 fn is_in_condition(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
@@ -162,7 +162,7 @@ mod tests {
     use std::sync::{mpsc, Condvar};
 
     #[test]
-    fn a_condition_variable_is_distinguished_from_a_mutex_and_from_work() {
+    fn a_wait_for_a_condition_variable_differs_from_a_mutex_wait() {
         let at = |rest: &str| format!("{FUTEX} 0x7f0012345678 {rest} 0x0 0x7ffd 0x7f00\n");
         assert!(is_in_condition(&at("0x89 0x0 0x0 0x0 0xffffffff")));
         assert!(is_in_condition(&at("0x189 0x0 0x0 0x0 0xffffffff")));
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn publisher_threads_that_have_ended_make_room() {
+    fn ended_publisher_threads_make_room_for_new_ones() {
         if effective_user() != 0 {
-            println!("skipped: publisher_threads_that_have_ended_make_room: needs root");
+            println!("skipped: ended_publisher_threads_make_room_for_new_ones: needs root");
             return;
         }
         let who = WhoWaits::default();

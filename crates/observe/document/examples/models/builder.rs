@@ -20,7 +20,6 @@ impl Random {
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
-    /// Returns a number from 0 to 1.
     pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -29,8 +28,8 @@ impl Random {
     }
 }
 
-/// Returns a time in ns around `mean_ms`. `spread` is relative, and a share `tail` of the values is
-/// up to three times as long.
+/// Returns a random time in ns around `mean_ms`. `spread` is relative to the mean. A share `tail`
+/// of the values is up to three times as long.
 fn sample(random: &mut Random, mean_ms: f64, spread: f64, tail: f64) -> u64 {
     let mut v = mean_ms * (spread * random.normal()).exp();
     if random.unit() < tail {

@@ -107,8 +107,8 @@ pub fn parking(runs: usize) -> Model {
     b.finish()
 }
 
-/// Builds an automated car of 20 nodes and 60 callbacks. Its random but forward edges include
-/// services, synchronisers, OR junctions, divergence and one loop.
+/// Builds an automated car with 20 nodes and 60 callbacks. Its random edges lead forwards, except
+/// for one loop. It has services, synchronisers and OR junctions.
 pub fn sixty() -> Model {
     let mut b = Builder::new(60, 3, 60);
     let offers = stages(&mut b);
@@ -123,7 +123,6 @@ pub fn sixty() -> Model {
     b.finish()
 }
 
-/// A topic that callbacks can subscribe to: the publishing callback, topic and stage.
 type Offer = (String, String, usize);
 
 fn stages(b: &mut Builder) -> Vec<Offer> {

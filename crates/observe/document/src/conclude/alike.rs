@@ -5,14 +5,14 @@ use crate::evidence::Note;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-/// The most subjects that get a sentence of their own each.
+/// The greatest number of subjects for which each gets a sentence of its own.
 const EACH: usize = 3;
 
-/// The number of names in a sentence about more than `EACH` subjects.
+/// The number of subjects that a sentence about more than `EACH` subjects names.
 const NAMED: usize = 2;
 
-/// Returns the subjects of one sentence, for example "A, B and 5 more". Returns `None` if each name
-/// gets its own sentence.
+/// Returns the subjects of one common sentence, for example "A, B and 5 more". Returns `None` if
+/// each subject gets its own sentence.
 pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     (names.len() > EACH).then(|| {
         let first: Vec<&'a str> = names.iter().copied().take(NAMED).collect();
@@ -21,14 +21,13 @@ pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
     })
 }
 
-/// A note with the summed counts of the notes that it replaces.
 pub(super) struct Said {
     pub(super) note: Note,
     pub(super) count: u64,
     pub(super) several: bool,
 }
 
-/// Returns the notes in order. One note replaces several that say the same about many subjects.
+/// Returns the notes in order. Notes that say the same about many subjects become one note.
 pub(super) fn unite(notes: &BTreeMap<Note, u64>) -> Vec<Said> {
     let notes: Vec<(&Note, u64)> = notes.iter().map(|(note, &count)| (note, count)).collect();
     // The notes are ordered by kind.
@@ -59,7 +58,7 @@ fn of_kind(notes: &[(&Note, u64)]) -> Vec<Said> {
     each.collect()
 }
 
-/// Changes the verbs after `name` to the plural, for a sentence about several subjects.
+/// Changes the verbs after `name` to the plural, because the sentence is about several subjects.
 pub(super) fn in_plural(sentence: String, name: &str) -> String {
     let verbs = [(" was ", " were "), (" is ", " are ")];
     verbs.into_iter().fold(sentence, |sentence, (one, many)| {
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_sentences_and_user_statements_are_never_united() {
+    fn sentences_of_users_and_other_programs_are_never_united() {
         let mut notes = BTreeMap::new();
         for i in 0..9 {
             notes.insert(Note::Said(format!("Sentence {i}.")), 1);

@@ -10,8 +10,8 @@ use crate::evidence::{PathEvidence, PathFigures, PathKey, MEMORY};
 use crate::schema::{Assumed, Chain, ChainFigures, Share};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the chains, sorted by id. Paths that are not chains go to `hidden`, and so do the last
-/// outputs of chains.
+/// Returns the chains of the model, sorted by id. Moves paths that are not chains, and the last
+/// outputs of chains, to `hidden`.
 pub(super) fn chains(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -61,7 +61,6 @@ pub(super) struct Ends<'a> {
     graph: &'a Graph,
     pub(super) inputs: BTreeSet<&'a str>,
     pub(super) cuts: Vec<Cut>,
-    /// The number of executions per callback that no item of another callback triggered.
     sourced: &'a BTreeMap<String, u64>,
     pub(super) next: BTreeMap<&'a str, Vec<&'a str>>,
     fed: BTreeSet<&'a str>,
@@ -99,8 +98,8 @@ impl<'a> Ends<'a> {
         self.is_shown(path) && self.is_source(first) && self.is_sink(last, path)
     }
 
-    /// Reports whether all edges of the path are in the graph, and it leads between two cuts, or
-    /// between a cut and the end of a chain.
+    /// Reports whether the user cut this path out: all its edges are in the graph, and at least one
+    /// of its ends is a cut. The other end is a cut too, or the end of a chain.
     fn is_cut(&self, path: &PathKey, outputs: &BTreeMap<String, u64>) -> bool {
         let (Some(first), Some(last)) = (path.callbacks.first(), path.callbacks.last()) else {
             return false;
@@ -136,8 +135,8 @@ impl<'a> Ends<'a> {
         callbacks.all(|c| self.graph.callbacks.contains_key(c)) && path.edges().all(edge)
     }
 
-    /// Reports whether no edge leads to the callback, or at least a tenth of its executions were
-    /// triggered by no callback's item.
+    /// Reports whether chains begin at a callback. They do if no edge leads to it, or if no
+    /// callback's item triggered at least a tenth of its executions.
     pub(super) fn is_source(&self, callback: &str) -> bool {
         let sourced = self.sourced.get(callback).copied().unwrap_or(0);
         let executions = self.graph.callbacks.get(callback);
@@ -145,7 +144,7 @@ impl<'a> Ends<'a> {
         !self.fed.contains(callback) || sourced * 10 >= executions
     }
 
-    /// Reports whether all edges from the callback lead back into the path.
+    /// Reports whether a chain ends at a callback: all edges from it lead back into the path.
     fn is_sink(&self, callback: &str, path: &PathKey) -> bool {
         let mut next = self.next.get(callback).into_iter().flatten();
         next.all(|to| path.callbacks.iter().any(|c| c == to))
@@ -184,7 +183,6 @@ fn chain(key: PathKey, path: &PathEvidence, missing: &Missing, ends: &Ends) -> C
     chain
 }
 
-/// Returns an FNV-1a hash of callbacks and topics. It is the same on every machine.
 fn chain_id(path: &PathKey) -> String {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for text in path.callbacks.iter().chain(&path.topics) {
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn at_an_input_one_chain_ends_and_another_begins() {
+    fn at_a_named_input_one_chain_ends_and_another_begins() {
         let mut evidence = line();
         // Lineages end at an input.
         evidence.paths.remove(&key(&format!("{A} /x {B} /y {C}")));

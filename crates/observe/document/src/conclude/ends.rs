@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Modes = BTreeMap<String, PathFigures>;
 
-/// Returns the figures between sources and sinks, and between the ends that the user named. What
-/// they do not show goes to `hidden`.
+/// Returns the figures between sources and sinks, and between the ends that the user named. Moves
+/// the evidence that these figures do not show to `hidden`.
 pub(super) fn end_to_end(
     evidence: &mut Evidence,
     groups: &Groups,
@@ -55,12 +55,12 @@ pub(super) fn end_to_end(
     pairs.collect()
 }
 
-/// The ways between the callbacks of the graph.
 struct Between<'a> {
     ends: Ends<'a>,
     groups: &'a Groups<'a>,
     before: BTreeMap<&'a str, Vec<&'a str>>,
-    /// The callbacks whose outputs were followed otherwise than the junctions are concluded.
+    /// The callbacks whose outputs synthesis followed by other junctions than those that were
+    /// concluded.
     misread: BTreeSet<&'a str>,
     graph: &'a Graph,
 }
@@ -83,7 +83,6 @@ impl<'a> Between<'a> {
         }
     }
 
-    /// Returns the callbacks to which data of a callback goes, and the callback itself.
     fn reach(from: &'a str, next: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
         let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
         while let Some(at) = left.pop() {
@@ -123,7 +122,6 @@ impl<'a> Between<'a> {
         self.ends.is_source(&key.from) && self.is_sink(&key.to)
     }
 
-    /// Reports whether all edges from the callback lead back to it.
     fn is_sink(&self, callback: &str) -> bool {
         let next = self.ends.next.get(callback).into_iter().flatten();
         let back = |to: &'a str| Self::reach(to, &self.ends.next).contains(callback);
@@ -178,7 +176,6 @@ impl<'a> Between<'a> {
         }
     }
 
-    /// Returns the number of paths between two callbacks, or `None` if there is a loop between them.
     fn paths(&self, from: &str, to: &str, passed: &BTreeSet<&str>) -> Option<u64> {
         let inner = |id: &str| {
             let next = self.ends.next.get(id).into_iter().flatten().copied();
@@ -214,11 +211,12 @@ impl<'a> Between<'a> {
     }
 }
 
-/// The number of outputs that may be followed otherwise, before the evidence is clear.
+/// The number of outputs that synthesis may have followed by other junctions before the evidence
+/// was clear.
 const UNCLEAR: u64 = 10;
 
-/// Returns the publishers of outputs that synthesis followed with inputs for which they do not wait
-/// according to all evidence, or without inputs for which they do.
+/// Returns the callbacks whose outputs synthesis followed wrongly, judged by all evidence: with an
+/// input for which the callback does not wait, or without one for which it waits.
 fn misread<'a>(evidence: &'a Evidence, groups: &Groups) -> BTreeSet<&'a str> {
     let mut misread = BTreeSet::new();
     for (id, sync) in &evidence.syncs {

@@ -6,7 +6,6 @@ use crate::evidence::{Evidence, Together};
 use crate::schema::Executor;
 use std::collections::BTreeMap;
 
-/// Returns groups of callbacks that share threads in any run, sorted by their first callback.
 pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
     let ids: Vec<&String> = graph.callbacks.keys().collect();
     let number: BTreeMap<&String, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
@@ -44,8 +43,8 @@ pub(super) fn executors(evidence: &Evidence, graph: &Graph) -> Vec<Executor> {
     threads.into_iter().map(executor).collect()
 }
 
-/// Disjoint sets of numbers. Each entry is the number's parent, which is never greater. The root is
-/// the least of its set.
+/// Disjoint sets of numbers. Entry `i` is the parent of number `i` in its set; the root is the
+/// least number of a set.
 struct Groups(Vec<usize>);
 
 impl Groups {

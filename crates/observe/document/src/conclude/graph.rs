@@ -21,8 +21,8 @@ impl Graph {
     }
 }
 
-/// Collects the edges that items passed. Topics published by members of a group leave from its sync
-/// vertex.
+/// Returns the edges that items passed. The topics that members of a group publish leave from the
+/// group's sync vertex.
 fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTreeMap<EdgeKey, Edge> {
     let mut edges: BTreeMap<EdgeKey, Edge> = BTreeMap::new();
     for (key, edge) in std::mem::take(&mut evidence.edges) {
@@ -53,11 +53,11 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
     edges
 }
 
-/// The least number of executions from which a hand-over to a thread is concluded.
+/// The least number of executions from which onbeat concludes a hand-over to a thread.
 const CONFIRMED: u64 = 5;
 
-/// Reports whether an edge is certain enough to show. A hand-over needs the same callback's wake-up
-/// in nine of ten executions, because a shared lock also wakes threads up now and then.
+/// Reports whether an edge is certain enough to show. A hand-over counts if the same callback woke
+/// the thread up in nine of ten executions, because a shared lock also wakes threads up sometimes.
 fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
     if edge.assumed != Some(Assumed::HandedOver) {
         return true;
@@ -108,8 +108,8 @@ fn callbacks(
     callbacks
 }
 
-/// Returns the median inter-arrival time if it is steady. At least five times are needed, and their
-/// middle half must lie within a fifth of the median.
+/// Returns the median inter-arrival time if the times are steady: there are at least five, and the
+/// middle half lies within a fifth of the median.
 fn steady_period(interarrival: &Dist) -> Option<u64> {
     if interarrival.count() < 5 {
         return None;

@@ -8,24 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The least number of observations that are not taken for chance.
+/// The least number of observations that cannot be chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
     pub(super) id: String,
     pub(super) node: String,
-    /// The topic that is published once all members have their input.
     pub(super) topic: String,
     pub(super) members: BTreeSet<String>,
     pub(super) publishers: BTreeSet<String>,
-    /// The reading of the group without the members whose role the data leave open. With `Or`, its
+    /// The kind of the group without the members whose role the data leave open. With `Or`, its
     /// inputs are the members that publish on their own inputs.
     pub(super) without_open: Reading,
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// The number of outputs that do not show which item of the publishing callback was joined.
+    /// The number of outputs for which the data do not show which item of the publishing callback
+    /// was joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
     pub(super) confidence: f64,
@@ -77,7 +77,7 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Criterion {
     MessageFilters,
-    /// Each output followed a new input of each member.
+    /// The data show the junction: each output followed a new input of each member.
     DataFlow,
     Stated,
 }
@@ -101,7 +101,6 @@ pub(super) struct Decisions {
 pub(super) struct Groups<'a> {
     by_id: BTreeMap<&'a str, &'a Group>,
     by_output: BTreeMap<&'a str, BTreeMap<&'a str, &'a Group>>,
-    /// The groups that may exist, but that the graph does not contain.
     pub(super) doubts: &'a [Group],
 }
 
@@ -134,8 +133,8 @@ impl<'a> Groups<'a> {
         self.by_output.get(callback)?.get(topic).copied()
     }
 
-    /// Reports whether a path exists in only one reading of an ambiguous group. It then enters the
-    /// sync vertex from a callback that is not a member in the other reading.
+    /// Reports whether a path exists in only one reading of an ambiguous group. Such a path enters
+    /// the sync vertex from a callback that is not a member in the other reading.
     pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
         path.callbacks.windows(2).any(|pair| {
             let group = self.get(&pair[1]);
@@ -145,7 +144,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Decides for each sync vertex whether its subscriptions wait for one another.
+/// Decides for each sync vertex whether its subscriptions wait for one another before they publish.
 pub(super) fn decide(evidence: &Evidence) -> Decisions {
     let stated = evidence.stated_junctions();
     let mut decisions = Decisions::default();
@@ -161,7 +160,7 @@ pub(super) fn decide(evidence: &Evidence) -> Decisions {
 
 enum Verdict {
     Joined(Group),
-    /// The members may wait for one another, but more likely the publishing one reads data that the
+    /// The members may wait for one another. More likely, the publishing member reads data that the
     /// others stored.
     Doubt(Group),
     Apart,
@@ -242,8 +241,8 @@ impl<'a> Deciding<'a> {
             .then(|| self.of(members, Criterion::MessageFilters, JunctionState::Decided))
     }
 
-    /// Reports whether a synchroniser of all subscriptions would publish nearly all outputs, and
-    /// nothing else.
+    /// Reports whether a synchroniser of all subscriptions would publish nearly all of the observed
+    /// outputs, and no others.
     fn is_predicted(&self) -> bool {
         let unpredicted = self
             .evidence
@@ -253,8 +252,8 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether only a synchroniser explains the outputs: several subscriptions publish, or
-    /// one that holds back when the synchroniser would. By approximate time, a fast subscription
-    /// that looks for new inputs of others does the same.
+    /// one subscription holds back when a synchroniser would. By approximate time, a fast
+    /// subscription that looks for new inputs of others does the same.
     fn is_explained(&self) -> bool {
         let holds = self.evidence.held >= SEVERAL && !self.evidence.approximate;
         self.is_predicted() && (self.publishers.len() > 1 || holds)
@@ -318,7 +317,6 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    /// Returns subscriptions that publish nothing and had a new input for each output.
     fn stored(&self) -> impl Iterator<Item = (&'a String, &'a MemberEvidence)> + '_ {
         self.evidence.members.iter().filter(|(_, m)| {
             let silent = m.published == 0 && m.productive * 10 < m.instances.max(1);
@@ -326,19 +324,19 @@ impl<'a> Deciding<'a> {
         })
     }
 
-    /// Returns how many exceptions are allowed for the start of a recording and for lost events.
+    /// Returns how many exceptions are allowed, because a recording begins in the middle and events
+    /// get lost.
     fn few(&self) -> u64 {
         few(self.evidence.outputs)
     }
 
-    /// Reports whether the member had a new input for each output.
     fn is_fresh(&self, m: &MemberEvidence) -> bool {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
     /// Reports whether the member had exactly one input between any two outputs, or as many inputs
-    /// as outputs and never an output before its input. One irregular input is allowed at the
-    /// start.
+    /// as outputs and never an output before its input. One irregular input at the start is
+    /// allowed.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn one_publisher_with_new_inputs_of_another_is_an_ambiguous_group() {
+    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and() {
         let group = decided(synchronised()).unwrap();
         assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(group.publishers, BTreeSet::from([B.into()]));
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn two_publishers_in_turn_are_a_decided_group() {
+    fn two_publishers_in_turn_are_a_decided_and_junction() {
         let mut evidence = synchronised();
         for m in evidence.members.values_mut() {
             (m.published, m.productive) = (10, 10);
@@ -447,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn inputs_that_contradict_the_data_flow_are_not_a_group() {
+    fn inputs_that_contradict_the_data_flow_are_not_an_and_junction() {
         let change = |change: &dyn Fn(&mut SyncEvidence)| {
             let mut evidence = synchronised();
             change(&mut evidence);

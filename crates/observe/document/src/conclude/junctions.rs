@@ -33,8 +33,8 @@ pub(super) fn junctions(groups: &Groups, graph: &Graph) -> Vec<Junction> {
     junctions
 }
 
-/// Builds the OR of several publishers. It is ambiguous if some of them may wait for one another,
-/// in a guessed node or in a group that the data leave open.
+/// Builds the OR junction of several publishers. It is ambiguous if some of them may wait for one
+/// another: they belong to a guessed node, or to a group that the data leave open.
 fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junction {
     let inputs = |ids: &[&str]| ids.iter().map(|id| id.to_string()).collect();
     let open = match doubt {
@@ -69,8 +69,8 @@ fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junc
     }
 }
 
-/// Returns the publishing subscriptions that may wait for one another unseen. At least one of them
-/// belongs to a guessed node, which can be any node.
+/// Returns the publishing subscriptions that may wait for one another without evidence. At least
+/// one belongs to a guessed node, which can be any node of the process.
 fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     let of = |id: &str| graph.callbacks.get(id);
     let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_with_two_publishers_is_an_or() {
+    fn a_topic_with_two_publishers_is_an_or_junction() {
         let evidence = run("r")
             .with_callback("/a:timer(1ms)", 5)
             .with_callback("/b:timer(1ms)", 5)
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn publishers_that_may_wait_for_one_another_are_an_ambiguous_or() {
+    fn publishers_that_may_wait_are_an_ambiguous_or_junction() {
         let (a, b, c) = (
             "/f:subscription(/a)",
             "/f:subscription(/b)",

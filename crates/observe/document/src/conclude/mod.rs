@@ -24,7 +24,7 @@ use graph::Graph;
 use groups::{decide, Groups};
 use std::collections::BTreeSet;
 
-/// Concludes a model from the evidence. [`recover`] gives the evidence back.
+/// Makes a model from the evidence. [`recover`] returns the evidence of a model.
 pub fn conclude(mut evidence: Evidence) -> Model {
     let decided = decide(&evidence);
     let groups = Groups::of(&decided);
@@ -73,7 +73,6 @@ pub fn conclude(mut evidence: Evidence) -> Model {
     model
 }
 
-/// Returns a sentence about executions of chains that began in one mode and ended in another.
 fn crossed(chains: &[Chain]) -> Option<String> {
     let crossed: u64 = chains.iter().map(|c| c.figures.crossed).sum();
     let over = chains.iter().filter(|c| c.figures.crossed > 0).count();
@@ -95,7 +94,6 @@ fn modes<'a>(runs: impl Iterator<Item = &'a Run>) -> BTreeSet<&'a str> {
     runs.map(|r| r.mode.as_str()).collect()
 }
 
-/// Removes the figures per mode, because with a single mode they equal the totals.
 fn leave_out_modes(model: &mut Model) {
     model.edges.iter_mut().for_each(|e| e.modes.clear());
     model.callbacks.iter_mut().for_each(|c| c.modes.clear());

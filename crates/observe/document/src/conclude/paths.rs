@@ -14,19 +14,19 @@ pub(super) struct Paths {
 
 type Counts = BTreeMap<PathKey, BTreeMap<String, u64>>;
 
-/// The executions that ended on a path of the graph, with the paths of the evidence that were
-/// joined to it.
+/// The executions that ended on a path of the graph. One path of the graph can join several paths
+/// of the evidence.
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) all: PathEvidence,
-    /// The number of vertices of the path in the graph.
     vertices: usize,
     parts: Vec<(PathKey, PathEvidence)>,
 }
 
 impl Ended {
     /// Returns the positions of the sync vertices that the path reaches from the publishing
-    /// callback, if the path of the graph is a single path of the evidence with all its vertices.
+    /// callback. Returns `None` unless the path is a single path of the evidence with all its
+    /// vertices.
     pub(super) fn plain(&self) -> Option<&[usize]> {
         match self.parts.as_slice() {
             [(key, _)] if self.vertices == key.callbacks.len() => Some(&key.own),
@@ -41,8 +41,8 @@ impl Ended {
 }
 
 impl Paths {
-    /// Reads the evidence's paths and takes them out. The counts of lost and dropped items stay in
-    /// the evidence.
+    /// Takes the paths out of the evidence and joins them to paths of the graph. The counts of lost
+    /// and dropped items stay in the evidence.
     pub(super) fn of(evidence: &mut Evidence, groups: &Groups) -> Self {
         let mut paths = Paths {
             ended: BTreeMap::new(),
@@ -82,8 +82,8 @@ struct Read {
 }
 
 impl Read {
-    /// Reports whether the path ends at a sync vertex that the graph does not contain. The same
-    /// executions also ended on the path to the callback before that vertex.
+    /// Reports whether the path ends at a sync vertex that is not in the graph. The same executions
+    /// then also ended on the path to the callback before that vertex.
     fn ends_unjoined(&self, of: &PathKey) -> bool {
         self.passed
             .last()
@@ -91,8 +91,8 @@ impl Read {
     }
 }
 
-/// Converts a path to the graph's form. Sync vertices are skipped if the publishing callback waits
-/// for no other.
+/// Converts a path of the evidence to the graph's form. Skips sync vertices whose publishing
+/// callback does not wait for others.
 fn read(path: &PathKey, groups: &Groups) -> Read {
     let joined = |i: usize| {
         let group = groups.get(path.callbacks.get(i)?)?;
@@ -115,7 +115,6 @@ fn read(path: &PathKey, groups: &Groups) -> Read {
     Read { key, passed }
 }
 
-/// Adds the figures of the vertices at these positions to the vertices before them.
 fn without(
     modes: &BTreeMap<String, PathFigures>,
     passed: &[usize],
@@ -142,7 +141,6 @@ fn counts(evidence: &Counts, groups: &Groups) -> Counts {
     counts
 }
 
-/// Sums the counts over all beginnings of a path, by mode.
 fn on(counts: &Counts, path: &PathKey) -> BTreeMap<String, u64> {
     let mut sum = BTreeMap::new();
     for n in 1..=path.callbacks.len() {

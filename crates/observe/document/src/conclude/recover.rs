@@ -25,7 +25,7 @@ pub enum RecoverError {
     Inconsistent(String),
 }
 
-/// The only field in the evidence of a redacted model.
+/// The only field that the evidence of a redacted model has.
 pub const REDACTED: &str = "redacted";
 
 pub(crate) fn recover(mut model: Model) -> Result<Evidence, RecoverError> {
@@ -168,8 +168,8 @@ fn add_foreign_sentences(evidence: &mut Evidence, coverage: Vec<String>, assumpt
         .extend(said.chain(assumed).map(|note| (note, 1)));
 }
 
-/// Returns a model with the sentences of the evidence. Chains are left out if no sentence depends on
-/// them, because they take most of the time and memory.
+/// Returns a model that has the sentences of the evidence. The model has chains only if a sentence
+/// depends on them, because chains take most of the time and memory.
 fn conclude_sentences(evidence: &mut Evidence) -> Model {
     let mut figures = evidence.paths.values().flat_map(|p| p.modes.values());
     if figures.any(|f| f.crossed > 0) {
@@ -185,14 +185,17 @@ fn conclude_sentences(evidence: &mut Evidence) -> Model {
     model
 }
 
-/// The mode of a model that has only one. Its figures then equal the totals.
 struct OnlyMode(Option<String>);
 
 impl OnlyMode {
     fn of(runs: &[Run]) -> Result<OnlyMode, RecoverError> {
         let modes = modes(runs.iter());
         Ok(OnlyMode(match modes.len() {
-            0 => return Err(RecoverError::Inconsistent("it has no runs".into())),
+            0 => {
+                return Err(RecoverError::Inconsistent(
+                    "the list of runs is empty".into(),
+                ))
+            }
             1 => modes.first().map(|m| m.to_string()),
             _ => None,
         }))
@@ -220,7 +223,6 @@ fn add_callbacks(
     }
 }
 
-/// The subscriptions that publish the output of each sync vertex.
 struct Publishers(BTreeMap<String, Vec<String>>);
 
 impl Publishers {
@@ -233,7 +235,6 @@ impl Publishers {
         Publishers(syncs.map(|(id, s)| (id.clone(), publishers(s))).collect())
     }
 
-    /// Returns the only publisher of a sync vertex, or `None` if there are several.
     fn only(&self, sync: &str) -> Option<&String> {
         match self.0.get(sync)?.as_slice() {
             [only] => Some(only),
@@ -242,8 +243,8 @@ impl Publishers {
     }
 }
 
-/// Adds the figures between two ends. Those to a sync vertex with several publishers are sums of
-/// figures that are hidden.
+/// Adds the figures between two ends. For a sync vertex with several publishers, the model shows
+/// only sums, so the hidden figures are added instead.
 fn add_ends(
     evidence: &mut Evidence,
     shown: impl Iterator<Item = EndToEnd>,
@@ -281,7 +282,8 @@ fn ends_figures(f: EndToEndFigures) -> PathFigures {
     }
 }
 
-/// Adds all edges. Those from a sync vertex with several publishers are sums of hidden edges.
+/// Adds all edges. For a sync vertex with several publishers, the model shows only sums, so the
+/// hidden edges are added instead.
 fn add_edges(
     evidence: &mut Evidence,
     edges: impl Iterator<Item = Edge>,
@@ -379,7 +381,7 @@ fn path(
     let inside = own.iter().all(|&i| 0 < i && i < callbacks.len());
     if !inside || own.windows(2).any(|w| w[0] >= w[1]) {
         return Err(RecoverError::Evidence(format!(
-            "a path to '{}' names sync vertices that it does not have",
+            "a path to '{}' names sync vertices that are not on the path",
             callbacks.last().map_or("", |c| c.as_str())
         )));
     }

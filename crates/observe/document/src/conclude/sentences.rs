@@ -71,7 +71,7 @@ fn of_edge(e: &Edge) -> Option<String> {
     let (from, to) = (&e.from, &e.to);
     Some(match e.assumed? {
         Assumed::HandedOver => format!(
-            "{from} is assumed to hand its work to {to}: it woke up or created the thread before {} executions. No event shows what it handed over.",
+            "{from} is assumed to hand its work to {to}: it woke up or created the thread before {} executions. No event shows which data it handed over.",
             e.figures.taken
         ),
         Assumed::Stated => format!(
@@ -139,7 +139,6 @@ fn of_group(group: &Group) -> Option<String> {
     ))
 }
 
-/// States which items a group is assumed to join, if the data do not show it.
 fn of_matching(group: &Group) -> Option<String> {
     let (node, topic) = (&group.node, &group.topic);
     let shown = group.criterion == Criterion::MessageFilters || group.chosen <= few(group.outputs);
@@ -161,7 +160,6 @@ fn of_matching(group: &Group) -> Option<String> {
     })
 }
 
-/// States the assumption that publishers of unknown nodes do not wait for one another.
 fn of_open(graph: &Graph, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| {
         j.criterion == junctions::SEVERAL_PUBLISHERS && j.state == JunctionState::Ambiguous
@@ -190,7 +188,8 @@ fn of_doubt(group: &Group) -> String {
     )
 }
 
-/// Describes a guessed node and counts its callbacks. It stands for all unknown nodes of a process.
+/// Describes a guessed node, which stands for all unknown nodes of a process, and counts its
+/// callbacks.
 fn of_guess(node: &str, graph: &Graph) -> Option<String> {
     let callbacks = graph.callbacks.values();
     let guessed = callbacks.filter(|c| c.node == node && !c.identity.is_known());

@@ -33,7 +33,6 @@ pub(crate) fn run(id: &str) -> Evidence {
 }
 
 impl Evidence {
-    /// Adds a callback that ran `n` times. The id gives its kind and input.
     pub(crate) fn with_callback(mut self, id: &str, n: u64) -> Self {
         let (node, rest) = id.split_once(':').unwrap();
         let (kind, input) = rest.trim_end_matches(')').split_once('(').unwrap();
@@ -89,7 +88,7 @@ impl Evidence {
         self
     }
 
-    /// Adds a path, `callback topic callback ...`, on which `n` executions ended.
+    /// Adds a path on which `n` executions ended, written as `callback topic callback ...`.
     pub(crate) fn with_path(mut self, path: &str, n: u64) -> Self {
         let key = key(path);
         let parts = 2 * key.callbacks.len() - 1;
@@ -117,8 +116,8 @@ impl Evidence {
     }
 }
 
-/// Parses a path's key, `callback topic callback ...`. The mark `=` stands before a sync vertex
-/// that the publishing callback leads to.
+/// Parses a path's key, written as `callback topic callback ...`. The mark `=` stands before a sync
+/// vertex that is reached from its publishing callback.
 pub(crate) fn key(path: &str) -> PathKey {
     let words: Vec<&str> = path.split(' ').collect();
     let callbacks = || words.iter().step_by(2);
@@ -135,8 +134,8 @@ pub(crate) fn key(path: &str) -> PathKey {
     }
 }
 
-/// Returns evidence of 20 outputs on `/out`. Each followed one new input of `/f:subscription(/a)`
-/// and one of `/f:subscription(/b)`. The latter published.
+/// Returns evidence of 20 outputs on `/out`. Before each output, `/f:subscription(/a)` and
+/// `/f:subscription(/b)` had one new input each. The latter subscription published.
 pub(crate) fn synchronised() -> SyncEvidence {
     let member = |published| MemberEvidence {
         instances: 20,

@@ -2,39 +2,39 @@
 
 use crate::text::{shorten, visible};
 
-/// The reason why a chain cannot be cut as requested.
+/// The reason why a part of a chain cannot be found as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
     /// Nothing on a chain has the given name.
     #[error("{option}: '{}' is not a callback, node or topic on a chain{}", name(asked), some(". Similar names: ", .near))]
     Unknown {
-        /// The option of the command with the unknown name.
+        /// The command-line option that has the unknown name, for example `--from`.
         option: &'static str,
         /// The name that the user gave.
         asked: String,
-        /// The names on chains that contain the given name.
+        /// The similar names on chains: those that contain the given name.
         near: Vec<String>,
     },
     /// The given name fits several things.
     #[error("{option}: '{}' fits {} names: {}", name(asked), fit.len(), names(fit))]
     Several {
-        /// The option of the command with the ambiguous name.
+        /// The command-line option that has the ambiguous name, for example `--from`.
         option: &'static str,
         /// The name that the user gave.
         asked: String,
-        /// The names on chains that end with the given name.
+        /// The names on chains that the given name fits: those that end with it.
         fit: Vec<String>,
     },
     /// No chain leads from one end to the other.
     #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
     NoWay {
-        /// The name of the end where chains must begin, if the user gave it.
+        /// The name of the requested start, if the user gave one.
         from: Option<String>,
-        /// The name of the end where chains must end, if the user gave it.
+        /// The name of the requested end, if the user gave one.
         to: Option<String>,
-        /// The nodes that chains pass after the first end.
+        /// The nodes that chains pass after the requested start.
         after: Vec<String>,
-        /// The nodes that chains pass before the second end.
+        /// The nodes that chains pass before the requested end.
         before: Vec<String>,
     },
     /// Chains lead between the ends, but none passes all the given points.
@@ -44,9 +44,9 @@ pub enum CutError {
         names(near)
     )]
     NotThrough {
-        /// The points that the user named.
+        /// The names of the points that the part should pass.
         through: Vec<String>,
-        /// The nodes that the chains do pass.
+        /// The nodes that chains between the ends pass.
         near: Vec<String>,
     },
 }
@@ -60,7 +60,6 @@ fn end(word: &str, text: &Option<String>) -> String {
     said.unwrap_or_default()
 }
 
-/// Returns `word` and the names, or nothing without names.
 fn some(word: &str, all: &[String]) -> String {
     match all {
         [] => String::new(),

@@ -5,8 +5,8 @@ use super::Way;
 use crate::schema::{Callback, CallbackType, Edge, Model};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Returns a shortest way between each pair of callbacks that the ends name. Without an end, the
-/// ways begin at the sources or end at the sinks of the model.
+/// Returns a shortest way between each pair of callbacks that the ends name. Without a start, ways
+/// begin at the model's sources; without an end, they end at its sinks.
 pub(super) fn ways(model: &Model, from: Option<&Point>, to: Option<&Point>) -> Vec<Way> {
     let graph = Graph::of(model);
     let firsts = graph.firsts(from);
@@ -41,7 +41,6 @@ impl<'m> Graph<'m> {
         }
     }
 
-    /// Reports whether an edge stays within a node.
     fn is_inner(&self, edge: &Edge) -> bool {
         let node = |id: &str| self.callbacks.get(id).map(|c| c.node.as_str());
         node(&edge.from) == node(&edge.to)
@@ -66,7 +65,6 @@ impl<'m> Graph<'m> {
         all.map(|c| c.id.as_str()).collect()
     }
 
-    /// Returns the last callbacks, each with a topic that it publishes.
     fn lasts(&self, to: Option<&Point>) -> BTreeSet<(&'m str, &'m str)> {
         let Some(point) = to else {
             let whole = self.model.end_to_end.iter().filter(|e| !e.cut);
@@ -92,7 +90,6 @@ impl<'m> Graph<'m> {
         lasts
     }
 
-    /// Returns the edge over which each callback is first reached.
     fn search(&self, first: &'m str) -> BTreeMap<&'m str, &'m Edge> {
         let mut before: BTreeMap<&str, &Edge> = BTreeMap::new();
         let mut left = VecDeque::from([first]);

@@ -8,22 +8,22 @@
 
 use std::borrow::Cow;
 
-/// The least number of values that are sorted in at once.
+/// The number of values from which on unsorted values are sorted in.
 const FEW: usize = 64;
 
-/// The most bits kept of each value.
+/// The greatest number of bits that are kept of each value.
 pub(super) const PRECISION: u32 = 14;
 
-/// The bits that always suffice: with so few, values cannot fill more than [`MOST`] buckets.
+/// The number of bits that always suffices: values with so few bits fill at most [`MOST`] buckets.
 pub(super) const LEAST_PRECISION: u32 = 7;
 
-/// The most buckets of a distribution; they take 48 kB.
+/// The greatest number of buckets of a distribution. So many buckets take 48 kB.
 const MOST: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buckets {
     full: Filled,
-    /// The values not yet sorted in, as bucket numbers at full precision.
+    /// The values that are not sorted in yet, as bucket numbers at full precision.
     recent: Vec<u32>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Filled {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) number: u32,
-    /// The count's low and high half. Two halves need 12 bytes per bucket instead of 16.
+    /// The low and the high half of the count. Two halves need 12 bytes per bucket instead of 16.
     count: [u32; 2],
 }
 
@@ -118,7 +118,6 @@ impl From<Filled> for Buckets {
 }
 
 impl Filled {
-    /// Adds buckets of `bits` precision, sorted by number.
     fn add(&mut self, from: &[Bucket], bits: u32) {
         if from.is_empty() {
             return;
@@ -160,7 +159,8 @@ impl Filled {
     }
 }
 
-/// Returns the bucket number of a value at `bits` precision: the exponent above the kept bits.
+/// Returns the number of the bucket for a value at a precision of `bits`: the exponent followed by
+/// the kept bits.
 pub(super) fn number(value: u64, bits: u32) -> u32 {
     let length = 64 - value.leading_zeros();
     if length <= bits {
@@ -189,8 +189,6 @@ fn counted(numbers: &mut [u32]) -> Vec<Bucket> {
         .collect()
 }
 
-/// Adds `from` to `into` in place, both sorted. It works from the end, so that nothing is
-/// overwritten.
 fn merge(into: &mut Vec<Bucket>, from: &[Bucket]) {
     let mut old = into.len();
     let mut i = 0;
@@ -231,7 +229,6 @@ mod tests {
         counts.collect()
     }
 
-    /// Counts values with a map, at the precision that keeps it small.
     fn by_map(values: &[u64]) -> (u32, Vec<(u32, u64)>) {
         let with = |bits: u32| {
             let mut map = BTreeMap::<u32, u64>::new();
@@ -287,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_any_size_never_fill_more_than_the_most_buckets() {
+    fn values_of_any_size_fill_at_most_the_allowed_buckets() {
         let mut buckets = Buckets::default();
         for shift in 0..64 {
             (0..1 << 14).for_each(|i: u64| buckets.add(((1 << 14) + i) << 49 >> shift));
@@ -296,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_beyond_32_bits_add_up() {
+    fn bucket_counts_beyond_32_bits_add_up() {
         let of = |counts: &[(u32, u64)]| {
             let buckets = counts.iter().map(|&(b, n)| Bucket::new(b, n)).collect();
             Buckets::from(Filled {

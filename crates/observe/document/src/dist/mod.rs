@@ -13,7 +13,8 @@ use packed::Packed;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// A distribution of non-negative times in ns.
+/// A distribution of non-negative times in ns, stored as a histogram with exact count, sum and
+/// extremes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dist {
     count: u64,
@@ -29,7 +30,7 @@ impl Dist {
         Self::default()
     }
 
-    /// Adds one value.
+    /// Adds the value to the distribution. Count, sum and extremes stay exact.
     pub fn record(&mut self, value_ns: u64) {
         self.min = if self.count == 0 {
             value_ns
@@ -42,7 +43,7 @@ impl Dist {
         self.buckets.add(value_ns);
     }
 
-    /// Adds the values of `other`.
+    /// Adds all values of `other`. The result does not depend on the order of merges.
     pub fn merge(&mut self, other: &Dist) {
         if other.count == 0 {
             return;
@@ -58,12 +59,12 @@ impl Dist {
         self.buckets.merge(&other.buckets);
     }
 
-    /// Returns the number of values.
+    /// Returns the number of recorded values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the sum of the values, ns.
+    /// Returns the exact sum of the values, in ns.
     pub fn sum(&self) -> u128 {
         self.sum
     }
@@ -87,8 +88,8 @@ impl Dist {
         }
     }
 
-    /// Returns the value in ns below which a share `q` (0 to 1) of the values lies. It is the
-    /// middle of its bucket, within the measured extremes.
+    /// Returns the `q` quantile (0 to 1) in ns: the middle of its bucket, but within the measured
+    /// extremes.
     pub fn quantile(&self, q: f64) -> u64 {
         if self.count == 0 {
             return 0;
@@ -106,7 +107,8 @@ impl Dist {
         self.max
     }
 
-    /// Iterates over the nonempty buckets as `(lowest value, width, count)`, ascending.
+    /// Iterates over the buckets with values, in ascending order, as `(lowest value, width,
+    /// count)`.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         let filled = self.buckets.filled();
         (0..filled.buckets.len()).map(move |i| {
@@ -117,8 +119,8 @@ impl Dist {
     }
 }
 
-/// A distribution in `model.json`. Quantiles and mean are for readers; merging needs only the other
-/// fields.
+/// A distribution as `model.json` has it. Quantiles and mean are for readers; merging uses only the
+/// other fields.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     count: u64,
@@ -128,7 +130,7 @@ struct Stored {
     p50: u64,
     p90: u64,
     p99: u64,
-    /// The sum as decimal text, because JSON numbers lose digits above 2^53.
+    /// The sum as decimal text, because JSON numbers above 2^53 lose digits.
     sum: String,
     #[serde(default = "most_bits", skip_serializing_if = "is_most")]
     bits: u32,
@@ -191,7 +193,7 @@ impl<'de> Deserialize<'de> for Dist {
         let sum = stored
             .sum
             .parse()
-            .map_err(|_| Error::custom("distribution's sum is no number"))?;
+            .map_err(|_| Error::custom("distribution's sum is not a number"))?;
         Ok(Dist {
             count: stored.count,
             sum,
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merging_parts_equals_recording_all() {
+    fn merged_distributions_equal_one_of_all_values() {
         let (mut all, mut a, mut b) = (Dist::new(), Dist::new(), Dist::new());
         for i in 0..10_000u64 {
             let v = i * i * 37 % 90_000_001;

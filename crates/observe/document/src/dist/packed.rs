@@ -12,7 +12,7 @@ use std::fmt::{self, Write};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Packed {
     Text(String),
-    /// The lowest value and the count of each bucket.
+    /// The lowest value and the count of each bucket, as files of older versions have them.
     Pairs(Vec<(u64, u64)>),
 }
 
@@ -32,10 +32,11 @@ impl Packed {
         Packed::Text(text)
     }
 
-    /// Returns the number and the count of each bucket.
+    /// Returns the number and the count of each bucket, for buckets of `bits` precision.
     ///
     /// # Errors
-    /// Fails if the text is damaged.
+    ///
+    /// Fails if the packed text is damaged.
     pub(super) fn numbers(self, bits: u32) -> Result<Vec<(u32, u64)>, String> {
         match self {
             Packed::Pairs(pairs) => {
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_buckets_are_refused() {
+    fn damaged_distribution_buckets_are_refused() {
         let (_, text) = text_of(&[5, 7, 7]);
         for damaged in ["5 2x", "5 -2", "5 y", "5 4294967295", "5 2x1", "20000 1x2"] {
             let text = text.replace("5 2x2", damaged);

@@ -5,9 +5,8 @@ use crate::dist::Dist;
 use crate::schema::{ActionFigures, CallbackFigures, Cause, Component, EdgeFigures, HelperFigures};
 use std::collections::BTreeMap;
 
-/// A set of figures that can be added. The default is zero.
+/// A set of figures that can be summed. The default value is zero.
 pub trait Figures: Clone + Default {
-    /// Adds `other`'s values. Counters stop at their largest value.
     fn add(&mut self, other: &Self);
 }
 
@@ -35,7 +34,7 @@ impl Figures for CallbackFigures {
     }
 }
 
-/// Returns the factor by which executions are more than those with a CPU time.
+/// Returns by which factor there are more executions than executions with a known CPU time.
 fn share_of_all(figures: &CallbackFigures) -> f64 {
     match figures.exec_ns.count() {
         0 => 1.0,
@@ -124,14 +123,12 @@ impl Figures for u64 {
     }
 }
 
-/// Adds each of `from`'s figures to those of the same key.
 pub fn add_all<K: Ord + Clone, F: Figures>(to: &mut BTreeMap<K, F>, from: &BTreeMap<K, F>) {
     for (key, figures) in from {
         to.entry(key.clone()).or_default().add(figures);
     }
 }
 
-/// Returns the figures of all modes together.
 pub fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
     let mut all = F::default();
     for figures in modes.values() {
@@ -140,7 +137,6 @@ pub fn total<F: Figures>(modes: &BTreeMap<String, F>) -> F {
     all
 }
 
-/// Adds causes to others. Each component is in the result once, in order.
 pub fn add_causes(to: &mut Vec<Cause>, more: impl Iterator<Item = Cause>) {
     let old = std::mem::take(to);
     let mut all: BTreeMap<Component, Cause> = BTreeMap::new();

@@ -7,24 +7,24 @@ use crate::schema::{Callback, Edge};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The evidence that the visible part of a model does not show.
+/// The evidence that the visible part of a model does not show, but that merging needs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {
     pub callbacks: Vec<Callback>,
     pub edges: Vec<Edge>,
     pub paths: Vec<HiddenPath>,
-    /// The counts of last outputs of the visible chains, by chain id.
+    /// The counts of last outputs by topic, for each visible chain (by id).
     pub outputs: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The ids of visible chains that are sums of several paths, or whose path skips a sync vertex.
-    /// Those paths are kept in `paths`.
+    /// The ids of visible chains that sum up several paths, or whose path skips a sync vertex.
+    /// `paths` keeps the single paths.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub derived: BTreeSet<String>,
-    /// The positions of sync vertices that visible chains reach from the publishing callback, by
-    /// chain id.
+    /// The positions of sync vertices that are reached from the publishing callback, for each
+    /// visible chain (by id).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub own: BTreeMap<String, Vec<usize>>,
-    /// The figures between two ends that the model does not show as they are here.
+    /// The figures between two ends that the model does not show in this form.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<HiddenEnds>,
     pub lost: Vec<CountedOnPath>,
@@ -38,7 +38,6 @@ pub struct Hidden {
     pub notes: Vec<CountedNote>,
 }
 
-/// A path that is not a chain of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HiddenPath {
     pub callbacks: Vec<String>,
@@ -47,13 +46,12 @@ pub struct HiddenPath {
     pub own: Vec<usize>,
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
-    /// The latency by run. The map is left out for a single run.
+    /// The latency by run id. Empty for a single run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub per_run: BTreeMap<String, Dist>,
 }
 
 impl HiddenPath {
-    /// Converts a path to its form in the file.
     pub fn new(key: PathKey, path: PathEvidence) -> Self {
         HiddenPath {
             callbacks: key.callbacks,
@@ -66,7 +64,6 @@ impl HiddenPath {
     }
 }
 
-/// The figures between two ends of chains.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HiddenEnds {
     pub from: String,
@@ -77,7 +74,6 @@ pub struct HiddenEnds {
 }
 
 impl HiddenEnds {
-    /// Converts the figures between two ends to their form in the file.
     pub fn new(key: EndsKey, modes: BTreeMap<String, PathFigures>) -> Self {
         HiddenEnds {
             from: key.from,
@@ -88,7 +84,6 @@ impl HiddenEnds {
     }
 }
 
-/// A count of items lost, or of lineages dropped, on the way to a path's last callback.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountedOnPath {
     pub callbacks: Vec<String>,
@@ -98,7 +93,6 @@ pub struct CountedOnPath {
     pub modes: BTreeMap<String, u64>,
 }
 
-/// A note and its count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CountedNote {
     #[serde(flatten)]
@@ -107,7 +101,6 @@ pub struct CountedNote {
 }
 
 impl Hidden {
-    /// Moves the part of the evidence here that no model shows.
     pub fn keep(&mut self, evidence: Evidence) {
         let counted = |(key, modes): (PathKey, _)| CountedOnPath {
             callbacks: key.callbacks,

@@ -19,46 +19,41 @@ use crate::stated::StatedJunction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The topic of an edge that the user's `--link` makes.
+/// The topic of an edge that the user added with `--link`.
 pub const MEMORY: &str = "(memory)";
 
-/// The measurements of one or more runs, from which a model is made.
+/// The measurements of one or more runs, from which onbeat makes a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Evidence {
-    /// The measured runs, by run id.
     pub runs: BTreeMap<String, Run>,
-    /// The callbacks by id. Their figures are in `modes` only, and their periods are those of
-    /// timers.
+    /// The callbacks by id. Only `modes` has their figures, and only timers have periods.
     pub callbacks: BTreeMap<String, Callback>,
-    /// The edges. Their figures are in `modes` only.
+    /// The edges by key. Only `modes` has their figures.
     pub edges: BTreeMap<EdgeKey, Edge>,
     pub paths: BTreeMap<PathKey, PathEvidence>,
-    /// The age of the data at the ends of chains, per mode. Paths through all callbacks count, even
-    /// those that are not in `paths`.
+    /// The figures between the ends of chains, by mode. They include all paths, even those that are
+    /// not in `paths`.
     pub ends: BTreeMap<EndsKey, BTreeMap<String, PathFigures>>,
-    /// The number of items lost on the way to a path's last callback, by mode.
+    /// For each path and mode: the number of items that were lost on the way to the path's last
+    /// callback.
     pub lost: BTreeMap<PathKey, BTreeMap<String, u64>>,
-    /// The number of lineages dropped at the end of a path because there were too many, by mode.
+    /// For each path and mode: the number of lineages that were dropped at the path's end, because
+    /// there were too many.
     pub dropped: BTreeMap<PathKey, BTreeMap<String, u64>>,
-    /// The figures by action and mode.
     pub actions: BTreeMap<String, BTreeMap<String, ActionFigures>>,
-    /// The QoS settings of publishers and subscriptions.
     pub endpoints: BTreeMap<EndpointKey, BTreeSet<Qos>>,
-    /// The threads without callbacks.
     pub helpers: BTreeMap<HelperKey, HelperEvidence>,
-    /// The evidence of synchronisation by id of the sync vertex.
     pub syncs: BTreeMap<String, SyncEvidence>,
-    /// The number of executions per callback that no item of another callback triggered.
     pub sourced: BTreeMap<String, u64>,
-    /// The callbacks that each thread ran, by run. Runs from models of older versions are missing.
+    /// The callbacks that each thread ran, by run id. Runs from models of older versions are
+    /// missing.
     pub together: BTreeMap<String, Vec<Together>>,
-    /// The timers whose period was not seen.
+    /// The ids of timers whose period the recording does not show.
     pub unknown_periods: BTreeSet<String>,
-    /// The count of each note. For [`Note::Stolen`] it is the sum in ns.
+    /// The count of each note. For [`Note::Stolen`] and other notes about time it is a sum in ns.
     pub notes: BTreeMap<Note, u64>,
 }
 
-/// The key of an edge: the publishing callback, the taking callback and the topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EdgeKey {
     pub from: String,
@@ -67,7 +62,6 @@ pub struct EdgeKey {
 }
 
 impl EdgeKey {
-    /// Returns the key of an edge.
     pub fn of(edge: &Edge) -> Self {
         EdgeKey {
             from: edge.from.clone(),
@@ -77,9 +71,8 @@ impl EdgeKey {
     }
 }
 
-/// The key of the two ends of chains: the callback with which they begin, the callback that
-/// publishes at their end, and the topic. The topic is empty if the last callback publishes
-/// nothing.
+/// The key of two ends of chains: the first callback, the callback that publishes at the end, and
+/// the topic. The topic is empty if the last callback publishes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndsKey {
     pub from: String,
@@ -87,7 +80,6 @@ pub struct EndsKey {
     pub topic: String,
 }
 
-/// The key of the publishers or the subscriptions of a node on a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointKey {
     pub node: String,
@@ -96,7 +88,6 @@ pub struct EndpointKey {
 }
 
 impl EndpointKey {
-    /// Builds the endpoint with these settings.
     pub fn endpoint(self, qos: BTreeSet<Qos>) -> Endpoint {
         Endpoint {
             node: self.node,
@@ -107,15 +98,12 @@ impl EndpointKey {
     }
 }
 
-/// The key of equally named threads that run no callback.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HelperKey {
-    /// The nodes of the threads' process, sorted.
     pub nodes: Vec<String>,
     pub name: String,
 }
 
-/// The figures and scheduling of the threads of one [`HelperKey`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HelperEvidence {
     pub figures: HelperFigures,
@@ -123,7 +111,6 @@ pub struct HelperEvidence {
 }
 
 impl HelperKey {
-    /// Builds the helper with this evidence.
     pub fn helper(self, of: HelperEvidence) -> Helper {
         Helper {
             nodes: self.nodes,
@@ -135,7 +122,6 @@ impl HelperKey {
 }
 
 impl HelperEvidence {
-    /// Adds figures and threads of another observation.
     pub fn add(&mut self, figures: &HelperFigures, threads: Vec<ThreadUse>) {
         self.figures.add(figures);
         let old = std::mem::take(&mut self.threads).into_iter();
@@ -147,143 +133,137 @@ impl HelperEvidence {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathKey {
     pub callbacks: Vec<String>,
-    /// The topics, one fewer than callbacks.
     pub topics: Vec<String>,
-    /// The positions of sync vertices that the path reaches from the publishing callback. The path
-    /// skips them if that callback does not wait for others.
+    /// The positions of sync vertices that the path reaches from the publishing callback. They are
+    /// skipped if that callback does not wait for others.
     pub own: Vec<usize>,
 }
 
 impl PathKey {
-    /// Iterates over the path's edges as (from, to, topic).
     pub fn edges(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let pairs = self.callbacks.windows(2).zip(&self.topics);
         pairs.map(|(pair, topic)| (pair[0].as_str(), pair[1].as_str(), topic.as_str()))
     }
 }
 
-/// The evidence of a path on which executions ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PathEvidence {
-    /// The number of times each topic was the last output. An empty topic means no output.
+    /// For each topic: the number of executions in which it was the last output. The empty topic
+    /// stands for no output.
     pub outputs: BTreeMap<String, u64>,
     pub modes: BTreeMap<String, PathFigures>,
-    /// The end-to-end latency by run. Runs from models of older versions are missing.
+    /// The end-to-end latency by run id. Runs from models of older versions are missing.
     pub per_run: BTreeMap<String, Dist>,
 }
 
-/// The figures in one mode of a path, or of all paths between two ends. Those between two ends have
-/// no `sums`. Their latency begins with the newest and their age with the oldest start on which an
-/// output depends.
+/// The figures in one mode of a path, or of all paths between two ends. Between two ends, `sums` is
+/// empty, the latency begins with the newest start on which an output depends, and the age with the
+/// oldest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PathFigures {
-    /// The end-to-end latencies of the executions of the path.
     pub latency_ns: Dist,
-    /// The reaction time: from the start behind the previous output to the next output.
+    /// The reaction time: from the start that led to one output until the next output.
     #[serde(default)]
     pub reaction_ns: Dist,
-    /// The end-to-end latency including data that were read again. `None` if no data were read
-    /// again.
+    /// The data age, which includes outputs from data that were read again. `None` if no data were
+    /// read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of executions that ended in another mode than they began in.
+    /// The number of executions that began in one mode and ended in another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The part of each callback and edge in the latency, alternating. Each is a sum over the
-    /// executions, ns.
+    /// The parts of callbacks and edges in the latency, alternating. Each is a sum over all
+    /// executions, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "decimal")]
     pub sums: Vec<u128>,
 }
 
-/// The evidence whether subscriptions wait for one another, per node and topic.
+/// The evidence whether the subscriptions of a node wait for one another before they publish a
+/// topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncEvidence {
     pub node: String,
     pub topic: String,
-    /// The number of publications on the topic by the node's subscriptions.
     pub outputs: u64,
-    /// The number of publications on the topic by callbacks other than the node's subscriptions.
+    /// The number of publications on the topic by other callbacks than the node's subscriptions.
     pub foreign: u64,
-    /// The synchroniser joined items by the time at which their chains began.
+    /// Whether the synchroniser joined the items whose chains began closest together.
     #[serde(default)]
     pub nearest: bool,
-    /// The number of outputs for which the publishing callback had several new inputs. The data do
-    /// not show which of them was used.
+    /// The number of outputs for which the publishing callback had several new inputs, so that the
+    /// data do not show which of them it used.
     #[serde(default)]
     pub chosen: u64,
-    /// A synchroniser by approximate time explains the outputs, and one of equal stamps does not.
+    /// Whether a synchroniser by approximate time explains the outputs, and a synchroniser of equal
+    /// time stamps does not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approximate: bool,
-    /// The number of publications at which a synchroniser of all subscriptions would publish. 0 if
-    /// the publications are not those of a synchroniser.
+    /// The number of outputs at which a synchroniser of all subscriptions would publish. 0 if the
+    /// outputs are not those of a synchroniser.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub predicted: u64,
-    /// The number of executions without the output at which such a synchroniser would publish.
+    /// The number of executions without the output although a synchroniser would publish it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
-    /// The number of executions of publishing subscriptions without the output at which such a
-    /// synchroniser would not publish either.
+    /// The number of executions of publishing subscriptions without the output, when a synchroniser
+    /// would not publish either.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
-    /// The evidence by id of the subscription's callback.
     pub members: BTreeMap<String, MemberEvidence>,
 }
 
-/// The evidence how one subscription of a node is related to one topic that the node publishes.
+/// The evidence how one subscription of a node is related to a topic that the node publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberEvidence {
-    /// The number of executions of the subscription's callback.
     pub instances: u64,
-    /// The number of executions that published anything.
+    /// The number of executions that published on any topic.
     pub productive: u64,
-    /// The number of executions that passed their input to a synchroniser.
+    /// The number of executions that passed their message to a `message_filters` synchroniser.
     pub synchronised: u64,
-    /// The number of outputs that the subscription published itself.
+    /// The number of outputs that this subscription published.
     pub published: u64,
-    /// The number of outputs for which the subscription had an unused input.
+    /// The number of outputs for which this subscription had an input that no earlier output used.
     pub fresh: u64,
-    /// The number of outputs before which the subscription had exactly one input.
+    /// The number of outputs before which this subscription had exactly one new input.
     pub once: u64,
-    /// The number of outputs through a synchroniser that the subscription also feeds.
+    /// The number of outputs of a synchroniser that this subscription feeds too.
     pub shared: u64,
-    /// The number of outputs that the subscription published itself although another publishing one
-    /// had no input left.
+    /// The number of outputs that this subscription published although another publishing
+    /// subscription had no unused input.
     #[serde(default)]
     pub alone: u64,
-    /// The number of executions without the output, although each other awaited subscription had an
-    /// input since the last output. Counting starts with the subscription's first output.
+    /// The number of executions without the output although every other awaited subscription had an
+    /// input since the last output. Counts from this subscription's first output on.
     #[serde(default)]
     pub held: u64,
-    /// The number of executions of others without the output while only this subscription lacked an
-    /// input since the last one.
+    /// The number of executions of other subscriptions without the output, while only this
+    /// subscription had no input since the last output.
     #[serde(default)]
     pub awaited: u64,
-    /// The number of outputs published on another input into whose ends (`ends`) this one's input
-    /// went.
+    /// The number of outputs on another subscription's input to whose `ends` this subscription's
+    /// input contributed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub followed: u64,
-    /// The number of outputs published on another input for which this one had an input that did
-    /// not go into `ends`.
+    /// The number of outputs on another subscription's input to whose `ends` this subscription's
+    /// unused input did not contribute.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
-    /// The node's subscriptions from which this one's inputs descend.
+    /// The subscriptions of the node from whose data this subscription's inputs were computed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub after: BTreeSet<String>,
 }
 
-/// Returns how many exceptions among the outputs are allowed for the start of a recording and for
-/// lost events.
+/// Returns how many of the outputs may be exceptions, because a recording begins in the middle and
+/// events get lost.
 pub fn few(outputs: u64) -> u64 {
     (outputs / 20).max(1)
 }
 
 impl Evidence {
-    /// Counts a note `n` more times.
     pub fn note(&mut self, note: Note, n: u64) {
         self.notes.entry(note).or_default().add(&n);
     }
 
-    /// Returns the junctions that the user states.
     pub fn stated_junctions(&self) -> Vec<StatedJunction> {
         let stated = self.notes.keys().filter_map(|note| match note {
             Note::Junction(text) => text.parse().ok(),
@@ -292,7 +272,6 @@ impl Evidence {
         stated.collect()
     }
 
-    /// Returns the topics that make no chains and from which a callback took something.
     pub fn ignored(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();
         notes
@@ -303,7 +282,6 @@ impl Evidence {
             .collect()
     }
 
-    /// Returns the ends at which the user cuts chains.
     pub fn cuts(&self) -> Vec<Cut> {
         let cuts = self.notes.keys().filter_map(|note| match note {
             Note::Cut(text) => Cut::parse(text),
@@ -312,7 +290,6 @@ impl Evidence {
         cuts.collect()
     }
 
-    /// Returns the topics that the user named as inputs and from which a callback took something.
     pub fn inputs(&self) -> BTreeSet<&str> {
         let notes = self.notes.keys();
         notes
@@ -324,7 +301,6 @@ impl Evidence {
     }
 }
 
-/// Unites threads of the same name, policy and priority, with the CPUs of all their occurrences.
 pub fn unite_threads(threads: impl Iterator<Item = ThreadUse>) -> Vec<ThreadUse> {
     let mut all: BTreeMap<(String, String, u8), BTreeSet<u16>> = BTreeMap::new();
     for t in threads {
@@ -350,7 +326,7 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
-/// Writes sums as decimal text, because JSON numbers lose digits above 2^53.
+/// Writes and reads sums as decimal text, because JSON numbers above 2^53 lose digits.
 mod decimal {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -2,124 +2,104 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A note on a model. `V` identifies a vertex and `N` a name. Both are indices during synthesis,
-/// then an id and a text.
+/// A note on a model, for its assumptions or its coverage. `V` identifies a vertex and `N` a name.
+/// During synthesis both are indices; in a model they are an id and a text.
 ///
-/// In `model.json` a note has the fields `kind` and `subject`. The subject is empty for notes
-/// without one. The kinds here and in the file are in alphabetical order.
+/// In `model.json` a note has the fields `kind` and `subject`. The subject is empty for a note
+/// without one. The kinds are in alphabetical order, here and in the file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "subject", rename_all = "snake_case")]
 pub enum Note<V = String, N = String> {
-    /// An execution of this vertex had no end.
     Aborted(V),
-    /// A sentence that another program added to the assumptions.
     Assumed(String),
-    /// The caller of this service was guessed.
+    /// onbeat guessed which client called this service.
     CallerGuess(N),
-    /// The caller of this service was not recorded.
     CallerUnknown(N),
-    /// Lineages were dropped at this vertex because there were too many.
+    /// Lineages were dropped at this vertex, because too many paths lead there.
     Capped(V),
-    /// The machine's clock was set.
     #[serde(with = "no_subject")]
     ClockStep,
-    /// The user cuts chains here.
     Cut(String),
-    /// An execution of this vertex was cut off by the end of its process.
+    /// The end of the process interrupted an execution of this vertex.
     CutOff(V),
-    /// An item of this link was received more than once at one end.
     Doubled(N),
-    /// A message of this topic came from outside the recording.
     Foreign(N),
-    /// Threads that run no callbacks and publish nothing used CPU time. The count is in ns.
+    /// Threads that run no callbacks and publish nothing used CPU time. The count is a time in ns.
     #[serde(with = "no_subject")]
     HelperTime,
-    /// This topic makes no chains. The count is the number of items that were taken.
+    /// The user excluded this topic from chains. The count is the number of items that were taken.
     Ignored(N),
-    /// Chains begin with this topic, because the user named it as an input.
+    /// The user named this topic as an input, so chains begin with it.
     Input(N),
-    /// The user states this junction.
+    /// The user stated this junction (`--junction`).
     Junction(String),
-    /// This link was not followed.
+    /// The user stated this link (`--link`), but no data followed it.
     Link(String),
-    /// A scheduler event of a thread was missing.
     #[serde(with = "no_subject")]
     LostSwitch,
-    /// This mode did not begin although the user stated when it begins.
     ModeUnseen(String),
-    /// The user states this rule for node names.
     NameRule(String),
-    /// The user named this topic as an input, but no callback took anything from it.
+    /// The user named this topic as an input, but no callback took an item from it.
     NoInput(N),
-    /// This node is named after its process.
     NodeName(String),
-    /// An event was older than the one before it.
     #[serde(with = "no_subject")]
     OutOfOrder,
-    /// This topic was published outside of callbacks.
     Outside(N),
-    /// A callback took a newer item of this topic itself before it used an older one.
+    /// A callback took a newer item of this topic itself, before it used an older one.
     Overtaken(N),
-    /// There were too many pairs of a source and a sink. The count is the number of outputs between
-    /// the pairs that are missing.
+    /// Figures for some pairs of a source and a sink are missing, because there are too many pairs.
+    /// The count is the number of their outputs.
     #[serde(with = "no_subject")]
     PairsCapped,
-    /// The period of this timer was changed.
     PeriodChanged(V),
-    /// This node name combines several original names. The count is the number of these names.
     Renamed(N),
-    /// An execution of this vertex ended after one that took a later item of the same publisher.
+    /// An execution of this vertex ended after an execution that took a later item of the same
+    /// publisher.
     Reordered(V),
-    /// The buffer's topic showed which subscription of the process reads this ring buffer.
+    /// The topic of a buffer showed which subscription reads this ring buffer.
     RingFound(V),
-    /// This subscription is named after the ring buffer that it reads.
+    /// The subscription's name is that of the ring buffer that it reads, because its topic is
+    /// unknown.
     RingName(V),
-    /// A sentence that another program added to the coverage.
+    /// Another program added this sentence to the coverage.
     Said(String),
-    /// An execution of this vertex shared its time with others of its action.
+    /// Several goals of this vertex's action ran at the same time and shared its CPU time.
     Shared(V),
-    /// This timer ran on simulated time.
     Simulated(V),
-    /// This subscription took no item. The count is the number of items that were published for the
-    /// subscription.
+    /// The count is the number of items that were published for this subscription, which took none.
     Starved(V),
-    /// The hypervisor took CPU time from observed threads. The count is in ns.
+    /// The virtual machine's host took CPU time from observed threads. The count is a time in ns.
     #[serde(with = "no_subject")]
     Stolen,
-    /// The topics that this timer publishes showed its node.
+    /// The topics that this timer publishes showed to which node it belongs.
     TimerNode(V),
-    /// A response answered a request from before the recording.
     #[serde(with = "no_subject")]
     Unasked,
-    /// The work of a thread at the start of the recording is unknown.
+    /// The recording does not show what a thread did when the recording began.
     #[serde(with = "no_subject")]
     Unbegun,
-    /// An item of this link was received while no callback ran.
+    /// A thread received an item of this link while it ran no callback.
     Unclaimed(N),
-    /// The callback or caller of an event was not decided in time.
+    /// onbeat could not decide in time to which callback or caller an event belongs.
     #[serde(with = "no_subject")]
     Undecided,
-    /// A callback ran whose timer or endpoint is unknown.
     #[serde(with = "no_subject")]
     UnknownCallback,
-    /// A task executed an unknown goal of this action.
+    /// A task executed a goal of this action that was sent before the recording, or is otherwise
+    /// unknown.
     UnknownGoal(N),
-    /// A handle was used whose endpoint is unknown.
     #[serde(with = "no_subject")]
     UnknownHandle,
-    /// A lifecycle node of unknown name changed its state.
     #[serde(with = "no_subject")]
     UnknownMachine,
-    /// Code of one of several waiting clients published under this name, but the client is unknown.
+    /// One of several clients that waited for responses published under this name. It is unknown
+    /// which of them.
     UnknownWaiter(N),
-    /// This vertex ran on threads without scheduler events.
     Unscheduled(V),
-    /// This subscription's callback ran on an input that was not seen.
     Unseen(V),
-    /// Work of executors without events of its own used CPU time. The count is in ns.
+    /// Executors used CPU time for work that has no events. The count is a time in ns.
     #[serde(with = "no_subject")]
     UnseenTime,
-    /// An executor ran work without events of its own.
     #[serde(with = "no_subject")]
     UnseenWork,
     /// An execution of this vertex ran without any event that shows it.
@@ -127,7 +107,8 @@ pub enum Note<V = String, N = String> {
 }
 
 impl Note {
-    /// Returns the note's subject if other notes can say the same about other subjects.
+    /// Returns the subject of a note of which several, about different subjects, can be united in
+    /// one sentence. Otherwise returns `None`.
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
         use Note::{Doubled, RingName, Unclaimed, Unscheduled};
@@ -143,7 +124,6 @@ impl Note {
         }
     }
 
-    /// Returns the same note about another subject. Returns `None` for a note without a subject.
     pub fn about(&self, subject: String) -> Option<Note> {
         self.subject()?;
         self.clone()
@@ -152,7 +132,7 @@ impl Note {
 }
 
 impl<V, N> Note<V, N> {
-    /// Returns the same note with ids and texts, or `None` if `vertex` gives no id.
+    /// Converts indices to ids and texts. Returns `None` if `vertex` gives no id.
     pub fn named(
         self,
         vertex: impl FnOnce(V) -> Option<String>,
@@ -212,7 +192,6 @@ impl<V, N> Note<V, N> {
     }
 }
 
-/// Writes an empty subject for a note without one.
 mod no_subject {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -291,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_note_is_equal_after_writing_and_reading() {
+    fn every_model_note_survives_writing_and_reading() {
         for note in all() {
             let counted = CountedNote { note, count: 3 };
             let text = serde_json::to_string(&counted).unwrap();

@@ -4,18 +4,15 @@ use super::ModelMergeError;
 use crate::schema::Run;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The known machines of all runs so far. Looking up a run takes logarithmic time, as long as the
-/// recordings do not overlap.
 #[derive(Default)]
 pub(super) struct Machines {
-    /// The known boots of each known host. The entry `""` means an unknown boot.
+    /// The known boots of each known host. The entry `""` has the boots of unknown hosts.
     hosts: BTreeMap<String, BTreeSet<String>>,
     starts: BTreeMap<u64, BTreeSet<String>>,
     longest_ns: u64,
 }
 
 impl Machines {
-    /// Adds a run that was compared with all others.
     pub fn add(&mut self, run: &Run) {
         if !run.host.is_empty() {
             let boots = self.hosts.entry(run.host.clone()).or_default();
@@ -28,8 +25,8 @@ impl Machines {
         }
     }
 
-    /// Returns the error for the first run in `runs` that is from another machine than `new`. All
-    /// of `runs` must have been added.
+    /// Returns the error for the first of `runs` that is from another machine than `new`. Each of
+    /// `runs` must have been added.
     pub fn conflict(&self, runs: &BTreeMap<String, Run>, new: &Run) -> Option<ModelMergeError> {
         let with = |run: &Run| two_hosts(run, new);
         if self.is_of_another_host(new) {
@@ -44,8 +41,8 @@ impl Machines {
         ids.find_map(|id| runs.get(id).and_then(with))
     }
 
-    /// Reports whether an earlier run came from another machine than `new`. The host names must
-    /// differ, and the boots too: two names in one boot belong to one machine that was renamed.
+    /// Reports whether an earlier run came from another host than `new`. Both host names and boots
+    /// must differ, because two names in one boot belong to one machine that was renamed.
     fn is_of_another_host(&self, new: &Run) -> bool {
         let same_boot = |boots: &BTreeSet<String>| {
             !new.boot.is_empty() && boots.len() == 1 && boots.contains(&new.boot)
@@ -55,7 +52,7 @@ impl Machines {
     }
 }
 
-/// Returns an error if two runs are from two hosts. A run of unknown host fits any host. Runs of
+/// Returns an error if two runs are from two hosts. A run of an unknown host fits any host. Runs of
 /// one boot are from one machine, whatever its name.
 fn two_hosts(a: &Run, b: &Run) -> Option<ModelMergeError> {
     let known = |of: fn(&Run) -> &String| !of(a).is_empty() && !of(b).is_empty();
@@ -104,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_search_finds_the_same_conflicts_as_comparing_each_pair(
+        fn host_conflicts_by_search_equal_those_of_comparing_all_pairs(
             drawn in prop::collection::vec((0u8..3, 0u8..3, 0u64..40, 0u64..6), 0..12),
         ) {
             let mut machines = Machines::default();

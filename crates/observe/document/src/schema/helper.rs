@@ -7,29 +7,28 @@ use serde::{Deserialize, Serialize};
 /// A group of equally named threads that run no callback and make no call of ROS 2.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Helper {
-    /// The full names of the nodes of the threads' process, sorted, untrusted.
+    /// The full names of the nodes in the threads' process, sorted. They are untrusted.
     pub nodes: Vec<String>,
-    /// The name that the threads share, without the numbers at the end of the name, untrusted.
-    /// Threads whose names differ only in these numbers are one entry.
+    /// The name that the threads share, without the numbers at its end. It is untrusted.
     pub name: String,
     /// The measured figures of all threads in the group.
     pub figures: HelperFigures,
-    /// The names, policies and priorities with which the threads were scheduled.
+    /// The names, scheduling policies and priorities of the threads.
     pub threads: Vec<ThreadUse>,
 }
 
-/// The measured figures of helper threads.
+/// The waits and the CPU time of helper threads.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct HelperFigures {
-    /// The waits for a CPU: from when a thread could run until it did.
+    /// The waits for a CPU: from when a thread could run until it ran.
     pub ready_ns: Dist,
-    /// The time for which the threads had a CPU.
+    /// The time for which the threads had a CPU, in ns.
     pub exec_ns: u64,
-    /// The time from the first event of the threads to the last.
+    /// The time from the threads' first event to their last, in ns.
     pub observed_ns: u64,
 }
 
-/// Returns a thread's name without the numbers at its end, such as ports and counters of equal
+/// Removes the numbers at the end of a thread's name, such as ports and counters of similar
 /// threads.
 pub fn kind_of(name: &str) -> &str {
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');

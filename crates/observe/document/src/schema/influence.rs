@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
-    /// A thread of a process.
+    /// A thread of a user process, which is not the host or the kernel.
     Thread,
-    /// A thread of the kernel.
+    /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,
     /// An idle CPU, which had to wake up or take the thread from another CPU.
     Idle,
-    /// The host of a virtual machine.
+    /// The component is the host of a virtual machine, which took the CPU away.
     Host,
-    /// Several components whose shares are too small to list.
+    /// Several components whose influence is too small to list.
     Others,
     /// A thread whose name was not recorded.
     Unnamed,
@@ -26,23 +26,23 @@ pub enum ComponentKind {
 /// A component that made a callback wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Component {
-    /// The kind of the component.
+    /// The kind of the component: thread, kernel, host and so on.
     pub kind: ComponentKind,
-    /// The full names of the nodes of its process, sorted, untrusted. The list is empty without
-    /// nodes or if they are unknown.
+    /// The full names of the nodes in the component's process, sorted. They are untrusted. Empty if
+    /// the process has no known nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// The name of its process, untrusted. It is empty for processes with nodes and for components
-    /// without a process.
+    /// The name of the component's process. It is untrusted. Empty for a process with nodes, and
+    /// for a component without a process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub process: String,
-    /// The name of the thread, untrusted.
+    /// The name of the component's thread. It is untrusted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
 }
 
 impl Component {
-    /// Returns a component without a name.
+    /// Returns a component of this kind with empty names.
     pub fn of(kind: ComponentKind) -> Component {
         Component {
             kind,
@@ -52,7 +52,8 @@ impl Component {
         }
     }
 
-    /// Returns the component in words: the process's nodes or name, then the thread's name.
+    /// Returns the component's name for users: the nodes or the name of its process, then the name
+    /// of its thread.
     pub fn title(&self) -> String {
         let owner = match self.nodes.is_empty() {
             true => self.process.clone(),
@@ -76,26 +77,27 @@ impl Component {
 /// The time for which one component made a callback wait, over all executions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// The component that caused the wait.
+    /// The component that had the CPU, or that woke the callback's thread up.
     #[serde(flatten)]
     pub by: Component,
-    /// The time for which the component had the CPU within executions that were ready to run.
+    /// The time for which the component had the CPU within executions that were ready to run, in
+    /// ns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted_ns: u64,
-    /// The number of preemptions by the component that `preempted_ns` sums up.
+    /// The number of preemptions that `preempted_ns` adds up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub preempted: u64,
-    /// The time for which the component had the CPU right before an execution whose thread was
-    /// ready to begin.
+    /// The time for which the component had the CPU before executions whose thread was ready to
+    /// begin, in ns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delayed_ns: u64,
-    /// The number of delays by the component that `delayed_ns` sums up.
+    /// The number of delays that `delayed_ns` adds up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delayed: u64,
-    /// The time for which executions slept until the component woke them up.
+    /// The time for which executions slept until the component woke them up, in ns.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blocked_ns: u64,
-    /// The number of sleeps that the component ended and that `blocked_ns` sums up.
+    /// The number of sleeps that `blocked_ns` adds up.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub blocked: u64,
 }
@@ -105,7 +107,7 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Cause {
-    /// Returns the sum of all three times.
+    /// Returns the time of preemptions, delays and sleeps together, in ns.
     pub fn total_ns(&self) -> u64 {
         let sum = self.preempted_ns.saturating_add(self.delayed_ns);
         sum.saturating_add(self.blocked_ns)

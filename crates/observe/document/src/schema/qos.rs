@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Defines a setting by rmw's numbers, which are equal in all distributions.
+/// Defines a QoS setting by rmw's numbers, which are the same in all distributions.
 macro_rules! policy {
     ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $code:literal $word:literal),* }) => {
         $(#[$doc])*
@@ -14,7 +14,7 @@ macro_rules! policy {
         }
 
         impl $name {
-            /// Returns the value's name as ROS 2 writes it.
+            /// Returns the value's name as ROS 2 writes it, for example `keep_last`.
             pub fn text(self) -> &'static str {
                 match self {
                     $($name::$value => $word,)*
@@ -32,81 +32,82 @@ macro_rules! policy {
 }
 
 policy! {
-    /// The rule that selects which items are kept.
+    /// The rule that decides which items are kept.
     History {
-        /// The middleware decides.
+        /// The middleware decides which items are kept.
         SystemDefault = 0 "system_default",
-        /// The last items are kept, as many as the depth.
+        /// The latest items are kept, as many as the depth.
         KeepLast = 1 "keep_last",
-        /// All items are kept.
+        /// All items are kept, whatever the depth.
         KeepAll = 2 "keep_all"
     }
 }
 
 policy! {
-    /// The rule for sending items again until they arrive.
+    /// The rule that decides whether items are sent again until they arrive.
     Reliability {
-        /// The middleware decides.
+        /// The middleware decides whether items are sent again.
         SystemDefault = 0 "system_default",
         /// Items are sent again until they arrive.
         Reliable = 1 "reliable",
         /// Items are sent once.
         BestEffort = 2 "best_effort",
-        /// The setting follows the other side.
+        /// The setting follows that of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
-    /// The rule for delivering earlier items to later subscriptions.
+    /// The rule that decides whether later subscriptions get earlier items.
     Durability {
-        /// The middleware decides.
+        /// The middleware decides whether later subscriptions get earlier items.
         SystemDefault = 0 "system_default",
         /// Later subscriptions get the items that their publisher keeps.
         TransientLocal = 1 "transient_local",
         /// Later subscriptions get no earlier items.
         Volatile = 2 "volatile",
-        /// The setting follows the other side.
+        /// The setting follows that of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
 
 policy! {
-    /// The party that asserts that a publisher is alive.
+    /// The rule that decides who reports that a publisher is alive.
     Liveliness {
-        /// The middleware decides.
+        /// The middleware decides who reports that a publisher is alive.
         SystemDefault = 0 "system_default",
-        /// The middleware asserts it for all publishers of a node.
+        /// The middleware reports that publishers are alive, for all publishers of a node.
         Automatic = 1 "automatic",
-        /// The application asserts it for a node.
+        /// The application reports that publishers are alive, for each node.
         ManualByNode = 2 "manual_by_node",
-        /// The application asserts it for each publisher.
+        /// The application reports that publishers are alive, for each publisher.
         ManualByTopic = 3 "manual_by_topic",
-        /// The setting follows the other side.
+        /// The setting follows that of the other endpoint.
         BestAvailable = 5 "best_available"
     }
 }
 
-/// The settings of a publisher or subscription, as the application requested them.
+/// The QoS settings of a publisher or subscription, as the application requested them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Qos {
-    /// The rule that selects which items are kept.
+    /// The rule that decides which items are kept.
     pub history: History,
     /// The number of items kept with [`History::KeepLast`].
     pub depth: u64,
-    /// The rule for sending items again until they arrive.
+    /// Whether items are sent again until they arrive.
     pub reliability: Reliability,
-    /// The rule for delivering earlier items to later subscriptions.
+    /// Whether later subscriptions get earlier items.
     pub durability: Durability,
-    /// The longest time between two items. `None` means no limit.
+    /// The longest allowed time between two items, in ns. `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ns: Option<u64>,
-    /// The time for which an item is valid. `None` means for ever.
+    /// The time in ns for which an item is valid. `None` means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifespan_ns: Option<u64>,
-    /// The party that asserts that a publisher is alive.
+    /// The party that reports that a publisher is alive: the middleware or the application.
     pub liveliness: Liveliness,
-    /// The longest time between two assertions that the publisher is alive. `None` means no limit.
+    /// The longest allowed time in ns between two reports that the publisher is alive. `None` means
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ns: Option<u64>,
 }
@@ -131,11 +132,12 @@ pub fn of_codes(
     })
 }
 
-/// The most settings kept for a node's publishers or subscriptions on a topic. The limit stops a
-/// node that creates new ones without end from filling the model.
+/// The greatest number of different settings that are kept for a node's publishers or subscriptions
+/// on a topic. The limit stops a node that creates new ones without end from filling the model.
 pub const MOST: usize = 16;
 
-/// Adds settings and keeps the least [`MOST`]. The result does not depend on their order.
+/// Adds settings and keeps the smallest [`MOST`] in sort order. The result does not depend on the
+/// order of the calls.
 pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     for qos in more {
         all.insert(qos);
@@ -145,7 +147,7 @@ pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
     }
 }
 
-/// The direction in which items pass an endpoint.
+/// The direction in which items pass an endpoint: out of the node or into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointKind {
@@ -158,13 +160,13 @@ pub enum EndpointKind {
 /// The publishers or the subscriptions of a node on a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The node's name, untrusted.
+    /// The full name of the node. It is untrusted.
     pub node: String,
-    /// The topic's name, untrusted.
+    /// The name of the topic. It is untrusted.
     pub topic: String,
-    /// The direction: publishers or subscriptions.
+    /// The direction of the endpoints: publishers or subscriptions.
     pub kind: EndpointKind,
-    /// The different settings, sorted. There are several if endpoints or runs differ.
+    /// The different QoS settings, sorted. There are several if endpoints or runs differ.
     pub qos: Vec<Qos>,
 }
 

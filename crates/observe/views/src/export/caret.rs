@@ -40,7 +40,7 @@ fn is_known(callback: &Callback) -> bool {
     )
 }
 
-/// Returns the architecture file.
+/// Returns the model as CARET's architecture file (YAML).
 pub fn caret(model: &Model) -> String {
     let mut nodes: BTreeMap<&str, Vec<&Callback>> = BTreeMap::new();
     for c in &model.callbacks {
@@ -115,7 +115,6 @@ fn named_paths(out: &mut String, model: &Model) {
     }
 }
 
-/// Writes a chain's measured times as a comment, because the file has no fields for them.
 fn measured(out: &mut String, chain: &Chain) {
     let f = &chain.figures;
     let age = f.age_ns.as_ref().unwrap_or(&f.latency_ns);
@@ -137,7 +136,7 @@ fn measured(out: &mut String, chain: &Chain) {
     }
 }
 
-/// A node on a chain's way, with the topics that it takes and publishes.
+/// A node that a chain passes, with the topic that it takes and the topic that it publishes.
 type Step<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 /// Returns the nodes of a chain. Consecutive callbacks of one node, for example into a
@@ -160,7 +159,6 @@ fn steps<'a>(model: &'a Model, chain: &'a Chain) -> Vec<Step<'a>> {
     steps
 }
 
-/// Writes a list. YAML needs an explicit mark for an empty one.
 fn list(out: &mut String, key: &str, entries: &[String]) {
     if entries.is_empty() {
         let _ = writeln!(out, "    {key}: []");
@@ -205,7 +203,7 @@ fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
 struct Node<'a> {
     model: &'a Model,
     all: &'a [&'a Callback],
-    /// The node's callbacks of types that CARET supports.
+    /// The node's callbacks, without those of types that CARET does not support.
     callbacks: Vec<&'a Callback>,
 }
 
@@ -214,8 +212,8 @@ impl<'a> Node<'a> {
         self.callbacks.iter().copied().find(|c| c.id == id)
     }
 
-    /// Returns the callbacks' entries. CARET distinguishes callbacks by type, period or topic,
-    /// symbol, and then by order.
+    /// Returns the entries of the node's callbacks. CARET distinguishes callbacks by type, then by
+    /// period or topic, symbol and order.
     fn entries(&self) -> Vec<String> {
         let mut alike: BTreeMap<(CallbackType, Option<u64>, &str, &str), usize> = BTreeMap::new();
         let entry = |c: &&'a Callback| {
@@ -298,8 +296,8 @@ impl<'a> Node<'a> {
         (publishes, contexts.into_iter().map(context).collect())
     }
 
-    /// Returns the callbacks that publish the topics of `c`. The callbacks that feed a synchroniser
-    /// publish its topics.
+    /// Returns the callbacks that publish the topics of `c`. For a synchroniser, these are the
+    /// callbacks that feed it.
     fn feeding(&self, c: &'a Callback) -> (Vec<&'a str>, Context) {
         if c.kind != CallbackType::Sync {
             return (vec![&c.id], Context::Chain);
@@ -321,9 +319,9 @@ fn published((topic, ids): (&str, BTreeSet<&str>)) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Context {
-    /// The callback that takes the message publishes.
+    /// The callback that takes the message also publishes.
     Chain,
-    /// A synchroniser uses the latest messages.
+    /// A synchroniser publishes, with the latest messages.
     Latest,
 }
 

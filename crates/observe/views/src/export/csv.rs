@@ -5,11 +5,11 @@ use super::svg::type_name;
 use onbeat_document::schema::{Bracket, JunctionKind, Model};
 use onbeat_document::Dist;
 
-/// A table: its file name and its text.
+/// A table of the model: the name of its CSV file and its text.
 pub type Table = (&'static str, String);
 
-/// Writes a text cell. A leading apostrophe prevents spreadsheets from running a text that begins
-/// with `= + - @` as a formula.
+/// Formats a text as a CSV cell. A leading apostrophe prevents spreadsheets from running a text
+/// that begins with `= + - @` as a formula.
 pub(super) fn text(cell: &str) -> String {
     let cell = onbeat_document::text::visible(cell);
     let guard = if cell.trim_start().starts_with(['=', '+', '-', '@']) {
@@ -51,7 +51,7 @@ fn figures(d: &Dist) -> String {
     )
 }
 
-/// Returns all tables of a model.
+/// Returns the tables of callbacks, edges, chains and so on as CSV.
 pub fn tables(model: &Model) -> Vec<Table> {
     vec![
         ("callbacks.csv", callbacks(model)),

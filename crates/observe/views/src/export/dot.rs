@@ -8,7 +8,7 @@ use onbeat_document::text::{duration, visible};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Quotes lines as one DOT string. Backslashes would begin escapes there, and ampersands entities.
+/// Quotes lines as one DOT string. Escapes backslashes and ampersands, which have a meaning in DOT.
 fn quoted(lines: &[String]) -> String {
     let lines: Vec<String> = lines
         .iter()
@@ -23,7 +23,7 @@ fn quoted(lines: &[String]) -> String {
     format!("\"{}\"", lines.join("\\n"))
 }
 
-/// Returns the graph as DOT text.
+/// Returns the graph as a DOT file for Graphviz.
 pub fn dot(model: &Model) -> String {
     let mut out = String::from(
         "digraph onbeat {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"Helvetica\", fontsize=10];\n  \

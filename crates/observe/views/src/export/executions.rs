@@ -9,8 +9,8 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use std::io::{self, Write};
 
-/// Writes a line per execution, in the order of their ends. The ids come from a first pass over the
-/// same events, see [`super::perfetto::names`].
+/// Writes a table with a line per execution, in the order in which executions end. A first pass
+/// over the same events must find the callbacks' ids, see [`super::perfetto::names`].
 pub struct Executions<W: Write> {
     out: W,
     names: Names,
@@ -19,7 +19,7 @@ pub struct Executions<W: Write> {
 }
 
 impl<W: Write> Executions<W> {
-    /// Starts the table.
+    /// Begins the table with its header line.
     pub fn new(mut out: W, names: Names, run: Run) -> io::Result<Self> {
         let mut synth = Synth::new(SynthOptions::new(run));
         synth.observe();
@@ -32,14 +32,15 @@ impl<W: Write> Executions<W> {
         })
     }
 
-    /// Processes the next event. The caller must pass events in time order.
+    /// Takes the next event, and writes a line for each execution that ends with it. Events must
+    /// come in order of time.
     pub fn push(&mut self, event: &Event) -> io::Result<()> {
         self.synth.push(event);
         self.flush()
     }
 
-    /// Ends the table and returns the number of executions. Executions cut off by the end of the
-    /// recording have no line.
+    /// Ends the table and returns the number of executions. Executions that had not ended at the
+    /// end of the recording have no line.
     pub fn finish(mut self) -> io::Result<u64> {
         self.out.flush()?;
         Ok(self.rows)

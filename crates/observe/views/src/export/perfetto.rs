@@ -13,29 +13,31 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The process id of the *CPUs* track, above every real process id.
+/// The process id of the track *CPUs* in the timeline. It is above every real process id.
 const CPUS: u32 = 1 << 23;
 
-/// The process id of the *Chains* track.
+/// The process id of the track *Chains* in the timeline.
 const CHAINS: u32 = CPUS + 1;
 
-/// The ids of a recording's callbacks, by their number.
+/// The ids of a recording's callbacks, by the number that synthesis gives them.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
-    /// Returns the names for the ids that synthesis gave to callbacks.
+    /// Creates a value from the ids of callbacks, in the order of their numbers. `None` is a
+    /// callback that the model leaves out.
     pub fn new(ids: Vec<Option<String>>) -> Names {
         Names(ids)
     }
 
-    /// Returns the id of the callback with this number, or `None` if the model leaves it out.
+    /// Returns the id of the callback with this number. Returns `None` if the model leaves the
+    /// callback out.
     pub(super) fn of(&self, callback: u32) -> Option<&str> {
         self.0.get(callback as usize)?.as_deref()
     }
 }
 
-/// Finds the callbacks' ids in a first pass over the events.
+/// Reads the events once to find the ids of callbacks, which are known only at the end.
 pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     let mut synth = Synth::new(SynthOptions::new(run));
     events.for_each(|e| synth.push(&e));
@@ -43,31 +45,32 @@ pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
     Names(synth.callback_ids())
 }
 
-/// A slice of a track that the caller adds.
+/// A slice that the caller adds to a track of the timeline.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice<'a> {
-    /// The number of the track.
+    /// The number of the track, as given to [`Timeline::track`].
     pub track: u32,
-    /// The category.
+    /// The category by which Perfetto can filter slices.
     pub category: &'static str,
-    /// The name that Perfetto shows (untrusted).
+    /// The name that Perfetto shows on the slice. It is untrusted.
     pub name: &'a str,
-    /// The start, CLOCK_MONOTONIC.
+    /// The start of the slice in ns (CLOCK_MONOTONIC).
     pub begin_ns: u64,
-    /// The length.
+    /// The time from the slice's start to its end, in ns.
     pub ns: u64,
-    /// More about the slice: names, each with a text (untrusted).
+    /// The details that Perfetto shows for the slice, each with a name and a text. They are
+    /// untrusted.
     pub args: &'a [(&'static str, String)],
 }
 
-/// Writes the time line in a second pass over the events.
+/// Writes a timeline for Perfetto, in a second pass over the events.
 pub struct Timeline<W: Write> {
     out: W,
     names: Names,
     synth: Synth,
     start_ns: Option<u64>,
     now_ns: u64,
-    /// The thread that each CPU runs, with its start. Thread 0 means idle.
+    /// For each CPU: the thread that runs, and since when. Thread 0 means idle.
     cpus: BTreeMap<u16, (u64, u32)>,
     threads: BTreeMap<u32, String>,
     first: bool,
@@ -79,15 +82,15 @@ fn text(name: &str) -> String {
     serde_json::Value::from(onbeat_document::text::shorten(&visible(name), 300)).to_string()
 }
 
-/// Returns an item's number, which is the same for its publication and its take. It is below 2^53,
-/// so JSON keeps it exactly.
+/// Returns a number for an item, which is the same at its publication and at its take. It is below
+/// 2^53, so JSON keeps it exactly.
 fn item(name: u32, time_ns: u64) -> u64 {
     let mixed = (u64::from(name) << 48 ^ time_ns).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed >> 12
 }
 
 impl<W: Write> Timeline<W> {
-    /// Starts the time line.
+    /// Begins the timeline for the recording `run`.
     pub fn new(mut out: W, names: Names, run: Run) -> io::Result<Self> {
         let mut synth = Synth::new(SynthOptions::new(run));
         synth.observe();
@@ -119,12 +122,12 @@ impl<W: Write> Timeline<W> {
         write!(self.out, "{comma}{entry}")
     }
 
-    /// Returns microseconds since the start, exact to the nanosecond.
     fn at(&self, time_ns: u64) -> String {
         micros(time_ns.saturating_sub(self.start_ns.unwrap_or(time_ns)))
     }
 
-    /// Processes the next event. The caller must pass events in time order.
+    /// Takes the next event, and writes the slices that end with it. Events must come in order of
+    /// time.
     pub fn push(&mut self, event: &Event) -> io::Result<()> {
         self.start_ns.get_or_insert(event.time_ns);
         self.now_ns = self.now_ns.max(event.time_ns);
@@ -260,7 +263,7 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Adds a track to the process *Chains*.
+    /// Adds a track below *Chains* with this number and name.
     pub fn track(&mut self, number: u32, name: &str) -> io::Result<()> {
         if self.tracks == 0 {
             self.write(format_args!(
@@ -274,8 +277,8 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Adds a slice to a track. A slice that begins later must lie within or after the slices
-    /// before it.
+    /// Adds a slice to a track. A slice that begins later must lie within or after the earlier
+    /// slices.
     pub fn slice(&mut self, slice: &Slice) -> io::Result<()> {
         let (name, category, track) = (text(slice.name), slice.category, slice.track);
         let (at, long) = (self.at(slice.begin_ns), micros(slice.ns));
@@ -290,7 +293,7 @@ impl<W: Write> Timeline<W> {
         ))
     }
 
-    /// Ends the time line and returns the number of its executions.
+    /// Ends the timeline and returns the number of its executions.
     pub fn finish(mut self) -> io::Result<u64> {
         self.synth.end_of_events();
         self.flush()?;

@@ -51,7 +51,7 @@ pub fn svg(model: &Model) -> String {
     )
 }
 
-/// Returns the name of a callback type, as in the model file.
+/// Returns the name of a callback type as the model file has it, for example `subscription`.
 pub fn type_name(kind: CallbackType) -> &'static str {
     match kind {
         CallbackType::Timer => "timer",
@@ -64,7 +64,7 @@ pub fn type_name(kind: CallbackType) -> &'static str {
     }
 }
 
-/// Returns the elements of a placed graph, without an enclosing `svg` element.
+/// Returns the SVG elements of a placed graph, without an `svg` element around them.
 pub fn drawing(model: &Model, placed: &Layout) -> String {
     let mut out = String::new();
     for node in &placed.nodes {
@@ -124,8 +124,8 @@ fn edge_title(edge: &Edge) -> String {
     text
 }
 
-/// Escapes the multi-line text of a `title` element. Only the caller's line ends are kept; those
-/// within names are escaped.
+/// Escapes the text of a `title` element. Keeps the caller's line ends, and escapes those within
+/// names.
 fn title(text: &str) -> String {
     text.lines().map(xml).collect::<Vec<_>>().join("\n")
 }
@@ -180,7 +180,7 @@ fn draw_net(out: &mut String, model: &Model, net: &Net) {
     out.push_str("</g>\n");
 }
 
-/// Parses the end point of generated path data: its last height, and the x of its final `H`.
+/// Returns the end of a generated path: the x of its final `H`, and its last height.
 fn end_of(path: &str) -> Option<(f64, f64)> {
     let (before, x) = path.rsplit_once('H')?;
     let y = before.rsplit(' ').next()?;

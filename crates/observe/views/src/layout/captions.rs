@@ -3,8 +3,8 @@
 use onbeat_document::schema::{Callback, CallbackType};
 use onbeat_document::text;
 
-/// Returns the two lines in a callback's box: its trigger and its figures. The second is empty
-/// without figures.
+/// Returns the two lines in a callback's box: what triggers it, and its figures. The second line is
+/// empty if it has no figures.
 pub fn captions(callback: &Callback) -> (String, String) {
     let caption = match callback.kind {
         CallbackType::Timer => match callback.period_ns {
@@ -32,7 +32,7 @@ pub fn captions(callback: &Callback) -> (String, String) {
     )
 }
 
-/// Estimates the width of a text in a sans-serif font. The estimate is an upper bound.
+/// Returns an upper limit of the width of a text in a sans-serif font, in pixels.
 pub fn text_width(text: &str, font_size: f64) -> f64 {
     let em: f64 = text
         .chars()
@@ -51,7 +51,7 @@ pub fn text_width(text: &str, font_size: f64) -> f64 {
     em * font_size
 }
 
-/// Shortens the text to at most `width` by an ellipsis in its middle.
+/// Shortens a name to at most `width` pixels by an ellipsis in its middle.
 pub fn fit_text(name: &str, font_size: f64, width: f64) -> String {
     let name = text::visible(name);
     if text_width(&name, font_size) <= width {

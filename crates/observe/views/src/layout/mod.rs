@@ -21,38 +21,38 @@ use plan::Plan;
 
 const CALLBACK_WIDTH: (f64, f64) = (96.0, 172.0);
 const CALLBACK_HEIGHT: f64 = 36.0;
-/// The diameter of a synchroniser's circle.
+/// The diameter of a synchroniser's circle in pixels.
 pub const SYNC_SIZE: f64 = 28.0;
-/// The height of a node's title.
+/// The height of the title in a node's box, in pixels.
 pub const TITLE_HEIGHT: f64 = 20.0;
-/// The space between a node's box and its callbacks.
+/// The space between the edge of a node's box and its callbacks, in pixels.
 pub const PAD: f64 = 10.0;
 const LABEL_STEP: f64 = 15.0;
-/// The font size of labels.
+/// The font size of labels and captions, in pixels.
 pub const LABEL_FONT: f64 = 10.5;
 const LABEL_LIMIT: f64 = 144.0;
 const CALLBACK_GAP: f64 = 8.0;
 const MARGIN: f64 = 14.0;
-/// The factor by which bold text is wider.
+/// The factor by which bold text is wider than normal text.
 pub const TITLE_BOLD: f64 = 1.06;
 
 /// A rectangle in pixels; `y` grows downwards.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Rect {
-    /// The x coordinate of the left edge.
+    /// The x coordinate of the left edge, in pixels.
     pub x: f64,
-    /// The y coordinate of the top edge.
+    /// The y coordinate of the top edge, in pixels.
     pub y: f64,
-    /// The width of the rectangle.
+    /// The distance from the left to the right edge, in pixels.
     pub w: f64,
-    /// The height of the rectangle.
+    /// The distance from the top to the bottom edge, in pixels.
     pub h: f64,
 }
 
-/// A ROS node's box.
+/// The box that shows a ROS node, around the boxes of its callbacks.
 #[derive(Debug, Clone)]
 pub struct NodeBox {
-    /// The node's full name, untrusted.
+    /// The full name of the node. It is untrusted.
     pub name: String,
     /// The position and size of the box in the drawing.
     pub rect: Rect,
@@ -60,57 +60,58 @@ pub struct NodeBox {
     pub title_width: f64,
 }
 
-/// A callback's box.
+/// The box that shows a callback, within the box of its node.
 #[derive(Debug, Clone)]
 pub struct CallbackBox {
-    /// The index into the model's callbacks.
+    /// The index of the callback in [`Model::callbacks`].
     pub callback: usize,
     /// The position and size of the box in the drawing.
     pub rect: Rect,
-    /// The junction to mark at the callback.
+    /// The kind of junction to mark at the callback. `None` if only one input triggers it.
     pub junction: Option<JunctionKind>,
 }
 
-/// A line of a net, as SVG path data.
+/// One line of a net in the drawing.
 #[derive(Debug, Clone)]
 pub struct Wire {
-    /// The edges that the line shows, as indices into the model's edges.
+    /// The edges that the line shows, as indices in [`Model::edges`].
     pub edges: Vec<usize>,
-    /// The course of the line as SVG path data.
+    /// The course of the line, as the `d` attribute of an SVG path.
     pub path: String,
-    /// The line ends with an arrow head.
+    /// Whether the line ends with an arrow head.
     pub arrow: bool,
 }
 
-/// All wires that leave a callback by one topic.
+/// All lines in the drawing that leave one callback for one topic.
 #[derive(Debug, Clone)]
 pub struct Net {
-    /// The index of the publishing callback in the model's callbacks.
+    /// The index of the publishing callback in [`Model::callbacks`].
     pub source: usize,
-    /// The name of the topic, untrusted.
+    /// The full name of the topic. It is untrusted.
     pub topic: String,
-    /// The label's text, untrusted: the topic relative to its node.
+    /// The text of the label: the topic relative to its node. It is untrusted.
     pub text: String,
-    /// The left end of the label and the height of its line. `None` for a net without a label.
+    /// The left end of the label, and the height of its base line. `None` for a net without a
+    /// label.
     pub label: Option<(f64, f64)>,
     /// The width, in pixels, that the label must not exceed.
     pub label_width: f64,
-    /// The lines of the net.
+    /// The lines from the publishing callback to the callbacks that take the topic.
     pub wires: Vec<Wire>,
 }
 
-/// A placed graph.
+/// The positions of all boxes, lines and labels of a drawing.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
     /// The width of the drawing in pixels.
     pub width: f64,
     /// The height of the drawing in pixels.
     pub height: f64,
-    /// The boxes of nodes.
+    /// The boxes of the model's nodes, with their positions.
     pub nodes: Vec<NodeBox>,
-    /// The boxes of callbacks.
+    /// The boxes of the model's callbacks, with their positions.
     pub callbacks: Vec<CallbackBox>,
-    /// The nets between the callbacks.
+    /// The lines between the callbacks, grouped by publishing callback and topic.
     pub nets: Vec<Net>,
 }
 

@@ -2,11 +2,11 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// The cost of a pixel of height. A pixel of a wire's length costs 1.
+/// The cost of a pixel of the drawing's height. A pixel of a wire's length costs 1.
 const HEIGHT_COST: f64 = 3.0;
 
-/// The steps that each of the two searches for a good order may take. The limit keeps large graphs
-/// fast.
+/// The number of steps that each of the two searches for a good order may take, so that large
+/// graphs are fast.
 const SEARCH_BUDGET: usize = 20_000_000;
 
 #[derive(Clone)]
@@ -83,8 +83,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Returns a better placement with one item moved up or down, if one exists. Each try takes one
-    /// from `left`.
+    /// Returns a better placement in which one item has moved up or down, if there is one. Each try
+    /// reduces `left` by one.
     fn move_item(
         &self,
         items: &[Item],
@@ -110,8 +110,6 @@ impl Plan<'_> {
         None
     }
 
-    /// Sorts the callbacks in each column of each box, and the nets of each callback, by the other
-    /// ends of their wires.
     fn sort_inside(&mut self, tops: &[f64]) {
         let n = self.model.callbacks.len();
         let mut sum = vec![(0.0, 0.0); n];
@@ -151,7 +149,7 @@ impl Plan<'_> {
         self.stack_callbacks();
     }
 
-    /// Returns the cost of a placement: mostly crossings, then lengths.
+    /// Returns the cost of a placement: mostly the number of crossings, then the lengths of wires.
     fn cost(&self, tops: &[f64]) -> f64 {
         let (channels, length) = self.wires(tops);
         let crossings: usize = channels.iter().map(|c| crossings(c)).sum();
@@ -160,8 +158,8 @@ impl Plan<'_> {
         crossings as f64 * 60.0 + length + HEIGHT_COST * (bottom - top)
     }
 
-    /// Returns the wires in the channel behind each rank, and the summed vertical length of all
-    /// wires.
+    /// Returns the wires in the channel behind each rank, and the sum of the vertical lengths of
+    /// all wires.
     fn wires(&self, tops: &[f64]) -> (Vec<Vec<Crosser>>, f64) {
         let y = |p: Port| {
             let (i, o) = self.place(p);
@@ -200,8 +198,8 @@ impl Plan<'_> {
         (channels, length)
     }
 
-    /// Estimates the steps of one try at an order, from wires, boxes over their ranks, and pairs of
-    /// wires between two ranks.
+    /// Estimates the number of steps for one try of an order, from the numbers of wires, of boxes
+    /// and of pairs of wires between two ranks.
     fn work(&self) -> usize {
         let items = self.items();
         let spans: usize = items
@@ -216,7 +214,7 @@ impl Plan<'_> {
     }
 }
 
-/// A wire in a channel: its heights at both ends, and its net.
+/// A wire in the channel between two ranks: its heights at both ends, and its net.
 type Crosser = (f64, f64, usize);
 
 fn crossings(channel: &[Crosser]) -> usize {

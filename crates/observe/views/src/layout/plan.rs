@@ -5,7 +5,7 @@ use super::{CALLBACK_GAP, CALLBACK_HEIGHT, LABEL_STEP, PAD, SYNC_SIZE, TITLE_HEI
 use onbeat_document::schema::{CallbackType, Model};
 use std::collections::{BTreeMap, HashMap};
 
-/// An item that takes vertical space: a node's box, or a net's track.
+/// An item that takes vertical space in a rank: a node's box, or the track of a net.
 #[derive(Clone)]
 pub(super) enum Item {
     Cluster(usize),
@@ -16,11 +16,11 @@ pub(super) struct Cluster {
     pub(super) name: String,
     pub(super) first: usize,
     pub(super) last: usize,
-    /// The callbacks by rank, counted from `first`, each column from top to bottom.
+    /// The callbacks of each rank from `first` on, from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
 }
 
-/// A net's horizontal line over the ranks that it passes.
+/// The horizontal line of a net across the ranks that it passes.
 pub(super) struct Track {
     pub(super) net: usize,
     pub(super) first: usize,
@@ -37,15 +37,13 @@ pub(super) struct Plan<'a> {
     pub(super) clusters: Vec<Cluster>,
     pub(super) cluster_of: Vec<usize>,
     pub(super) tracks: Vec<Track>,
-    /// The offset of each callback's middle from the top of its cluster.
+    /// The distance of each callback's middle from the top of its cluster, in pixels.
     pub(super) inner: Vec<f64>,
     pub(super) height: Vec<f64>,
-    /// The pairs of ports that attract each other, with their weights. A forward wire's weight is
-    /// 1.
     pub(super) pulls: Vec<(Port, Port, f64)>,
 }
 
-/// A net while it is placed: all wires that leave a callback by one topic.
+/// The wires that leave one callback for one topic, before they are placed.
 pub(super) struct NetPlan {
     pub(super) source: usize,
     pub(super) topic: String,
@@ -55,7 +53,7 @@ pub(super) struct NetPlan {
     pub(super) labelled: bool,
 }
 
-/// A point whose height in the drawing matters.
+/// A point at which a wire ends. The wire is straight if both of its ends have the same height.
 #[derive(Clone, Copy)]
 pub(super) enum Port {
     Out(usize),
@@ -138,7 +136,6 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Gives tracks to nets that pass over ranks or go back.
     fn make_tracks(&mut self) {
         for (i, net) in self.nets.iter_mut().enumerate() {
             let start = self.rank[net.source];
@@ -257,7 +254,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns the height at which a net leaves its callback, from the callback's middle.
+    /// Returns the height at which a net leaves its callback, relative to the callback's middle.
     fn out_offset(&self, net: usize) -> f64 {
         let v = self.nets[net].source;
         let labelled: Vec<usize> = self.outs[v]
@@ -272,7 +269,6 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Returns the nodes in the order of their first callbacks, and each callback's node.
 fn nodes(model: &Model) -> (Vec<&str>, Vec<usize>) {
     let mut names: Vec<&str> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();

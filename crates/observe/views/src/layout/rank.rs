@@ -7,7 +7,6 @@ pub(super) struct Line {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) edge: usize,
-    /// The wire runs against the flow, as part of a loop.
     pub(super) back: bool,
 }
 
@@ -35,8 +34,8 @@ enum Visit {
     Done,
 }
 
-/// Marks lines that lead back, by an iterative depth-first search from the sources. A line to a
-/// callback on the current path closes a loop.
+/// Marks the lines that close a loop: those that lead to a callback on the current path of a
+/// depth-first search from the sources.
 fn mark_loops(model: &Model, lines: &mut [Line]) {
     let n = model.callbacks.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); n];
@@ -74,8 +73,8 @@ fn mark_loops(model: &Model, lines: &mut [Line]) {
     }
 }
 
-/// Ranks callbacks by the longest path from the sources. Then moves each to the rank at which its
-/// wires and its node's box are shortest.
+/// Ranks callbacks by the longest path from the sources. Then moves each callback to the rank at
+/// which its wires and the box of its node are shortest.
 pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<usize> {
     let mut ranking = Ranking::new(model.callbacks.len(), lines, cluster_of);
     ranking.set_longest_paths();
@@ -93,7 +92,6 @@ pub(super) fn ranks(model: &Model, lines: &[Line], cluster_of: &[usize]) -> Vec<
 }
 
 struct Ranking<'a> {
-    /// The predecessors of each callback, without loops.
     ins: Vec<Vec<usize>>,
     outs: Vec<Vec<usize>>,
     cluster_of: &'a [usize],
@@ -138,7 +136,7 @@ impl<'a> Ranking<'a> {
         self.last = self.rank.iter().copied().max().unwrap_or(0);
     }
 
-    /// Moves callbacks within the space between their neighbours. Returns false if no move was
+    /// Moves callbacks to other ranks between their neighbours. Returns false if no move was
     /// better.
     fn shorten(&mut self) -> bool {
         let mut moved = false;

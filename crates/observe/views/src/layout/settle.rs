@@ -2,7 +2,8 @@
 
 use super::plan::{Item, Plan, Port};
 
-/// The weight that pulls every item towards the middle. A wire's weight is about 1.
+/// The weight that pulls every item to the middle of the drawing. A wire pulls with a weight of
+/// about 1.
 const GRAVITY: f64 = 0.4;
 
 impl Plan<'_> {
@@ -20,7 +21,7 @@ impl Plan<'_> {
         tops
     }
 
-    /// Returns each item's ideal top, given the tops of the others.
+    /// Returns the top that would be best for each item, given the tops of the others.
     pub(super) fn wishes(&self, tops: &[f64]) -> Vec<f64> {
         let mut sum = vec![(0.0, 0.0); tops.len()];
         for &(a, b, weight) in &self.pulls {
@@ -41,8 +42,8 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Returns the tops closest to the wished ones that the order allows. They are the mean of a
-    /// downward and an upward solution. Both keep all distances, so their mean does too.
+    /// Returns the tops that are closest to the wished ones and keep the order and the distances.
+    /// They are the mean of a downward and an upward solution, which both keep them.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,
@@ -76,7 +77,7 @@ impl Plan<'_> {
         down.iter().zip(&up).map(|(a, b)| (a + b) / 2.0).collect()
     }
 
-    /// Moves items by the few pixels that make a wire straight, if there is space.
+    /// Moves items by a few pixels where this makes a wire straight, if there is space.
     pub(super) fn straighten(&self, items: &[Item], tops: &mut [f64]) {
         for top in tops.iter_mut() {
             *top = top.round();

@@ -84,8 +84,6 @@ fn threads(all: &[ThreadUse]) -> String {
     lines.join("<br>")
 }
 
-/// Describes a thread by name, policy, CPUs and real-time priority as users set it, 99 being the
-/// highest.
 fn thread(t: &ThreadUse) -> String {
     let cpus: Vec<String> = t.cpus.iter().take(32).map(u16::to_string).collect();
     let priority = match t.priority {

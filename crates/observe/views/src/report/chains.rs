@@ -8,7 +8,7 @@ use onbeat_document::titles::titles;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The number of chains shown at first. The rest can be unfolded.
+/// The number of chains that the report shows at first. The reader can unfold the others.
 const CHAINS_SHOWN: usize = 10;
 
 pub(super) fn chains(out: &mut String, model: &Model, late: &[(String, String)]) {

@@ -8,7 +8,8 @@ use onbeat_document::text::{shorten, xml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// The scale below which the graph's text is unreadable. Smaller graphs scroll instead.
+/// The scale below which nobody can read the graph's text. A graph that would be smaller scrolls
+/// instead.
 const READABLE: f64 = 0.72;
 
 const PAGE_WIDTH: f64 = 1400.0;
@@ -78,7 +79,7 @@ fn pick(out: &mut String, model: &Model) {
     out.push_str("</fieldset>\n");
 }
 
-/// Returns style rules that show a picked chain in the graph without a script.
+/// Returns CSS rules that highlight the chain that the reader picks in the graph, without a script.
 pub(super) fn pick_style(model: &Model) -> String {
     let mut css = String::new();
     if model.chains.is_empty() {

@@ -6,7 +6,6 @@ use onbeat_document::schema::{Callback, Model};
 use onbeat_document::text::{duration, shorten, xml};
 use std::collections::BTreeSet;
 
-/// Writes a count with its noun: `1 run`, `12 runs`.
 pub(super) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
@@ -23,7 +22,6 @@ pub(super) fn grouped(n: u64) -> String {
     out
 }
 
-/// Formats a time in ns since 1970 as `2026-11-21 20:22:43` (proleptic Gregorian calendar).
 pub(super) fn date(realtime_ns: u64) -> String {
     let seconds = realtime_ns / 1_000_000_000;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -44,7 +42,7 @@ pub(super) fn date(realtime_ns: u64) -> String {
     )
 }
 
-/// Formats a time of a distribution, or a dash if the distribution is empty.
+/// Formats a time in ns, or a dash if `count` is 0.
 pub(super) fn time(count: u64, ns: f64) -> String {
     if count == 0 {
         "–".into()

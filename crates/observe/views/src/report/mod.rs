@@ -18,25 +18,27 @@ use onbeat_document::text::{shorten, xml};
 use onbeat_trace::Manifest;
 use std::fmt::Write as _;
 
-/// The form in which a recorded process is named.
+/// The form in which the report names recorded processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ProcessNames {
-    /// The program's name only. Pages are passed on, and command lines may contain secrets.
+    /// The report shows only the program's name. Reports are passed on, and command lines may
+    /// contain secrets.
     #[default]
     Programs,
-    /// The full command line of the process.
+    /// The report shows the full command line, which may contain secrets.
     CommandLines,
 }
 
-/// The known manifests of a model's traces, and the form in which they are shown.
+/// The recordings from which a model was made, as far as the user named them, and the form in which
+/// the report shows them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// The manifests of the recordings, one per trace.
+    /// The manifests of the recorded traces, one for each trace.
     pub manifests: &'a [Manifest],
-    /// The form in which processes are named.
+    /// The form in which the report names the recorded processes.
     pub process_names: ProcessNames,
-    /// Ids of chains, each with a sentence (untrusted) about what its late executions have in
-    /// common.
+    /// The ids of chains, each with a sentence about what its late executions have in common. The
+    /// sentences are untrusted.
     pub late: &'a [(String, String)],
     /// Sentences (untrusted) about the causes of losses.
     pub lost: &'a [String],
@@ -44,10 +46,10 @@ pub struct Recordings<'a> {
 
 pub use charts::pair;
 
-/// The styles that all pages share.
+/// The CSS rules that all pages share.
 pub const STYLE: &str = include_str!("style.css");
 
-/// Begins a page with a title, the name of its `kind` of page, and its own styles.
+/// Begins an HTML page with a title, the `kind` of page that it shows, and its own CSS rules.
 pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     let title = xml(&shorten(title, 200));
     // The page must not load anything or run a script, even if the text contains markup.
@@ -62,7 +64,7 @@ pub fn begin(out: &mut String, title: &str, kind: &str, style: &str) {
     );
 }
 
-/// Ends a page.
+/// Ends an HTML page. `schema` names the format of the shown data.
 pub fn end(out: &mut String, schema: &str) {
     let _ = write!(
         out,
@@ -73,7 +75,7 @@ pub fn end(out: &mut String, schema: &str) {
     );
 }
 
-/// Returns the report as a page with this title.
+/// Returns the report on a model as an HTML page with this title.
 pub fn html(model: &Model, title: &str, recordings: Recordings) -> String {
     let mut out = String::with_capacity(1 << 18);
     let style = format!("{}{}", svg::STYLE, graph::pick_style(model));

@@ -9,7 +9,7 @@ use onbeat_document::Dist;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The number of growth charts shown at first. The rest can be unfolded.
+/// The number of growth charts that the report shows at first. The reader can unfold the others.
 const GROWTH_SHOWN: usize = 12;
 
 pub(super) fn modes(out: &mut String, model: &Model) {

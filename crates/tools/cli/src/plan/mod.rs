@@ -30,12 +30,12 @@ the plan keeps, at least 0.5 ms. The plan says which executions it leaves out. T
 
 Exit codes: 0 done; 1 failed, or no such plan is possible; 2 wrong command line.")]
 pub struct Args {
-    /// Model file
+    /// Model file, made by onbeat model
     #[arg(value_name = "MODEL", default_value = "model.json")]
     pub model: PathBuf,
     #[command(flatten)]
     request: RequestArgs,
-    /// File to write ('-': standard output)
+    /// File to write the result to ('-': standard output)
     #[arg(short, long, value_name = "FILE", default_value = "plan.yaml")]
     pub output: PathBuf,
     /// Only show what each strategy would promise
@@ -44,7 +44,7 @@ pub struct Args {
     /// Only check this plan file and show it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["compare", "chain", "from", "to", "through", "output"])]
     pub check: Option<PathBuf>,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

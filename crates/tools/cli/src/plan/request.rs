@@ -31,11 +31,12 @@ pub struct RequestArgs {
 
 #[derive(clap::Args)]
 pub struct PartArgs {
-    /// Begin at this callback, at the first one of this node, or where this topic is taken
+    /// Plan a part of the chain that begins at this callback, at the first one of this node, or
+    /// where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     from: Option<String>,
-    /// End at the output of this callback, at the output of the last one of this node, or at this
-    /// topic
+    /// Plan a part of the chain that ends at the output of this callback, at the output of the last
+    /// one of this node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "chain")]
     to: Option<String>,
     /// Choose the branch that passes this callback, node or topic [default: all branches between
@@ -46,7 +47,7 @@ pub struct PartArgs {
 
 #[derive(clap::Args)]
 struct StrategyArgs {
-    /// Strategy by which the chain runs
+    /// Strategy by which the servers and slots of the chain are chosen
     #[arg(long, value_enum, default_value_t = StrategyName::Bands)]
     strategy: StrategyName,
     /// Number of latency bands, or `auto` for as many as reduce the average noticeably. With 1, all
@@ -60,7 +61,7 @@ struct StrategyArgs {
     /// Place the slots at random, not where the average is smallest
     #[arg(long)]
     random: bool,
-    /// Seed for --random
+    /// Number from which --random makes its random slots; the same number gives the same slots
     #[arg(long, value_name = "N", default_value_t = 1, requires = "random")]
     seed: u64,
     /// Choose where outputs are held back: in a shaper that republishes them, or in the
@@ -96,7 +97,7 @@ struct TimingArgs {
     /// Buffer after the measured worst case. It promises nothing; use --miss
     #[arg(long, value_name = "MS", value_parser = time, hide = true, conflicts_with = "miss")]
     epsilon: Option<u64>,
-    /// Length of a slot in which an output leaves
+    /// Length of each slot in which an output leaves, in ms
     #[arg(long, value_name = "MS", value_parser = time)]
     slot: Option<u64>,
     /// Maximum distance between neighbouring bands: the time for which the output's data stay valid
@@ -148,11 +149,11 @@ pub enum Design {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Late {
-    /// The output leaves in the next cycle
+    /// A late output leaves in the next cycle
     Carry,
-    /// The output is dropped
+    /// A late output is discarded
     Drop,
-    /// Shaping ends
+    /// A late output ends shaping
     Stop,
 }
 
@@ -173,7 +174,7 @@ fn bands(text: &str) -> Result<Bands, String> {
     }
 }
 
-/// A CPU for the callback or node with this name, or for all.
+/// A CPU for the callback or node with this name. Without a name, it is for all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu(Option<String>, u16);
 
@@ -188,7 +189,6 @@ fn cpu(text: &str) -> Result<Cpu, String> {
     Ok(Cpu(name, number))
 }
 
-/// Reads milliseconds and returns nanoseconds.
 fn time(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(ms) if (0.0..=3_600_000.0).contains(&ms) => Ok((ms * 1e6).round() as u64),
@@ -196,7 +196,6 @@ fn time(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads a share such as `6%`, `0.06` or `6e-2`.
 fn share(text: &str) -> Result<f64, String> {
     let (number, of) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
@@ -208,7 +207,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a miss rate, which may be 0.
 fn miss(text: &str) -> Result<f64, String> {
     match text.trim() {
         "0" | "0%" => Ok(0.0),
@@ -264,7 +262,6 @@ impl InputArgs {
 }
 
 impl RequestArgs {
-    /// Returns a warning about an option that will be removed.
     pub fn outdated(&self) -> Option<&'static str> {
         self.timing.epsilon.map(|_| {
             "--epsilon promises nothing and will be removed. Use --miss, which places the last slot by the distribution's tail"
@@ -302,7 +299,6 @@ impl RequestArgs {
             beside,
         })
     }
-    /// Returns when outputs leave, and what happens to late ones.
     fn outputs(&self) -> OutputRequest {
         OutputRequest {
             hold: match self.strategy.design {

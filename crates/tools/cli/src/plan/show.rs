@@ -8,7 +8,6 @@ use onbeat_terminal::CliError;
 use serde_json::json;
 use std::io::Write;
 
-/// Formats milliseconds without trailing zeros.
 fn ms(ms: Ms) -> String {
     let text = format!("{:.3}", ms.0 as f64 / 1e6);
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -18,7 +17,6 @@ fn slot(slot: &Slot) -> String {
     format!("[{}, {}]", ms(slot.0), ms(slot.1))
 }
 
-/// Prints a plan: its servers, its promises and its assumptions.
 pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), CliError> {
     if for_programs {
         return term::write_json(out, plan);
@@ -54,7 +52,6 @@ pub fn plan(out: &mut dyn Write, plan: &Plan, for_programs: bool) -> Result<(), 
     out.flush().map_err(CliError::Stdout)
 }
 
-/// Returns the table of servers and their contents.
 pub fn servers(plan: &Plan) -> Table {
     let mut table = Table::new()
         .names("server", 1)
@@ -82,7 +79,6 @@ pub fn servers(plan: &Plan) -> Table {
     table
 }
 
-/// Lists the callbacks, inputs and outputs of a server.
 fn contents(plan: &Plan, server: &Server) -> Vec<String> {
     let inputs = plan.inputs.iter().filter(|i| i.server == server.name);
     let outputs = plan.outputs.iter().filter(|o| o.server == server.name);
@@ -135,12 +131,13 @@ fn promises(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// Formats a share with two digits behind the point of its percentage.
+/// Formats a share as a percentage with two digits after the point.
 fn exact(share: f64) -> String {
     format!("{} %", (share * 1e4).round() / 100.0)
 }
 
-/// Says what the plan leaves out, how often it occurred, why, and what the plan promises.
+/// Describes the executions that the plan leaves out: how often they occurred, why they are left
+/// out, and what the plan promises.
 fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     let Slot(shortest, longest) = &left_out.latency_ms;
     let took = match (ms(*shortest), ms(*longest)) {
@@ -167,7 +164,6 @@ fn left_out_of(left_out: &LeftOut, miss: Option<Miss>) -> String {
     )
 }
 
-/// Describes a promised miss rate and the data behind it.
 fn miss(miss: Miss) -> String {
     let tail = match miss.shape {
         Some(shape) => format!("generalised Pareto tail of shape {shape:.2}"),
@@ -185,7 +181,6 @@ fn miss(miss: Miss) -> String {
     )
 }
 
-/// Breaks a text into lines of at most `width` columns. Further lines are indented.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -213,7 +208,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         .collect()
 }
 
-/// Prints the promises of each strategy, or the reason why it is impossible.
+/// Prints the promises of each strategy. For an impossible strategy, prints the reason.
 pub fn comparison(
     out: &mut dyn Write,
     rows: &[(String, Result<Promises, PlanError>)],

@@ -10,9 +10,9 @@ use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default time within which all callbacks must be found.
+/// The default time within which every callback of the plan must run.
 const FIND: Duration = Duration::from_secs(60);
-/// The default time within which callbacks are searched for by --dry-run.
+/// The default time for which --dry-run waits for the plan's callbacks.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Run an application under a plan, so that its chain always takes the same time
@@ -68,7 +68,7 @@ pub struct EndArgs {
     /// Shape for this time, then compare the result with the plan's promises
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub verify: Option<Duration>,
-    /// Stop shaping after this time
+    /// Stop shaping after this time, for example 60s or 2h
     #[arg(long, value_name = "T", value_parser = parse_duration, conflicts_with = "verify")]
     pub duration: Option<Duration>,
 }
@@ -79,7 +79,7 @@ pub struct ApplicationArgs {
     /// --dry-run 10s]
     #[arg(long, value_name = "T", value_parser = parse_duration)]
     pub find: Option<Duration>,
-    /// Observe only this process; repeatable
+    /// Observe only the process with this id; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
     /// Shape a running application of this user [default: root's, and yours under sudo]
@@ -128,7 +128,7 @@ pub struct BandArgs {
 
 #[derive(clap::Args)]
 pub struct FileArgs {
-    /// Keep the recording in this directory
+    /// Keep the recording of the shaped application in this directory
     #[arg(long, value_name = "DIR")]
     pub trace: Option<PathBuf>,
     /// Write every execution to this file (CSV; '-': standard output)
@@ -159,7 +159,7 @@ pub struct InsteadArgs {
     /// result
     #[arg(long, conflicts_with_all = ["command", "verify", "duration", "trace", "samples", "remap", "dry_run", "metrics", "diagnostics", "status"])]
     pub reload: bool,
-    /// Print Prometheus text (with --status)
+    /// Print the status as Prometheus text (with --status)
     #[arg(long, requires = "status", conflicts_with = "json")]
     pub prometheus: bool,
     /// Directory of status sockets [default: /run/onbeat]
@@ -168,7 +168,8 @@ pub struct InsteadArgs {
 }
 
 impl Args {
-    /// Makes the shaper's options from the command line. `caller` is the user who called sudo.
+    /// Makes the options of a shaping session from the command line. `caller` is the user who
+    /// called sudo.
     pub fn options(&self, caller: Option<&User>) -> Result<ShapeOptions, CliError> {
         let (application, enforcement) = (&self.application, &self.enforcement);
         let find_within = if self.instead.dry_run { LOOK } else { FIND };
@@ -200,8 +201,8 @@ impl Args {
         })
     }
 
-    /// Returns the users whose processes may be shaped, besides root and this process's user. The
-    /// limit is needed because any user can give a node the plan's names, and shaped threads get
+    /// Returns the users whose processes may be shaped, besides root and the user of this process.
+    /// A limit is needed, because any user can give a node the plan's names, and shaped threads get
     /// real-time priorities.
     fn users(&self, caller: Option<&User>) -> Option<Vec<u32>> {
         let ApplicationArgs { pid, user, .. } = &self.application;
@@ -220,7 +221,6 @@ impl BandArgs {
     }
 }
 
-/// Reads a user name or number.
 fn user_id(text: &str) -> Result<u32, String> {
     let number = text.parse().ok();
     let id = number.or_else(|| onbeat_record::user_id(text));
@@ -232,7 +232,7 @@ pub enum EnforcerChoice {
     /// Cgroup freezers; version 1 is preferred to version 2
     #[default]
     Freezer,
-    /// A sched_ext scheduler
+    /// A sched_ext scheduler in the kernel
     SchedExt,
 }
 
@@ -250,7 +250,7 @@ pub enum GateChoice {
     /// Lower the thread's priority until it waits, then freeze it
     #[default]
     Soft,
-    /// Freeze the thread at once
+    /// Freeze the thread at once, with the locks that it holds
     Hard,
 }
 

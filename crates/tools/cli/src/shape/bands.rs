@@ -7,7 +7,6 @@ use onbeat_terminal::CliError;
 use serde_json::{json, Value};
 use std::path::Path;
 
-/// Returns the plan's bands and each change of them.
 pub(super) fn json(adapted: &Adapted) -> Value {
     let sets = adapted.bands.iter().map(|set| {
         let slots: Vec<_> = set.slots.iter().map(|&Slot(Ms(s), Ms(e))| [s, e]).collect();
@@ -16,7 +15,7 @@ pub(super) fn json(adapted: &Adapted) -> Value {
     json!({"moves": adapted.moves, "not_kept": adapted.forgotten, "bands": sets.collect::<Vec<_>>()})
 }
 
-/// Writes a line for each band of the plan, and for each band after every change.
+/// Writes the bands as CSV: a line for each band of the plan, and for each band after every change.
 pub(super) fn write(path: &Path, adapted: &Adapted) -> Result<(), CliError> {
     files::write_whole(path, |out| {
         writeln!(out, "from_ns,reason,band,start_ns,end_ns")?;

@@ -89,7 +89,7 @@ fn threads(plan: &Plan, found: &DryRun) -> Table {
     table
 }
 
-/// Describes the shared threads and the risks.
+/// Returns sentences about the threads that other callbacks share, and about the risks.
 fn sentences(found: &DryRun) -> Vec<String> {
     let mut said = Vec::new();
     if found.untouched > 0 {
@@ -141,7 +141,8 @@ fn settings(lines: &[Line], screen: &Screen, out: &mut io::Stdout) -> Result<(),
     Ok(())
 }
 
-/// Breaks a text between words. Further lines get its indentation and two more spaces.
+/// Breaks a text between words. Further lines have the indentation of the first one plus two
+/// spaces.
 fn wrap(text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(text.len() - text.trim_start().len());
     let mut lines = vec![indent.clone()];

@@ -2,15 +2,14 @@
 
 use onbeat_shape::Live;
 
-/// The width of the line in columns.
 pub const WIDTH: usize = 99;
 
-/// Formats nanoseconds as milliseconds.
 pub fn ms(ns: u64) -> String {
     format!("{:.3}", ns as f64 / 1e6)
 }
 
-/// Returns the callbacks that are still missing, or the last execution and the figures so far.
+/// Returns the status line: the callbacks that are still missing, or the last execution and the
+/// figures so far.
 pub fn line(live: &Live) -> String {
     let Some(shaping) = live.shaping else {
         return match live.missing.len() {

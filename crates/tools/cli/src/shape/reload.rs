@@ -12,8 +12,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Asks the sessions in `dir` to reload, and prints each answer. Fails if a session refuses its new
-/// plan.
+/// Asks the sessions in `dir` to read their plans again, and prints each answer. Fails if a session
+/// refuses its new plan.
 pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus, CliError> {
     let answers = status::answers(dir, only, b"reload")?;
     let mut out = io::stdout();
@@ -45,12 +45,14 @@ pub fn reload(dir: &Path, only: Option<u32>, as_json: bool) -> Result<ExitStatus
     }
 }
 
-/// Reports whether this process has a controlling terminal, which can be closed.
+/// Reports whether this process has a controlling terminal, so that SIGHUP can mean that the
+/// terminal was closed.
 pub fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Returns a function that reads the session's plan file again.
+/// Returns a function that reads the session's plan file again, with `user` as the user who called
+/// sudo.
 pub fn loader(path: &Path, user: Option<&User>) -> LoadPlan {
     // The working directory may change later, so the path is made absolute now.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -62,8 +64,8 @@ fn own_user() -> u32 {
     std::fs::metadata("/proc/self").map_or(0, |m| m.uid())
 }
 
-/// Reads a plan if its file belongs to a trusted user and nobody else may write to it. At the start
-/// a user chose the file, but a reload happens unattended.
+/// Reads a plan. Refuses a file that an untrusted user owns or can change: a reload happens
+/// unattended, so nobody checks the file.
 fn load(path: &PathBuf, trusted: &[Option<u32>]) -> Result<Plan, String> {
     let at = |what: String| format!("{}: {what}", path.display());
     let mut options = OpenOptions::new();
@@ -74,7 +76,7 @@ fn load(path: &PathBuf, trusted: &[Option<u32>]) -> Result<Plan, String> {
     let opened = options.open(path).and_then(|f| Ok((f.metadata()?, f)));
     let (about, file) = opened.map_err(|e| at(e.to_string()))?;
     if !about.is_file() {
-        return Err(at("it is not a regular file".into()));
+        return Err(at("the file is not a regular file".into()));
     }
     if !trusted.contains(&Some(about.uid())) || about.mode() & 0o002 != 0 {
         return Err(at(

@@ -16,7 +16,6 @@ fn number(figure: &Figure, value: f64) -> String {
     }
 }
 
-/// Prints the notes after the first `printed` ones, and the verdict.
 pub fn print(summary: &Summary, verify: bool, printed: usize) -> io::Result<()> {
     let mut out = io::stdout();
     // The first notes were printed during the session.
@@ -101,8 +100,6 @@ pub fn tables(summary: &Summary) -> Result<(), CliError> {
     threads.write(&mut out, &screen)
 }
 
-/// Returns the rows on gates: how often threads were at work at the end of a slot, for each server
-/// with threads.
 fn gates(summary: &Summary) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: String, measured: String| {

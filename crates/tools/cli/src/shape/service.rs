@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-/// Writes a file with the rights of the user who called sudo, so that no file is replaced that only
-/// root may write.
+/// Writes a file with the rights of the user who called sudo, so that a file that only root may
+/// write is not replaced.
 pub fn write_as(
     user: Option<&User>,
     path: &Path,
@@ -25,8 +25,8 @@ pub fn write_as(
     })
 }
 
-/// Answers requests on the status socket, reloads the plan on request, and writes figures to a
-/// file. If this fails, the session runs without it.
+/// Answers requests on the status socket, reads the plan again on request, and writes figures to a
+/// file. If the socket cannot be opened, the session runs without these services.
 pub fn serve(
     sockets: &Path,
     board: &Arc<Board>,
@@ -52,12 +52,11 @@ pub fn serve(
     }
 }
 
-/// The files that a session reads and writes while it runs.
 pub struct Files<'a> {
     pub plan: &'a Path,
-    /// The Prometheus file with figures.
+    /// The file for figures in Prometheus format. `None` if the user wants none.
     pub metrics: Option<&'a PathBuf>,
-    /// Set by SIGHUP, which asks for a reload of the plan.
+    /// The flag that SIGHUP sets to have the plan read again.
     pub hangup: Arc<AtomicBool>,
 }
 

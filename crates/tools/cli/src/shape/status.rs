@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time for which a session's answer is awaited.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub enum Form {
     Prometheus,
 }
 
-/// Prints the status of the sessions in `dir`, or only that of process `only`.
+/// Prints the status of the sessions in `dir`, or only that of the process `only`.
 pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, CliError> {
     let request: &[u8] = if form == Form::Prometheus {
         b"metrics"
@@ -54,7 +53,6 @@ pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, C
     })
 }
 
-/// Sends a request to each session and returns the answers by process id.
 pub fn answers(
     dir: &Path,
     only: Option<u32>,
@@ -105,7 +103,6 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a line with the session's plan and its age.
 fn headline(status: &Value) -> String {
     let plan = &status["plan"];
     let chains: Vec<String> = list(&plan["chains"]).iter().map(text).collect();
@@ -125,7 +122,6 @@ fn headline(status: &Value) -> String {
     )
 }
 
-/// Returns the table of promises and counts.
 fn figures(status: &Value) -> Table {
     let mut figures = Table::new()
         .names("figure", 3)
@@ -184,7 +180,6 @@ fn servers(status: &Value) -> Table {
     servers
 }
 
-/// Returns the sentences on earlier plans, notes and the guard.
 fn lines(status: &Value) -> Vec<String> {
     let earlier = |p: &Value| {
         let [executions, late, without] =

@@ -6,14 +6,15 @@ use onbeat_trace::Reader;
 
 const DAY_NS: u64 = 86_400_000_000_000;
 
-/// The start of a recording on both clocks, ns.
+/// The start of a recording on CLOCK_MONOTONIC and on CLOCK_REALTIME, in ns.
 pub struct Clock {
     monotonic_ns: u64,
     realtime_ns: u64,
 }
 
 impl Clock {
-    /// Returns the clock of a recording. One that was cut off begins with its first event.
+    /// Returns the clock of a recording. If the recording's start is unknown because it was cut
+    /// off, the first event counts as the start.
     pub fn of(reader: &mut Reader) -> Clock {
         let span = reader.manifest().span.clone();
         let first = reader.events().next().map_or(0, |e| e.time_ns);
@@ -29,17 +30,14 @@ impl Clock {
         }
     }
 
-    /// Returns the start of the recording: CLOCK_MONOTONIC, and ns since 1970.
     pub fn start(&self) -> (u64, u64) {
         (self.monotonic_ns, self.realtime_ns)
     }
 
-    /// Returns the time since the start of the recording, ns.
     pub fn since_start(&self, monotonic_ns: u64) -> u64 {
         monotonic_ns.saturating_sub(self.monotonic_ns)
     }
 
-    /// Formats an instant of CLOCK_MONOTONIC: `12.345 s (14:03:07.123 UTC)`.
     pub fn text(&self, monotonic_ns: u64) -> String {
         let since = self.since_start(monotonic_ns);
         let of_day = self.realtime_ns.wrapping_add(since) % DAY_NS / 1_000_000;
@@ -53,9 +51,9 @@ impl Clock {
         )
     }
 
-    /// Reads a time since the start of the recording (`12.5s`), or a time of day in UTC
-    /// (`14:03:07`), and returns it on CLOCK_MONOTONIC. A time of day before the start's belongs to
-    /// the next day.
+    /// Parses a time since the start of the recording (`12.5s`), or a time of day in UTC
+    /// (`14:03:07`). Returns it on CLOCK_MONOTONIC. A time of day before that of the start belongs
+    /// to the next day.
     pub fn parse(&self, text: &str) -> Result<u64, CliError> {
         let fault = |what: &str| {
             let text = onbeat_terminal::term::fit(text, 40);
@@ -74,7 +72,6 @@ impl Clock {
     }
 }
 
-/// Reads `14:03`, `14:03:07` or `14:03:07.25`, and returns the ns since midnight.
 fn of_day(text: &str) -> Option<u64> {
     let mut parts = text.split(':');
     let mut whole = |limit: u64| -> Option<u64> {

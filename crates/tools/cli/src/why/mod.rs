@@ -50,7 +50,7 @@ the middle between its means in late and in other executions.
 
 Exit codes: 0 done; 1 failed; 2 wrong command line; 3 no execution was found.")]
 pub struct Args {
-    /// Trace directory
+    /// Trace directory, made by onbeat record
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Explain this chain: its id, the beginning of the id, or FROM..TO with parts of its first and
@@ -61,8 +61,8 @@ pub struct Args {
     /// where this topic is taken
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     from: Option<String>,
-    /// End that part at the output of this callback, at the output of the last one of this node, or
-    /// at this topic
+    /// End the part of chains at the output of this callback, at the output of the last one of this
+    /// node, or at this topic
     #[arg(long, value_name = "NAME", conflicts_with = "callback")]
     to: Option<String>,
     /// Explain the executions of this callback instead: its id, or the end of the id. Each one
@@ -72,14 +72,14 @@ pub struct Args {
     /// Show this number of executions, the longest first [default: 5]
     #[arg(long, value_name = "N", conflicts_with_all = ["at", "all"])]
     worst: Option<usize>,
-    /// Show executions that took longer, and count those as late
+    /// Show executions that took longer than this, and count them as late
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     over: Option<Duration>,
     /// Show the executions that ran at this time: since the recording's start (12.5s), or the time
     /// of day in UTC (14:03:07)
     #[arg(long, value_name = "TIME", conflicts_with = "all")]
     at: Option<String>,
-    /// Show all executions
+    /// Show all executions, not only the longest
     #[arg(long)]
     all: bool,
     /// Show instead why items were published and not executed, and requests not answered: of this
@@ -96,7 +96,7 @@ pub struct Args {
     stretches: bool,
     #[command(flatten)]
     stated: Statements,
-    /// Print JSON, for programs
+    /// Print the result as JSON, for programs
     #[arg(long)]
     json: bool,
     /// Write an HTML page of all executions, or of those chosen by --worst. It loads nothing from
@@ -171,7 +171,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Writes the page, and prints the head of the explanation unless the page goes to standard output.
+/// Writes the HTML page, and prints the head of the explanation unless the page goes to the
+/// standard output.
 fn write_page(shown: &Shown, file: &Path, at_ns: Option<u64>) -> Result<(), CliError> {
     files::write_whole(file, |out| out.write_all(shown.page(at_ns)?.as_bytes()))?;
     if file.as_os_str() != "-" {
@@ -195,7 +196,7 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
     }
 }
 
-/// Makes the model, and completes the options so that another pass follows the same chains.
+/// Makes the model. Completes `options`, so that another pass follows the same chains.
 fn model(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Model, CliError> {
     let ends = ends(args);
     let mut synth = pass(reader, options.clone(), "model");
@@ -225,7 +226,7 @@ fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
     why.finish()
 }
 
-/// Reads all events of a recording for their causes.
+/// Reads all events of a recording and passes each one to `push`, to find causes.
 pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
@@ -238,7 +239,6 @@ pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     }
 }
 
-/// Formats a limit for a sentence.
 fn above(limit_ns: u64) -> String {
     format!("above {}", duration(limit_ns as f64))
 }

@@ -13,16 +13,15 @@ use onbeat_why::{lines, Choice, Execution, Explanation};
 use serde_json::{json, Value};
 use std::io::{self, BufWriter, Write};
 
-/// An unknown share above this one is said.
 const UNKNOWN_SAID: f64 = 0.005;
 
-/// The explanation of a subject, and the way to show it.
+/// The explanation of a chain's or callback's executions, with options for its form.
 pub struct Shown<'a> {
     pub subject: &'a Subject<'a>,
     pub clock: &'a Clock,
-    /// The user gave the limit above which executions are late.
+    /// Whether the user gave the limit above which executions are late.
     pub over: bool,
-    /// Shows each stretch as a line instead of sums by cause.
+    /// Whether to show a line for each stretch instead of sums by cause.
     pub each: bool,
     pub scheduling: Scheduling,
     pub explanation: &'a Explanation,
@@ -65,7 +64,6 @@ impl Shown<'_> {
         out.flush().map_err(CliError::Stdout)
     }
 
-    /// Writes the head, and the executions unless `choice` is `None`.
     pub fn write(&self, choice: Option<Choice>) -> Result<(), CliError> {
         let screen = Screen::of_stdout();
         let mut out = BufWriter::new(io::stdout().lock());
@@ -108,7 +106,6 @@ impl Shown<'_> {
         Ok(())
     }
 
-    /// Returns how many executions there are, and how many are late.
     fn counts(&self) -> String {
         let e = self.explanation;
         let late = e.comparison.as_ref().map_or(0, |c| c.late);
@@ -124,7 +121,6 @@ impl Shown<'_> {
         )
     }
 
-    /// Returns what the recording does not show.
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = limits(self.scheduling)
             .map(String::from)
@@ -139,8 +135,8 @@ impl Shown<'_> {
         notes
     }
 
-    /// Returns the explanation as an HTML page. It opens with the executions at `at_ns`,
-    /// CLOCK_MONOTONIC.
+    /// Returns the explanation as an HTML page. The page first shows the executions at `at_ns`
+    /// (CLOCK_MONOTONIC).
     pub fn page(&self, at_ns: Option<u64>) -> Result<String, serde_json::Error> {
         let (id, title, callbacks) = match self.subject {
             Subject::Chain { chain, title, .. } => (
@@ -248,13 +244,13 @@ impl Shown<'_> {
     }
 }
 
-/// Returns what a recording with this mechanism cannot tell.
+/// Returns a sentence about the causes that a recording with this mechanism cannot show.
 fn limits(scheduling: Scheduling) -> Option<&'static str> {
     match scheduling {
         Scheduling::Bpf => None,
         Scheduling::Perf => Some(
             "Recorded without BPF: the time after a wake-up in which a thread waited for a CPU counts \
-             as sleep or transport, and nobody is named who had the CPU.",
+             as sleep or transport, and the thread that had the CPU is unknown.",
         ),
         Scheduling::Clocks => Some(
             "The recorder saw only the CPU clocks of threads, so it estimated when threads had no CPU.",

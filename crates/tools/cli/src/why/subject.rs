@@ -10,13 +10,12 @@ use onbeat_why::compare;
 use std::cmp::Reverse;
 use std::path::Path;
 
-/// Names are compared up to this length, in bytes.
+/// The length in bytes up to which names are compared, to find similar ones.
 const LIKENESS_MAX: usize = 200;
 
-/// The most names that an error lists.
 const LISTED: usize = 5;
 
-/// The chain or callback that is explained.
+/// The chain or the callback whose executions are explained.
 pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,
@@ -28,7 +27,7 @@ pub enum Subject<'m> {
 }
 
 impl Subject<'_> {
-    /// Returns the latency above which an execution is late, unless the user gives a limit.
+    /// Returns the latency above which an execution is late if the user gives no limit.
     pub fn limit_ns(&self) -> u64 {
         compare::late_limit(match self {
             Subject::Chain { chain, .. } => &chain.figures.latency_ns,
@@ -36,7 +35,6 @@ impl Subject<'_> {
         })
     }
 
-    /// Returns an upper limit of the latency.
     pub fn longest_ns(&self) -> u64 {
         match self {
             Subject::Chain { chain, .. } => chain.figures.latency_ns.max(),
@@ -50,7 +48,6 @@ impl Subject<'_> {
     }
 }
 
-/// The names that the user gives.
 pub struct Asked<'a> {
     pub chain: Option<&'a str>,
     pub callback: Option<&'a str>,
@@ -59,7 +56,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Finds what the user asks for. Returns `None` if the model has no chain.
+    /// Finds the chain or callback that the user named. Returns `None` if the model has no chain.
     pub fn find<'m>(&self, model: &'m Model) -> Result<Option<Subject<'m>>, CliError> {
         if let Some(asked) = self.callback {
             return self
@@ -93,7 +90,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the index of the only chain that fits an id or the form FROM..TO.
+    /// Returns the index of the only chain that fits `asked`: the beginning of an id, or the form
+    /// FROM..TO.
     fn chain(&self, model: &Model, titles: &[String], asked: &str) -> Result<usize, CliError> {
         let fits = |c: &Chain| {
             let short = c.id.strip_prefix("chain-").unwrap_or(&c.id);
@@ -136,7 +134,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Returns the callback whose id is, or else the only one whose id ends with, `asked`.
+    /// Returns the callback with the id `asked`, or else the only one whose id ends with it.
     fn callback<'m>(&self, model: &'m Model, asked: &str) -> Result<&'m Callback, CliError> {
         let all = || model.callbacks.iter();
         if let Some(exact) = all().find(|c| c.id == asked) {
@@ -162,7 +160,6 @@ impl Asked<'_> {
     }
 }
 
-/// Lists the first names, and counts the others.
 pub(super) fn list(names: &[String]) -> String {
     let some: Vec<String> = names
         .iter()
@@ -175,7 +172,7 @@ pub(super) fn list(names: &[String]) -> String {
     }
 }
 
-/// Returns the length of the longest part that two names share, without regard to case.
+/// Returns the length of the longest part that two names have in common. Ignores case.
 pub(super) fn likeness(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let (a, b) = (a.as_bytes(), b.as_bytes());
@@ -197,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_alike_by_their_longest_common_part() {
+    fn similar_names_are_found_by_their_longest_common_part() {
         assert_eq!(likeness("/Fusion", "/front/fusion:timer(1ms)"), 7);
         assert_eq!(likeness("abc", "xbcx"), 2);
         assert_eq!(likeness("", "abc"), 0);

@@ -9,14 +9,15 @@ macro_rules! tests {
     ($($name:ident),+ $(,)?) => { &[$((stringify!($name), $name as fn(&Harness))),+] };
 }
 
-/// Returns the path of the command under test. The variable `ONBEAT` selects another version.
+/// Returns the path of the program under test. The environment variable `ONBEAT` selects another
+/// version.
 pub fn program() -> PathBuf {
     let other = std::env::var_os("ONBEAT").map(PathBuf::from);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_onbeat").into())
 }
 
-/// Runs the tests that the command line names, or all, and exits with 1 if one fails. All are
-/// skipped without a harness. A test is also skipped if `missing` returns a reason.
+/// Runs the tests that the command line names, or all tests. Exits with 1 if one fails. Skips all
+/// tests without a harness, and a test for which `missing` returns a reason.
 pub fn run<H>(
     tests: &[Test<H>],
     harness: &Result<H, String>,

@@ -8,18 +8,18 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// The name of the one file. By this name the recorder recognises ROS 2 processes.
+/// The name of the only file in the file system. The recorder recognises ROS 2 processes by this
+/// name.
 pub const NAME: &str = "libtracetools.so";
 const BYTES: u64 = 1 << 16;
 
-/// The child stops answering when a file of this name exists in the directory above the mount.
+/// The name of a file in the directory above the mount. While the file exists, the server does not
+/// answer.
 pub const SILENT: &str = "silent";
-/// The lifetime of the child in seconds, unless it is killed before. It is longer than the
-/// recording of any test.
 const LIFE_S: u32 = 600;
 
-/// Mounts the file system on a directory, in a new mount namespace, and serves it. The caller must
-/// have only one thread.
+/// Mounts a file system on a directory, in a new mount namespace, and serves it. The calling
+/// process must have only one thread.
 pub fn mount(on: &Path) {
     let mut device = File::options();
     let device = device.read(true).write(true).open("/dev/fuse");
@@ -103,7 +103,6 @@ fn serve(mut device: File, silent: &Path) {
     }
 }
 
-/// Returns the attributes of the directory (node 1) or of the file in it (node 2).
 fn attributes(node: u64) -> Vec<u8> {
     let size = if node == 1 { 0 } else { BYTES };
     let mode: u32 = if node == 1 { 0o40755 } else { 0o100755 };

@@ -32,14 +32,12 @@ const TABLE_3_3: [(&str, &str, &str, [f64; 3]); 6] = [
     ("cb6", "p2d_ndt_localizer_node", "", [2.78, 25.64, 60.93]),
 ];
 
-/// The average processor load of cb2 in the thesis, in %.
 const CB2_LOAD: f64 = 27.0;
 
-/// Factors of SYN's execution times, one per run. They give loads from a tenth to two thirds of a
-/// core.
+/// The factors for SYN's execution times, one per run. They load a core from a tenth to two thirds.
 const SCALES: [&str; 6] = ["0.25", "0.5", "0.75", "1", "1.25", "1.5"];
-/// The seconds until SYN begins. The demo's nodes have started by then, so SYN does not change
-/// their start.
+/// The time in s after which SYN begins. The demo's nodes have started by then, so SYN does not
+/// disturb their start.
 const SYN_START_S: u64 = 3;
 /// The ROS domain of SYN, which keeps SYN out of the demo's discovery.
 const SYN_DOMAIN: &str = "78";
@@ -118,7 +116,7 @@ impl Part {
             let run = one_run(context, &work, attempt, duration_s, programs);
             if let Some(syn) = &mut syn {
                 if !syn.running() {
-                    let why = format!("it ended before the demo{}", syn.last_error());
+                    let why = format!("SYN ended before the demo{}", syn.last_error());
                     return Err(LabError::program("SYN", why));
                 }
             }
@@ -210,8 +208,8 @@ fn one_run(
     Ok(model)
 }
 
-/// Finds the subscription callback of a node of Table 3.3. `on` is a part of its topic, for nodes
-/// with several.
+/// Finds the subscription callback for a row of Table 3.3. `on` is a part of the topic's name, for
+/// nodes with several subscriptions.
 fn callback_of<'a>(model: &'a Model, node: &str, on: &str) -> Option<&'a Callback> {
     let of_node = |c: &&Callback| c.node.rsplit('/').next() == Some(node) && c.input.contains(on);
     // The table shows the busiest callback. Others, for example of /clock or parameters, are left
@@ -300,7 +298,6 @@ fn row(
     row
 }
 
-/// Shows how the estimates of cb2 change with the number of runs.
 fn figure_3_9(
     context: &mut Context,
     report: &mut Report,
@@ -348,8 +345,8 @@ fn figure_3_9(
     context.plot(file, &svg)
 }
 
-/// Returns least, mean and greatest execution time in ms over the first run, the first two runs,
-/// and so on.
+/// Returns the least, mean and greatest execution time in ms over the first run, the first two
+/// runs, and so on.
 fn evolution(callback: &Callback) -> Vec<[f64; 3]> {
     let mut runs: Vec<_> = callback.per_run.values().filter(|r| r.count > 0).collect();
     runs.sort_by_key(|r| r.start);
@@ -407,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_evolve_in_the_order_of_the_runs() {
+    fn execution_time_estimates_evolve_in_the_order_of_runs() {
         let mut c = model().callbacks.remove(0);
         let run = |start: u64, count: u64, min: u64, mean: f64, max: u64| RunExtremes {
             start,

@@ -18,8 +18,8 @@ const PSO: &str = include_str!("../../native/pso.py");
 
 const BANDS: std::ops::RangeInclusive<usize> = 1..=8;
 
-/// The slot and buffer. They put a single band where the thesis has it: [86, 87] ms for a worst
-/// case of 84.7 ms.
+/// The limits for slot and buffer. They put a single band where the thesis has it: [86, 87] ms for
+/// a worst case of 84.7 ms.
 const LIMITS: Constraints = Constraints {
     slot_ns: 1_000_000,
     epsilon_ns: 1_300_000,
@@ -39,7 +39,6 @@ struct Cell {
     optimal_s: f64,
     random_ms: f64,
     best_random_ms: f64,
-    /// The average latency in ms and seconds of computing, for every seed of the swarm.
     swarm: Vec<(f64, f64)>,
 }
 
@@ -99,8 +98,8 @@ fn mean_ms(latencies_ns: &[u64]) -> f64 {
     latencies_ns.iter().sum::<u64>() as f64 / latencies_ns.len().max(1) as f64 / 1e6
 }
 
-/// Generates latencies with the thesis's range of 33.0 to 84.7 ms. The order statistic of n uniform
-/// numbers is Beta distributed.
+/// Generates latencies in the thesis's range of 33.0 to 84.7 ms. The order statistics of n uniform
+/// numbers follow a Beta distribution.
 fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     let mut unit = move || rng.below(1 << 53) as f64 / (1u64 << 53) as f64;
     let mut draw = |name, about, share: &mut dyn FnMut(&mut dyn FnMut() -> f64) -> f64| {
@@ -134,7 +133,7 @@ fn synthetic(rng: &mut Rng, count: usize) -> Vec<Case> {
     ]
 }
 
-/// Returns the latencies of the recorded demo's longest chain, rounded to the buckets of a model.
+/// Returns the latencies of the recorded demo's longest chain, rounded to a model's buckets.
 fn recorded(context: &Context) -> Result<Vec<u64>> {
     let trace = context.source("demos/recorded/parking")?;
     let path = context.dir().join("recorded.json");
@@ -153,15 +152,15 @@ fn recorded(context: &Context) -> Result<Vec<u64>> {
     let dist = longest
         .map(|c| &c.figures.latency_ns)
         .filter(|d| d.count() > 0);
-    let dist = dist.ok_or_else(|| LabError::unexpected("the model", "it has no chain"))?;
+    let dist = dist.ok_or_else(|| LabError::unexpected("the model", "the model has no chain"))?;
     let bucket = |(low, width, n): (u64, u64, u64)| {
         std::iter::repeat_n((low + width - 1).clamp(dist.min(), dist.max()), n as usize)
     };
     Ok(dist.buckets().flat_map(bucket).collect())
 }
 
-/// Places the slots optimally and at random. The time of the optimal placement starts at the
-/// unsorted latencies.
+/// Places the slots optimally and with the swarm. The time of the optimal placement includes
+/// sorting the latencies.
 fn place(case: usize, of: &Case, bands: usize, context: &Context) -> Result<Cell> {
     let failed = |e| LabError::unexpected("placing the slots", e);
     let samples = Samples::new(&of.latencies_ns);
@@ -225,8 +224,8 @@ struct Answer {
     seconds: f64,
 }
 
-/// Returns the average latency in ms and the seconds of every seed. onbeat computes the average for
-/// the ends that the swarm found. It is infinite for bands that lie too close together.
+/// Returns the average latency in ms and the seconds for every seed. onbeat computes the average
+/// for the slot ends that the swarm found. It is infinite if bands lie too close together.
 fn run_swarm(
     context: &Context,
     program: &Swarm,

@@ -7,11 +7,11 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a child may take to end before it is killed. While real-time threads run, a recorder
-/// needs long to remove its probes.
+/// The time that a child may take to end before it is killed. While real-time threads run, a
+/// recorder needs long to remove its probes.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// The process groups that are alive. The experiment and its watchdog share them.
+/// The process groups that still run. The experiment and its watchdog share this set.
 #[derive(Debug, Clone, Default)]
 pub struct Groups(Arc<Mutex<BTreeSet<i32>>>);
 
@@ -26,8 +26,8 @@ impl Groups {
         }
     }
 
-    /// Starts a command as leader of its own process group. The kernel terminates it when the lab
-    /// dies, even by SIGKILL. Dropping it ends the group.
+    /// Starts a command as the leader of its own process group. The kernel ends it when the lab
+    /// dies, even by SIGKILL. Dropping the returned value ends the group.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Guarded> {
         let parent = std::process::id();
         command.process_group(0);
@@ -52,7 +52,6 @@ impl Groups {
     }
 }
 
-/// Keeps a command on one CPU. Has no effect if no such CPU exists.
 pub fn pin(command: &mut Command, cpu: usize) {
     // SAFETY: sched_setaffinity is a plain system call, and the set lives on the child's stack.
     unsafe {
@@ -65,7 +64,6 @@ pub fn pin(command: &mut Command, cpu: usize) {
     }
 }
 
-/// Runs a command under SCHED_FIFO. The command does not start where that is not allowed.
 pub fn real_time(command: &mut Command, priority: i32) {
     // SAFETY: sched_setscheduler is a plain system call, and its parameter lives on the child's
     // stack.
@@ -82,7 +80,6 @@ pub fn real_time(command: &mut Command, priority: i32) {
     }
 }
 
-/// Sets the nice value of a command. Has no effect where that is not allowed.
 pub fn nice(command: &mut Command, value: i32) {
     // SAFETY: setpriority is a plain system call on plain numbers.
     unsafe {
@@ -105,14 +102,12 @@ pub struct Guarded {
     ended: Option<Ended>,
 }
 
-/// The exit status and the resources used by a child, including the descendants that it waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
     pub status: ExitStatus,
     pub user_s: f64,
     pub system_s: f64,
     pub max_rss_kb: u64,
-    /// Bytes read from disks. Bytes from the page cache do not count.
     pub disk_bytes: u64,
 }
 
@@ -131,8 +126,8 @@ impl Guarded {
         &mut self.child
     }
 
-    /// Returns the last line of the child's piped standard error after a colon, or an empty string
-    /// if there is none. Only for a child that has ended and writes little.
+    /// Returns a colon and the last line of the child's piped standard error, or an empty string if
+    /// it wrote none. Only for a child that has ended and writes little.
     pub fn last_error(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut pipe) = self.child.stderr.take() {
@@ -155,12 +150,13 @@ impl Guarded {
         Ok(self.ended)
     }
 
-    /// The standard library does not report the resources that a child used.
+    /// Waits for the child with `wait4`, because the standard library does not report the resources
+    /// that a child used.
     fn reap(&self, options: i32) -> io::Result<Option<Ended>> {
         let mut status = 0;
         // SAFETY: an all-zero rusage is a valid value of a plain C struct.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: both pointers are to live variables; the child was not reaped yet.
+        // SAFETY: both pointers are to live variables; the kernel did not report the child's end yet.
         let pid = unsafe { libc::wait4(self.pid() as i32, &mut status, options, &mut usage) };
         match pid {
             0 => Ok(None),
@@ -191,7 +187,8 @@ impl Guarded {
         }
     }
 
-    /// Sends the signal to the leader only and waits. Kills the group if the leader does not end.
+    /// Sends the signal to the group's leader only, and waits for its end. Kills the group if the
+    /// leader does not end.
     pub fn end(&mut self, signal: i32) -> io::Result<Ended> {
         if self.poll()?.is_none() {
             // SAFETY: kill takes plain numbers. The child was not reaped, so the id is still the
@@ -204,7 +201,7 @@ impl Guarded {
         signal_group(self.pid() as i32, libc::SIGKILL);
         self.ended = self.reap(0)?;
         self.ended
-            .ok_or_else(|| io::Error::other("the child was not reaped"))
+            .ok_or_else(|| io::Error::other("the kernel did not report the child's end"))
     }
 }
 
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_returns_the_exit_status() {
+    fn waiting_for_a_child_returns_its_exit_status() {
         let mut child = Groups::default()
             .spawn(Command::new("sh").args(["-c", "exit 3"]))
             .unwrap();

@@ -12,11 +12,9 @@ use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Do fewer and shorter runs: good for a trial, not for quoting figures.
+    /// Whether to do fewer and shorter runs, for a trial. Their figures must not be quoted.
     pub quick: bool,
-    /// Do more and longer runs than usual, in experiments that have them.
     pub long: bool,
-    /// The only part to run, in an experiment that has parts.
     pub only: Option<String>,
     pub seed: u64,
     pub arrivals: Option<PathBuf>,
@@ -54,8 +52,8 @@ impl Context {
         self.options.only.as_deref().is_none_or(|only| only == part)
     }
 
-    /// Runs a part of an experiment if it was chosen. If the part fails, the report lists `what` as
-    /// skipped and the other parts go on.
+    /// Runs a part of an experiment if the user chose it. If the part fails, the report lists
+    /// `what` as skipped, and the other parts run.
     pub fn part(
         &mut self,
         report: &mut Report,
@@ -109,16 +107,14 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Prints the next step on standard error and limits its time. A step that exceeds `limit_s`
-    /// counts as hanging. Choose a generous limit: the machine may be busy.
+    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds
+    /// it counts as hanging. Choose a generous limit, because the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
         let limit = Duration::from_secs(limit_s);
         self.watchdog.step(what.as_ref(), limit);
     }
 
-    /// Starts a child that cannot outlive the experiment. Call it on the thread that runs the
-    /// experiment: the kernel ends the child when the thread that started it ends.
     pub fn spawn(&self, command: &mut Command) -> Result<Guarded> {
         let program = command.get_program().to_string_lossy().into_owned();
         self.groups
@@ -138,8 +134,8 @@ impl Context {
         }
     }
 
-    /// Returns the path of a file in the project's source tree. It searches the parents of the
-    /// current directory and of the `onbeat` program.
+    /// Returns the path of a file in the project's source tree. Searches the parents of the current
+    /// directory and of the `onbeat` program.
     pub fn source(&self, path: &str) -> Result<PathBuf> {
         let here = std::env::current_dir().unwrap_or_default();
         let exe = self.options.onbeat.canonicalize().unwrap_or_default();
@@ -166,7 +162,7 @@ impl Context {
         Ok(file)
     }
 
-    /// Creates a file for raw samples in the output directory. It has a temporary name until
+    /// Creates a file for raw samples in the output directory. The file has a temporary name until
     /// [`Raw::finish`].
     pub fn raw(&mut self, name: &str, header: &str) -> Result<Raw> {
         let raw = Raw::create(&self.options.dir.join(name), header)?;

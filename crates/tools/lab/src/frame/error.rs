@@ -9,22 +9,22 @@ pub type Result<T, E = LabError> = std::result::Result<T, E>;
 pub enum LabError {
     #[error("unknown experiment '{0}'. Run `onbeat-lab` without arguments for the list")]
     Unknown(String),
-    #[error("{experiment} has no part '{part}'. Its parts: {}", if known.is_empty() { "none" } else { known })]
+    #[error("{experiment} has no part '{part}'. Choose one of: {}", if known.is_empty() { "none" } else { known })]
     NoPart {
         part: String,
         experiment: &'static str,
         known: String,
     },
-    #[error("{experiment} {lacks}. Leave {option} out")]
+    #[error("{experiment} {lacks}. Omit {option}")]
     NoExtra {
         experiment: &'static str,
         option: &'static str,
-        /// Why the experiment cannot use the option: "streams no messages".
+        /// The reason why the experiment cannot use the option, for example "streams no messages".
         lacks: &'static str,
     },
     #[error("{action} {} failed: {source}", path.display())]
     File {
-        /// The attempted operation: "writing", "reading".
+        /// The attempted operation, for example "writing".
         action: &'static str,
         path: PathBuf,
         source: io::Error,
@@ -37,12 +37,12 @@ pub enum LabError {
     Unexpected { what: String, why: String },
     #[error("{action} failed: {source}. Run as root on Linux 5.8 or newer")]
     Kernel { action: String, source: io::Error },
-    #[error("drawing the plot {name} failed: {why}")]
+    #[error("onbeat-lab cannot draw the plot {name}: {why}")]
     Plot { name: String, why: String },
 }
 
 impl LabError {
-    /// Returns a closure for `map_err` after a file operation.
+    /// Returns a closure for `map_err` that describes a failed file operation.
     pub fn file(
         action: &'static str,
         path: impl Into<PathBuf>,
@@ -55,7 +55,6 @@ impl LabError {
         }
     }
 
-    /// Describes the last system call that failed on this thread.
     pub fn kernel(action: impl Into<String>) -> LabError {
         LabError::Kernel {
             action: action.into(),

@@ -1,6 +1,5 @@
 //! An estimated value with its confidence interval.
 
-/// An estimated value with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub value: f64,
@@ -17,7 +16,6 @@ impl Estimate {
         }
     }
 
-    /// Applies an increasing function to the value and to both ends of the interval.
     pub fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Estimate {
             value: of(self.value),

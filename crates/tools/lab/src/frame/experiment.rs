@@ -4,12 +4,11 @@ use super::{Context, Report, Result};
 
 pub struct Experiment {
     pub name: &'static str,
-    /// One line: what the experiment shows, and the table or figure of a paper that it repeats.
+    /// One line for the list: what the experiment shows, and the table or figure of a paper that it
+    /// repeats.
     pub about: &'static str,
     pub parts: &'static [&'static str],
     pub takes: &'static [Extra],
-    /// The function that runs it. Parts that this machine cannot run go into [`Report::skipped`].
-    /// An error means that the experiment has no result at all.
     pub run: fn(&mut Context) -> Result<Report>,
 }
 
@@ -17,12 +16,12 @@ pub struct Experiment {
 pub enum Extra {
     Long,
     Arrivals,
-    /// `--baseline`: another build of `onbeat` to compare with this one.
+    /// The option `--baseline`: another build of `onbeat` to compare with this one.
     Before,
 }
 
 impl Extra {
-    /// Returns the option, and the words that say why other experiments refuse it.
+    /// Returns the option's name, and the words that explain why other experiments refuse it.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Extra::Long => ("--long", "has no long runs"),

@@ -18,7 +18,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the facts about this machine. A fact that cannot be read is empty or 0.
     pub fn here() -> Self {
         Machine {
             cpu: system::cpu_model(),
@@ -31,14 +30,12 @@ impl Machine {
     }
 }
 
-/// The load of the CPUs over an interval. A busy machine or a busy host explains bad figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     pub load1_start: f64,
     pub load1_end: f64,
-    /// The share of the CPU time that any process used, 0 to 1.
+    /// The share of the CPU time that any process used, from 0 to 1.
     pub busy: f64,
-    /// The share of the CPU time that the host took away (steal), 0 to 1.
     pub steal: f64,
 }
 

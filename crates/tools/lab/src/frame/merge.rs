@@ -6,16 +6,10 @@ use super::{LabError, Result, Results};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The lines around the part of a document that [`into_document`] replaces.
 const MARKS: [&str; 2] = ["<!-- runs: begin -->\n", "<!-- runs: end -->\n"];
-/// The prefix of figures that the table shows even if they have no target.
+/// The prefix of figures that the table always shows. Other figures need a target to be shown.
 const ALWAYS: &str = "target.";
 
-/// Reads the results of runs.
-///
-/// # Errors
-///
-/// A file cannot be read, or the runs are of different experiments.
 pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     let mut runs: Vec<Results> = Vec::new();
     for dir in dirs {
@@ -23,7 +17,7 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
         let run: Results = files::json(&path)?;
         if let Some(first) = runs.first().filter(|f| f.experiment != run.experiment) {
             let why = format!(
-                "it holds results of {}, but the first directory holds results of {}",
+                "the file holds results of {}, but the first directory holds results of {}",
                 run.experiment, first.experiment
             );
             return Err(LabError::in_file(&path, why));
@@ -33,13 +27,13 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     Ok(runs)
 }
 
-/// Writes the runs as Markdown: figures with their targets, then the notes and the skipped parts of
-/// each run.
+/// Returns the runs as Markdown: figures with their targets, then the notes and the skipped parts
+/// of each run.
 pub fn markdown(runs: &[Results]) -> String {
     let mut out = String::new();
     for (i, run) in runs.iter().enumerate() {
         let quick = if run.run.quick {
-            ", a quick run: not for quoting"
+            ", a quick run, whose figures must not be quoted"
         } else {
             ""
         };
@@ -71,8 +65,6 @@ pub fn markdown(runs: &[Results]) -> String {
     out
 }
 
-/// Writes the notes of a run as a folded section. They are long, and a reader needs them only when
-/// a figure looks odd.
 fn notes(lines: &[String], run: usize, out: &mut String) {
     if lines.is_empty() {
         return;
@@ -139,7 +131,7 @@ pub fn into_document(document: &Path, text: &str) -> Result<()> {
         .and_then(|(before, rest)| Some((before, rest.split_once(MARKS[1])?.1)));
     let Some((before, after)) = parts else {
         let why = format!(
-            "it has no lines {} and {} around the table",
+            "the document has no lines {} and {} around the table",
             MARKS[0].trim(),
             MARKS[1].trim()
         );
@@ -183,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_stand_side_by_side_with_targets_and_notes() {
+    fn merged_runs_show_targets_and_notes_side_by_side() {
         let text = markdown(&[run(0.05), run(0.2)]);
         let wanted = "| a.jitter | ms | 0.05 (<= 0.1: met) | 0.2 (<= 0.1: **MISSED**) |\n";
         assert!(text.contains(wanted), "{text}");
@@ -202,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_keeps_the_text_around_the_marks() {
+    fn a_merge_keeps_the_document_text_around_the_marks() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("d.md");
         std::fs::write(

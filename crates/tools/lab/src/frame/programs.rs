@@ -5,7 +5,6 @@ use super::{machine, Context, LabError, Result};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Connects standard input and output to /dev/null, and standard error to a pipe.
 pub fn quiet(command: &mut Command) -> &mut Command {
     command
         .stdin(Stdio::null())
@@ -14,7 +13,7 @@ pub fn quiet(command: &mut Command) -> &mut Command {
 }
 
 /// Runs a program that must succeed and returns its standard output. Messages call the program
-/// `what`. `fix` tells the user how to get a program that is missing.
+/// `what`. `fix` is a sentence that says how to get the program if it is missing.
 pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
     let output = command
         .output()
@@ -29,22 +28,22 @@ pub fn output(command: &mut Command, what: &str, fix: &str) -> Result<String> {
 }
 
 impl Context {
-    /// Starts a program on each CPU that uses all the time it gets, until the returned children are
-    /// dropped.
+    /// Starts a program on each CPU that uses all the time it gets. Dropping the returned children
+    /// ends the programs.
     pub fn busy_cpus(&self) -> Result<Vec<Guarded>> {
         let busy = |_| self.spawn(Command::new("sh").args(["-c", "while :; do :; done"]));
         (0..machine::cpus()).map(busy).collect()
     }
 
-    /// Runs a program that must succeed within `limit`, and returns the resources that it used. The
-    /// error holds the last line of a piped standard error.
+    /// Runs a program that must succeed within `limit`. Returns the resources that it used. The
+    /// error holds the last line of the program's piped standard error.
     pub fn succeed(&self, command: &mut Command, what: &str, limit: Duration) -> Result<Ended> {
         let mut child = self.spawn(command)?;
         let ended = child.wait(limit).map_err(|e| LabError::program(what, e))?;
         let why = match ended {
             Some(ended) if ended.status.success() => return Ok(ended),
             Some(ended) => format!("{}{}", ended.status, child.last_error()),
-            None => format!("it did not end within {} s", limit.as_secs()),
+            None => format!("the program did not end within {} s", limit.as_secs()),
         };
         Err(LabError::program(what, why))
     }

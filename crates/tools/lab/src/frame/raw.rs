@@ -42,7 +42,6 @@ fn temporary_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Writes a file under a temporary name, then renames it, so that no reader sees half of it.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let temporary = temporary_name(path);
     fs::write(&temporary, bytes).map_err(LabError::file("writing", &temporary))?;

@@ -8,22 +8,22 @@ pub const SCHEMA: &str = "onbeat-lab/1";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The name, unique in the experiment. Words are joined by `_`, parts by `.`.
+    /// The figure's name, unique in the experiment. Words are joined by `_`, parts by `.`.
     pub name: String,
     pub value: f64,
-    /// The unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
+    /// The figure's unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
     pub target: Option<f64>,
-    /// The side of the target on which the value should lie: `at_most` or `at_least`.
+    /// The side of the target on which the value should lie: `at_most` or `at_least`. `None`
+    /// without a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<String>,
-    /// Reports whether the value keeps its target. `null` without a target.
+    /// Whether the value keeps its target. `None` without a target.
     pub met: Option<bool>,
-    /// The same figure of the paper or a peer, in the same unit.
+    /// The same figure as a paper or another program has it, in the same unit.
     pub baseline: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
-    /// The 95 % confidence interval, if one was estimated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,8 +86,8 @@ impl Figure {
         self
     }
 
-    /// Reports whether the target lies within the confidence interval, so that the opposite verdict
-    /// is possible too.
+    /// Reports whether the target lies within the confidence interval, so that the verdict is
+    /// uncertain.
     pub fn unsure(&self) -> bool {
         matches!((self.target, self.interval), (Some(t), Some((low, high))) if low <= t && t <= high)
     }
@@ -106,7 +106,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates an empty table. `head` holds the column heads, separated by `|`.
+    /// Creates an empty table. `head` holds the heads of the columns, separated by `|`.
     pub fn new(title: impl Into<String>, head: &str) -> Self {
         let head = head.split('|').map(|h| h.trim().to_string());
         Table {
@@ -258,7 +258,6 @@ pub fn range((low, high): (f64, f64)) -> String {
     format!("{} .. {}", number(low), number(high))
 }
 
-/// Formats a number with about four significant digits and no exponent.
 pub fn number(v: f64) -> String {
     let a = v.abs();
     if !v.is_finite() {
@@ -286,7 +285,6 @@ pub fn number(v: f64) -> String {
     }
 }
 
-/// Separates groups of three digits with commas in numbers of six or more digits.
 fn group_thousands(text: &str) -> String {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(rest) => ("-", rest),

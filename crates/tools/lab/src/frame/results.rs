@@ -46,6 +46,6 @@ impl Results {
             self.load.load1_end,
             self.run.seed,
             self.run.duration_s,
-        ) + if self.run.quick { "A quick run: not for quoting.\n" } else { "" }
+        ) + if self.run.quick { "A quick run: do not quote its figures.\n" } else { "" }
     }
 }

@@ -1,7 +1,8 @@
 //! A small seeded random number generator (SplitMix64), with which runs repeat exactly on every
 //! machine.
 
-/// A generator. Equal seeds give equal sequences on every platform and in every version.
+/// A generator of random numbers. Equal seeds give equal numbers on every platform and in every
+/// version.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -28,7 +29,6 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Returns a number below `n`, or 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }

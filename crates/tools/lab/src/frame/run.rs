@@ -116,7 +116,7 @@ fn unique_names(figures: &[Figure]) -> Result<()> {
     match names.windows(2).find(|w| w[0] == w[1]) {
         Some(twice) => Err(LabError::unexpected(
             "the list of figures",
-            format!("the figure '{}' is in it twice", twice[0]),
+            format!("the list has the figure '{}' twice", twice[0]),
         )),
         None => Ok(()),
     }

@@ -1,6 +1,5 @@
 //! Message sizes as people write them.
 
-/// Formats a size as "64 KiB".
 pub fn size_name(bytes: usize) -> String {
     match bytes {
         b if b >= 1 << 20 => format!("{} MiB", b >> 20),
@@ -9,7 +8,6 @@ pub fn size_name(bytes: usize) -> String {
     }
 }
 
-/// Formats a size as "64kib", for the name of a figure.
 pub fn size_id(bytes: usize) -> String {
     size_name(bytes).replace(' ', "").to_lowercase()
 }

@@ -5,15 +5,14 @@
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Calls an action once if a step exceeds its limit. Dropping the watchdog ends it.
 #[derive(Debug)]
 pub struct Watchdog {
     steps: Sender<(String, Duration)>,
 }
 
 impl Watchdog {
-    /// Starts a watchdog. `on_hang` gets the name and the limit of the step that hangs. It runs
-    /// once, on the watchdog's thread.
+    /// Starts a watchdog. When a step hangs, `on_hang` gets its name and its limit, and runs once
+    /// on the watchdog's thread.
     pub fn start(on_hang: impl FnOnce(&str, Duration) + Send + 'static) -> Self {
         let (steps, heard) = mpsc::channel::<(String, Duration)>();
         std::thread::spawn(move || {

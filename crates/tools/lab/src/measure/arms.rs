@@ -8,7 +8,7 @@ use crate::frame::{Context, Estimate, Raw, Result};
 use crate::measure::stats::{bootstrap, mean, resampled, Sorted, RESAMPLES};
 
 /// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
-/// second round reverses the one before (A B, B A), so that a linear drift cancels. Each pair of
+/// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
 /// rounds starts in random order, so that nothing periodic favours an arm.
 pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..arms).collect();
@@ -40,7 +40,6 @@ pub fn interleave<E>(
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArmSamples {
     names: Vec<String>,
-    /// The samples, by round and then by arm.
     rounds: Vec<Vec<Vec<f64>>>,
 }
 
@@ -72,14 +71,14 @@ impl ArmSamples {
         Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
     }
 
-    /// Returns the rounds in which both arms have samples. Only these can be compared.
+    /// Returns the rounds in which both arms have samples, which alone can be compared.
     fn complete(&self, a: usize, b: usize) -> Vec<usize> {
         (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
             .collect()
     }
 
-    /// Estimates how much the mean of arm `b` exceeds that of arm `a`: the mean of the differences
+    /// Estimates by how much the mean of arm `b` exceeds that of arm `a`, from the differences
     /// within each round.
     pub fn added_mean(&self, a: usize, b: usize, rng: &mut Rng) -> Estimate {
         let differences: Vec<f64> = self
@@ -90,8 +89,8 @@ impl ArmSamples {
         resampled(&differences, rng, mean)
     }
 
-    /// Estimates how much a quantile of arm `b` exceeds that of arm `a`, over the samples of all
-    /// rounds together.
+    /// Estimates by how much the quantile `q` of arm `b` exceeds that of arm `a`, over the samples
+    /// of all rounds together.
     pub fn added_quantile(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| vb - va)
     }
@@ -121,7 +120,6 @@ impl ArmSamples {
         })
     }
 
-    /// Formats every sample as a line `arm,round,value` after a prefix.
     fn lines<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
         self.rounds
             .iter()

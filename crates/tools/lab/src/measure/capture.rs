@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The first bytes of a mark, by which a packet shows the message that it carries.
+/// The first bytes of a mark. A mark in a packet shows which message the packet carries.
 pub const MAGIC: [u8; 4] = 0x6f6e_6274u32.to_le_bytes();
 const UNIT: usize = 16;
-/// Bytes of a packet that are searched for marks. It covers whole packets, even where the kernel
-/// merges several into one.
+/// The number of bytes of a packet that are searched for marks. It covers whole packets, even where
+/// the kernel merges several into one.
 const SEARCHED_BYTES: usize = (64 << 10) + 256;
 const BUFFER: i32 = 256 << 20;
 const ETH_P_ALL: u16 = 3;
@@ -24,11 +24,8 @@ pub struct Mark {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// The time of sending, ns of CLOCK_MONOTONIC.
     pub at_ns: i64,
-    /// The length, including all headers.
     pub bytes: u32,
-    /// The messages in the order of their bytes, each one once.
     pub marks: Vec<Mark>,
 }
 
@@ -38,14 +35,12 @@ pub enum Direction {
     Arriving,
 }
 
-/// A running capture on an interface of this thread's network namespace.
 pub struct Capture {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<io::Result<Vec<Packet>>>,
 }
 
 impl Capture {
-    /// Starts a capture. Call it on a thread of the host.
     pub fn start(interface: &str, direction: Direction) -> io::Result<Capture> {
         let socket = open(interface)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -54,7 +49,6 @@ impl Capture {
         Ok(Capture { stop, thread })
     }
 
-    /// Stops the capture and returns the packets. Fails if the kernel dropped a packet.
     pub fn stop(self) -> io::Result<Vec<Packet>> {
         self.stop.store(true, Ordering::Relaxed);
         let packets = self.thread.join();
@@ -105,7 +99,6 @@ fn open(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Returns how far CLOCK_MONOTONIC is behind CLOCK_REALTIME, ns.
 fn behind_ns() -> i64 {
     let now = |clock| {
         // SAFETY: an all-zero time is a valid value, and the pointer points to it.
@@ -151,8 +144,8 @@ fn read(socket: &OwnedFd, direction: Direction, stop: &AtomicBool) -> io::Result
     }
 }
 
-/// Receives a packet. Returns its length and its time in ns of CLOCK_REALTIME, or `None` if it goes
-/// in the other direction.
+/// Receives a packet. Returns its length and its time in ns of CLOCK_REALTIME. Returns `None` for a
+/// packet in the other direction.
 fn receive(
     socket: &OwnedFd,
     direction: Direction,
@@ -195,7 +188,6 @@ fn receive(
     Ok(Some((bytes as usize, at_ns)))
 }
 
-/// Returns the number of packets that the kernel dropped because the buffer was full.
 fn lost(socket: &OwnedFd) -> io::Result<u32> {
     let mut counts = [0u32; 2];
     let mut size = size_of_val(&counts) as libc::socklen_t;
@@ -207,11 +199,11 @@ fn lost(socket: &OwnedFd) -> io::Result<u32> {
     checked(got).map(|_| counts[1])
 }
 
-/// Returns the messages that a packet carries, in their order.
+/// Returns the messages that a packet carries, in order.
 ///
-/// A message repeats its mark. A unit counts only if the next unit is equal, or the unit after
-/// that: the times of a message follow its first mark. Otherwise a unit that a middleware's header
-/// cuts in two would look like another message.
+/// A message repeats its mark in each unit. A unit counts only if the next unit, or the unit after
+/// it, is equal: the times of a message follow its first mark. Otherwise a unit that a middleware's
+/// header cuts in two would look like another message.
 pub fn marks(packet: &[u8]) -> Vec<Mark> {
     let mut found: VecDeque<Mark> = VecDeque::new();
     let mut at = 0;

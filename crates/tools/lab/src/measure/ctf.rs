@@ -11,10 +11,9 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const MAGIC: u32 = 0xc1fc_1fc1;
-/// The size of a packet's header: magic, begin and end time, content size and packet size.
+/// The size of a packet's header in bytes: magic, begin and end time, content size and packet size.
 const HEADER_BYTES: u64 = 4 + 4 * 8;
 
-/// Creates a directory and writes a trace into it: one stream with one packet.
 pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<()> {
     let wrong = |e| LabError::file("writing", dir)(e);
     std::fs::create_dir_all(dir).map_err(wrong)?;
@@ -45,7 +44,6 @@ pub fn write_ctf(dir: &Path, events: impl Iterator<Item = Event>) -> Result<()> 
     out.flush().map_err(wrong)
 }
 
-/// Describes the stream in CTF's language, from the table of events.
 fn metadata() -> String {
     let mut text = String::from(
         r#"/* CTF 1.8 */
@@ -141,7 +139,7 @@ mod tests {
     use onbeat_trace::EventKind;
 
     #[test]
-    fn a_packet_holds_its_events_and_its_size() {
+    fn a_ctf_packet_holds_its_events_and_its_size() {
         let dir = tempfile::tempdir().unwrap();
         let event = |time_ns, kind| Event {
             time_ns,

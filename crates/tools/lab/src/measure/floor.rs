@@ -8,7 +8,8 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A histogram of wake-up latencies in us, and the longest one, which may lie beyond the histogram.
+/// A histogram of wake-up latencies in us, and the longest latency, which may lie beyond the
+/// histogram.
 #[derive(Default, Clone)]
 pub struct Floor {
     counts: BTreeMap<u64, u64>,
@@ -27,8 +28,6 @@ impl Floor {
         self.counts.values().sum()
     }
 
-    /// Returns the latency that a share `q` of the wake-ups does not exceed, or `None` without
-    /// wake-ups.
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
         let rank = (q * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -43,7 +42,7 @@ impl Floor {
         self.longest_us as f64 / 1000.0
     }
 
-    /// Reads the output of cyclictest.
+    /// Parses the output of cyclictest.
     ///
     /// Its lines are `000012 000345 000007` (microseconds, then a count for each thread) and `# Max
     /// Latencies: 00123 00045`.
@@ -69,14 +68,14 @@ impl Floor {
     }
 }
 
-/// cyclictest running beside an arm: one thread per CPU at priority 99, which wakes every 2 ms.
+/// cyclictest running beside an arm, with one thread per CPU at priority 99 that wakes up every 2
+/// ms.
 pub struct Cyclictest {
     child: Guarded,
     out: PathBuf,
 }
 
 impl Cyclictest {
-    /// Starts cyclictest. Returns `None` if it is not installed.
     pub fn start(context: &Context) -> Option<Cyclictest> {
         let out = context.dir().join("cyclictest.new");
         let file = File::create(&out).ok()?;
@@ -101,8 +100,8 @@ impl Cyclictest {
     }
 }
 
-/// Runs cyclictest on an otherwise idle machine. The report lists it as skipped if it is not
-/// installed.
+/// Runs cyclictest on an otherwise idle machine. If it is not installed, the report lists this part
+/// as skipped.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
     context.step("the machine's floor (cyclictest)", 120);
     let seconds = context.pick_of_three("20", "10", "3");
@@ -118,7 +117,7 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<()> {
             return Ok(());
         }
         Err(error) => {
-            report.skip("cyclictest", format!("{error}; install rt-tests"));
+            report.skip("cyclictest", format!("{error}. Install rt-tests"));
             return Ok(());
         }
     };
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_cyclictest_is_parsed() {
+    fn the_latencies_in_cyclictest_output_are_parsed() {
         let text = "# /dev/cpu_dma_latency set to 0us\n# Histogram\n000000 000000\n000004 000090\n000009 000010\n# Total: 000000100\n# Max Latencies: 00612\n";
         let mut floor = Floor::read(text);
         assert_eq!(floor.count(), 100);

@@ -5,8 +5,6 @@ use onbeat_trace::generate::generate;
 use onbeat_trace::{Writer, WriterOptions};
 use std::path::Path;
 
-/// Writes a trace of `events` events into a directory that must not hold one yet. Equal numbers and
-/// seeds give equal events.
 pub fn write_trace(events: u64, seed: u64, dir: &Path) -> Result<()> {
     let what = || format!("the generated trace {}", dir.display());
     let mut writer = Writer::create(dir, WriterOptions::default())

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const INTERFACE: &str = "link0";
-/// Bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
+/// The number of bytes that the limited link may send at once: 0.13 ms at 1 Gbit/s.
 const BURST: u32 = 16 << 10;
 const UP_WITHIN: Duration = Duration::from_secs(10);
 
@@ -40,8 +40,8 @@ pub enum Limit {
     Rate {
         bits_per_second: u64,
     },
-    /// A limited rate, with `SO_PRIORITY` deciding the order before it. It uses `pfifo_fast`, which
-    /// equals `tc prio` with three bands and the usual map, and is in every kernel.
+    /// The link has a limited rate, and `SO_PRIORITY` decides the order of packets. `pfifo_fast`
+    /// sorts them: it equals `tc prio` with three bands and the usual map, and every kernel has it.
     Sorted {
         bits_per_second: u64,
     },
@@ -53,7 +53,6 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Creates the hosts. Needs root.
     pub fn new() -> Result<Hosts> {
         let hosts = Hosts {
             sender: namespace()?,
@@ -79,8 +78,8 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// Waits until both interfaces are up. The kernel may report that a second later, and a
-    /// middleware that starts earlier finds no other host.
+    /// Waits until both interfaces are up. The kernel may report this a second later, and a
+    /// middleware that starts earlier does not find the other host.
     fn until_running(&self) -> Result<()> {
         let until = Instant::now() + UP_WITHIN;
         let runs = |host| {
@@ -119,7 +118,6 @@ impl Hosts {
         }
     }
 
-    /// Runs a closure on a new thread that is on a host.
     pub fn run_on<T: Send + 'static>(
         &self,
         host: Host,
@@ -195,7 +193,6 @@ impl Hosts {
     }
 }
 
-/// Creates a network namespace that lives as long as its descriptor.
 fn namespace() -> Result<File> {
     let made = std::thread::spawn(|| {
         // SAFETY: unshare takes a plain number and changes only this thread.

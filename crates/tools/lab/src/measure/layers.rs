@@ -11,14 +11,14 @@ const CHAINS: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const START_NS: u64 = 1_000_000_000_000;
 
-/// The first handle of each kind in a process. A node's inputs count up from it.
+/// The first handle of each kind in a process. The handles of a node's inputs follow it.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
 const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// The distance from an rcl handle to its rmw handle.
+/// The distance from the handle of an rcl object to that of its rmw object.
 const RMW: u64 = 0x10000;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +42,9 @@ impl Place {
 
     /// Returns the nodes whose outputs this node takes.
     ///
-    /// The first layer has no inputs. In other layers a node takes the output of its predecessor.
-    /// In every third layer it also takes that of the predecessor's neighbour and publishes when
-    /// both have arrived.
+    /// The first layer has no inputs. In the other layers, a node takes the output of its
+    /// predecessor. In every third layer it also takes the output of the predecessor's neighbour,
+    /// and publishes when both have arrived.
     fn inputs(self) -> Vec<Place> {
         let layer = self.layer.wrapping_sub(1);
         let before = |chain| Place { layer, chain };
@@ -55,8 +55,8 @@ impl Place {
         }
     }
 
-    /// Returns when the node publishes in a round. Callbacks take 50 us. The time varies by up to
-    /// 40 us, so that distributions fill.
+    /// Returns the time at which the node publishes in a round. Callbacks take 50 us. The time
+    /// varies by up to 40 us, so that distributions get several buckets.
     fn published_ns(self, round: u64) -> u64 {
         let wander = (round * 7 + self.chain * 13 + self.layer * 29) % 41 * 1000;
         let at = 5_000_000 * self.layer + 300_000 * self.chain;

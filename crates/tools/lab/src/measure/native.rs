@@ -8,8 +8,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Compiles a C program with the machine's compiler and returns its path. A program with the same
-/// source and arguments is reused.
 pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf> {
     kept(name, (source, arguments), |made| {
         let code = made.with_extension("c");
@@ -26,7 +24,7 @@ pub fn compile(name: &str, source: &str, arguments: &[String]) -> Result<PathBuf
 }
 
 /// Compiles source files of the project's tree and returns the program's path. `also` lists the
-/// files that they include. A program with the same contents is reused, as in [`compile()`].
+/// files that they include. As in [`compile()`], a program with the same contents is reused.
 pub fn build(
     name: &str,
     compiler: &str,
@@ -47,7 +45,7 @@ pub fn build(
     })
 }
 
-/// Returns the program made from `parts`. If the cache has none, `make` creates it under a
+/// Returns the cached program made from `parts`. If there is none, `make` creates it under a
 /// temporary name.
 fn kept(
     name: &str,

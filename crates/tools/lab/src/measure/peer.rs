@@ -13,26 +13,23 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// How long a peer may be silent: a slow start, a run, and the peer's own time limits.
+/// The time for which a peer may be silent. It covers a slow start, a run, and the peer's own time
+/// limits.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     pub cpu_ns: f64,
     pub switches: f64,
-    /// The number of messages for which they were used.
     pub messages: f64,
 }
 
 impl Usage {
-    /// Returns CPU time (ns) and context switches per message.
     pub fn each(&self) -> (f64, f64) {
         let n = self.messages.max(1.0);
         (self.cpu_ns / n, self.switches / n)
     }
 
-    /// Returns the usage of a process by all its threads so far, or `None` if it has ended. Context
-    /// switches of threads that have ended are not included.
     pub fn of_process(pid: u32) -> Option<Usage> {
         let switches = |tid: u32| {
             let status = Status::of_thread(pid, tid).ok()?;
@@ -46,7 +43,6 @@ impl Usage {
         })
     }
 
-    /// Reads the numbers that follow `done` in a peer's answer.
     fn parse(words: &str) -> Option<Usage> {
         let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
         match numbers[..] {
@@ -73,7 +69,7 @@ pub struct Peer {
     child: Guarded,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// The peer's standard error. It is a file because nobody reads a pipe while the program runs.
+    /// The peer's standard error, in a file, because nobody reads a pipe while the program runs.
     errors: File,
 }
 
@@ -119,8 +115,8 @@ impl Peer {
         }
     }
 
-    /// Waits for an answer and returns the words after it, or `None` if it does not come in time.
-    /// Other lines are ignored.
+    /// Waits for a line that begins with `answer` and returns the words after it. Returns `None` if
+    /// no such line comes in time. Ignores other lines.
     pub fn hear(&mut self, answer: &str, until: Instant) -> Result<Option<String>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -158,16 +154,18 @@ impl Peer {
 
     pub fn done_after(&mut self, run: Duration) -> Result<Usage> {
         let words = self.expect_within("done", run + PATIENCE)?;
-        Usage::parse(&words).ok_or_else(|| self.failure(&format!("it answered 'done {words}'")))
+        Usage::parse(&words).ok_or_else(|| {
+            self.failure(&format!(
+                "the program answered 'done {words}', which is not a report of its usage"
+            ))
+        })
     }
 
-    /// Closes the program's standard input, which ends it, and waits up to `limit`.
     pub fn end(&mut self, limit: Duration) {
         self.input = None;
         let _ = self.child.wait(limit);
     }
 
-    /// Waits until the program succeeds. Kills it after `limit` and returns `false`.
     pub fn succeed(mut self, limit: Duration) -> Result<bool> {
         match self.child.wait(limit) {
             Ok(Some(ended)) if ended.status.success() => Ok(true),
@@ -193,7 +191,6 @@ impl Peer {
         LabError::program(&self.name, format!("{why}{}", self.last_error()))
     }
 
-    /// Returns the last line of standard error after a colon, or an empty string.
     pub fn last_error(&self) -> String {
         // Reading at offsets leaves the file position alone, which the program shares for writing.
         let (mut text, mut part) = (Vec::new(), [0; 4096]);
@@ -209,8 +206,8 @@ impl Peer {
         clock::process_cpu_ns(self.pid()).ok_or_else(|| self.failure("it ended early"))
     }
 
-    /// Returns resident memory and proportional memory (a page shared by several processes is
-    /// divided among them), KiB.
+    /// Returns the resident and the proportional memory in KiB. Proportional memory divides a page
+    /// that several processes share among them.
     pub fn memory_kib(&self) -> Result<(u64, u64)> {
         let memory = Status::of_memory(self.pid()).map_err(|e| LabError::program(&self.name, e))?;
         match (memory.number("Rss"), memory.number("Pss")) {
@@ -220,7 +217,7 @@ impl Peer {
     }
 }
 
-/// Makes all peers begin their prepared run `lead` from now. Returns the start in ns of
+/// Makes all peers begin their prepared run after `lead`. Returns the start in ns of
 /// CLOCK_MONOTONIC.
 pub fn start_all(peers: &mut [Peer], lead: Duration) -> Result<i64> {
     let start_ns = clock::monotonic_ns() as i64 + lead.as_nanos() as i64;
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_done_is_parsed() {
+    fn the_usage_in_a_peers_answer_is_parsed() {
         let usage = Usage::parse("50 1000 30 2").unwrap();
         assert_eq!(usage.each(), (20.0, 0.64));
         for wrong in ["", "50", "50 1000 30", "50 1000 30 2 1", "a b c d"] {

@@ -8,25 +8,20 @@ use std::path::Path;
 
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const OPENING: &str = "opening the perf events of a process";
-/// The link target of a perf event's descriptor in /proc.
+/// The target of the link in /proc that stands for a descriptor of a perf event.
 const LINK: &str = "anon_inode:[perf_event]";
 
-/// All perf events that a process had open. This value keeps them alive even after the process has
+/// Copies of all perf events that a process had open. They stay alive even after the process has
 /// ended.
 #[derive(Debug)]
 pub struct PerfEvents(Vec<OwnedFd>);
 
 impl PerfEvents {
-    /// Copies the perf events that a process has open now.
-    ///
-    /// # Errors
-    ///
-    /// The process has ended, it has no perf events, or the kernel refuses to copy a descriptor.
     pub fn of(pid: u32) -> Result<PerfEvents> {
         let numbers = numbers(Path::new(&format!("/proc/{pid}/fd")))?;
         if numbers.is_empty() {
             let what = format!("process {pid}");
-            return Err(LabError::unexpected(what, "it has no perf events"));
+            return Err(LabError::unexpected(what, "the process has no perf events"));
         }
         // SAFETY: plain numbers.
         let process = owned(
@@ -44,8 +39,8 @@ impl PerfEvents {
         numbers.iter().map(copy).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Switches all events and those inherited from them on or off. Also switches on an event that
-    /// the process keeps off until it is inherited.
+    /// Switches all events, and the events inherited from them, on or off. Also switches on an
+    /// event that the process keeps off until it is inherited.
     pub fn switch(&self, on: bool) -> Result<()> {
         let request = match on {
             true => PERF_EVENT_IOC_ENABLE,

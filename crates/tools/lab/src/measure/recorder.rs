@@ -23,8 +23,8 @@ pub struct Recorded {
 }
 
 impl Recorder {
-    /// Starts to record running processes into `dir`, which is replaced. Returns when the probes
-    /// are attached.
+    /// Starts to record running processes into `dir`, replacing an existing recording. Returns when
+    /// the probes are attached.
     pub fn attach(context: &Context, dir: &Path, pids: &[u32], arguments: &[&str]) -> Result<Self> {
         let _ = std::fs::remove_dir_all(dir);
         let mut command = Command::new(context.onbeat());
@@ -67,7 +67,6 @@ impl Recorder {
         ))
     }
 
-    /// Ends the recording as Ctrl-C does.
     pub fn stop(mut self) -> Result<Recorded> {
         let used = self
             .child
@@ -91,7 +90,7 @@ pub fn lost(manifest: &Manifest) -> u64 {
     manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
 }
 
-/// Returns the number of recorded calls in the observed programs (tracepoints excluded).
+/// Returns the number of recorded calls in the observed programs, without the kernel's tracepoints.
 pub fn hits(manifest: &Manifest) -> u64 {
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.placement != "tracepoint");

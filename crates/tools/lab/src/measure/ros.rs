@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the loader path of an environment: its libraries, and those that its wheels bring along.
+/// Returns the search path of libraries for an environment: its own libraries and those of its
+/// wheels.
 pub fn loader_path(env: &Path) -> String {
     let mut dirs = vec![env.join("lib")];
     if let Ok(pythons) = fs::read_dir(env.join("lib")) {
@@ -71,8 +72,8 @@ pub fn link_arguments(env: &Path, libraries: &[&str]) -> Result<Vec<String>> {
     Ok(arguments)
 }
 
-/// Appends empty definitions of Python's symbols to a source. The wheels' librcl needs these
-/// symbols for Python type support, which no compiled program calls.
+/// Appends empty definitions of Python's symbols to a C source. The librcl of the wheels needs
+/// these symbols for Python type support, which no compiled program calls.
 pub fn with_python_symbols(source: &str, env: &Path) -> Result<String> {
     let lib = env.join("lib");
     let libraries = fs::read_dir(&lib)

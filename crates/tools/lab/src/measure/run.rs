@@ -8,16 +8,12 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy)]
 pub struct Run {
     pub bytes: usize,
-    /// The size of the message that a relay sends or that comes back.
     pub other_bytes: Option<usize>,
     pub rate_hz: f64,
-    /// The number of messages that count.
     pub count: u32,
 }
 
 impl Run {
-    /// Returns the protocol line that starts the run of a process, which writes its samples to
-    /// `file`.
     pub fn line(&self, file: &Path) -> String {
         let (bytes, rate_hz, count) = (self.bytes, self.rate_hz, self.count);
         let other = self.other_bytes.map(|b| format!("other_bytes={b} "));
@@ -25,8 +21,9 @@ impl Run {
         format!("run bytes={bytes} {other}rate_hz={rate_hz} count={count} file={file}")
     }
 
-    /// Sends the settings to all processes, each with a file for its samples, and waits until they
-    /// are ready. All prepare at once, because each may wait for the processes to which it sends.
+    /// Sends the settings of a run to all processes, each with a file for its samples, and waits
+    /// until all are ready. All prepare at the same time, because each may wait for the processes
+    /// to which it sends.
     pub fn prepare<'f>(
         &self,
         peers: &mut [Peer],
@@ -41,7 +38,7 @@ impl Run {
     }
 }
 
-/// Makes ready processes begin `lead` from now, waits for their end, and returns what each used.
+/// Makes prepared processes begin after `lead`, waits for their end, and returns the usage of each.
 /// The run lasts `takes`.
 pub fn carry_out(peers: &mut [Peer], lead: Duration, takes: Duration) -> Result<Vec<Usage>> {
     start_all(peers, lead)?;

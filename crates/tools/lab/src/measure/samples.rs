@@ -3,7 +3,7 @@
 use crate::frame::{LabError, Result};
 use std::path::Path;
 
-/// The times of one message, ns of CLOCK_MONOTONIC.
+/// The times of one message, in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     pub sequence: i64,
@@ -17,8 +17,8 @@ impl Sample {
         (self.received_ns - self.sent_ns) as f64 / 1e3
     }
 
-    /// Returns the time from the due time until the message could be read. A delay of the sender
-    /// counts too.
+    /// Returns the time in us from the message's due time until it could be read. A delay of the
+    /// sender counts too.
     pub fn since_due_us(&self) -> f64 {
         (self.received_ns - self.intended_ns) as f64 / 1e3
     }
@@ -28,7 +28,6 @@ pub fn latencies_us(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(Sample::latency_us).collect()
 }
 
-/// Reads a file with four 64-bit numbers per message, as described in `peers/README.md`.
 pub fn read(file: &Path) -> Result<Vec<Sample>> {
     let bytes = std::fs::read(file).map_err(LabError::file("reading", file))?;
     parse(&bytes).ok_or_else(|| {
@@ -65,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_samples_are_parsed_and_others_refused() {
+    fn only_whole_samples_are_parsed() {
         let bytes: Vec<u8> = [3i64, -1, 7, 9, 4, 5, 6, 7]
             .iter()
             .flat_map(|w| w.to_le_bytes())

@@ -10,7 +10,6 @@ pub const RESAMPLES: usize = 400;
 pub struct Sorted(Vec<f64>);
 
 impl Sorted {
-    /// Sorts the samples and leaves out NaN.
     pub fn new(samples: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = samples.into_iter().filter(|v| !v.is_nan()).collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -22,7 +21,7 @@ impl Sorted {
     }
 
     /// Returns the nearest-rank quantile: the smallest sample that at least a share `q` of all
-    /// samples does not exceed. It is always a measured sample, or 0 without samples.
+    /// samples does not exceed. Returns 0 without samples.
     pub fn quantile(&self, q: f64) -> f64 {
         if self.0.is_empty() {
             return 0.0;
@@ -34,7 +33,6 @@ impl Sorted {
         self.0[rank.min(self.0.len()) - 1]
     }
 
-    /// Formats a quantile for a table, with a dash if it has no samples.
     pub fn shown(&self, q: f64) -> String {
         if self.is_empty() {
             return "-".into();
@@ -80,7 +78,7 @@ impl Sorted {
 pub struct Summary {
     pub count: usize,
     pub mean: f64,
-    /// The sample standard deviation (divided by n - 1).
+    /// The standard deviation of the samples (divided by n - 1).
     pub sd: f64,
     pub p50: f64,
     pub p90: f64,
@@ -110,8 +108,8 @@ pub fn mean_80(values: &[f64]) -> Estimate {
     }
 }
 
-/// Returns the quantile 0.9 of Student's distribution for a number of samples, by its expansion
-/// around the normal distribution (Abramowitz and Stegun, 26.7.5).
+/// Returns the quantile 0.9 of Student's distribution for a number of samples, approximated from
+/// the normal distribution (Abramowitz and Stegun, 26.7.5).
 fn student_90(samples: usize) -> f64 {
     const Z: f64 = 1.281_551_6;
     let free = samples.saturating_sub(1).max(1) as f64;
@@ -121,7 +119,7 @@ fn student_90(samples: usize) -> f64 {
 }
 
 /// Returns the mean after outliers were replaced by the median, as papers do. Outliers lie more
-/// than 1.5 interquartile ranges outside of the box.
+/// than 1.5 interquartile ranges outside of the quartiles.
 pub fn mean_replaced(sorted: &Sorted) -> f64 {
     let (low, high) = (sorted.quantile(0.25), sorted.quantile(0.75));
     let reach = 1.5 * (high - low);
@@ -132,8 +130,6 @@ pub fn mean_replaced(sorted: &Sorted) -> f64 {
     sum / sorted.len().max(1) as f64
 }
 
-/// Returns the median of unsorted values, or 0 without values. For an even count it is the mean of
-/// the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let sorted = Sorted::new(values.iter().copied());
     let v = sorted.values();
@@ -144,9 +140,9 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns a figure over whole blocks (rounds) with its 95 % interval. It resamples blocks, because
-/// samples within a block depend on each other and blocks hardly do. Equal `rng` give equal
-/// results.
+/// Returns a figure over whole blocks (rounds) with its 95 % confidence interval. Resamples whole
+/// blocks, because samples within a block depend on each other. An equal `rng` gives an equal
+/// result.
 pub fn bootstrap(
     blocks: usize,
     resamples: usize,

@@ -31,7 +31,6 @@ impl Spread {
         Spread { min, mean, max }
     }
 
-    /// Returns the spread of measured values, or zeros if there are none.
     pub fn of(values: &[u64]) -> Spread {
         Spread {
             min: values.iter().copied().min().unwrap_or(0),
@@ -43,7 +42,6 @@ impl Spread {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kind {
-    /// The name: `can`, `radar` or `recorded`.
     pub name: &'static str,
     pub bytes: usize,
     pub cycle: Spread,
@@ -66,7 +64,6 @@ pub const RADAR: Kind = Kind {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arrivals {
-    /// The due time of each message after the start of the stream, in ascending order.
     pub due_ns: Vec<u64>,
     pub processing_ns: Vec<u64>,
 }
@@ -83,15 +80,11 @@ impl Arrivals {
         })
     }
 
-    /// Reads a recording with lines `due_ns,processing_ns` in ascending order of time, from any
-    /// origin. A first line that begins with a letter is a header. Messages later than `limit_ns`
-    /// after the first one are left out.
     pub fn read(path: &Path, limit_ns: u64) -> Result<Arrivals> {
         let text = files::text(path)?;
         parse(&text, limit_ns).map_err(|why| LabError::in_file(path, why))
     }
 
-    /// Returns the times between messages. The first one counts from the start.
     pub fn cycles(&self) -> Vec<u64> {
         let before = [0].into_iter().chain(self.due_ns.iter().copied());
         self.due_ns
@@ -147,7 +140,12 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
         let due = at
             .checked_sub(*first.get_or_insert(at))
             .filter(|due| arrivals.length_ns() <= *due)
-            .ok_or_else(|| format!("line {} is earlier than the one before", i + 1))?;
+            .ok_or_else(|| {
+                format!(
+                    "the time in line {} is earlier than in the previous line",
+                    i + 1
+                )
+            })?;
         if due > limit_ns {
             break;
         }
@@ -155,7 +153,7 @@ fn parse(text: &str, limit_ns: u64) -> Result<Arrivals, String> {
         arrivals.processing_ns.push(processing);
     }
     if arrivals.due_ns.len() < 2 {
-        return Err("it has fewer than two messages".into());
+        return Err("the recording has fewer than two messages".into());
     }
     Ok(arrivals)
 }
@@ -170,8 +168,8 @@ fn quantile(u: f64, low: f64, high: f64, shape: f64) -> f64 {
     low * (-(-u * tail).ln_1p() / shape).exp()
 }
 
-/// Returns `n` values in ascending order with exactly this minimum and maximum. Their sum is off by
-/// at most half a nanosecond.
+/// Returns `n` ascending values with exactly this minimum and maximum. Their sum deviates by at
+/// most half a nanosecond.
 fn values(spread: Spread, n: usize) -> Result<Vec<u64>> {
     let Spread { min, mean, max } = spread;
     let total = (mean * n as f64).round() as i64;
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn most_cycle_times_are_far_below_the_mean() {
+    fn most_generated_cycle_times_are_far_below_the_mean() {
         let mut cycles = values(RADAR.cycle, 2349).unwrap();
         cycles.sort_unstable();
         let median = cycles[cycles.len() / 2] as f64;
@@ -293,13 +291,13 @@ mod tests {
     }
 
     #[test]
-    fn too_few_messages_are_refused() {
+    fn streams_with_too_few_messages_are_refused() {
         assert!(values(RADAR.cycle, 50).is_err());
         assert!(values(RADAR.cycle, 0).is_err());
     }
 
     #[test]
-    fn recordings_are_read_from_any_origin_up_to_a_limit() {
+    fn arrival_recordings_are_read_from_any_origin_up_to_a_limit() {
         let a = parse(
             "due_ns,processing_ns\n1000,5\n1000,6\n1500, 7\n9000,8\n",
             5000,

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The priority of all measured programs, so that other programs do not disturb them.
+/// The SCHED_FIFO priority of all measured programs, so that other programs do not disturb them.
 const REAL_TIME_PRIORITY: i32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,12 +55,11 @@ pub struct Arm {
     pub name: &'static str,
     pub program: Program,
     pub spins: bool,
-    /// The arm needs iceoryx's daemon and uses its memory.
     pub shares_memory: bool,
-    /// The middleware copies the payload, so that large messages cannot be sent often.
+    /// Whether the middleware copies the payload, so that large messages cannot be sent often.
     pub copies: bool,
     pub colour: usize,
-    /// The `role=` of a process in which both sides are one thread.
+    /// The `role=` argument of a process in which one thread sends and receives.
     pub thread_role: &'static str,
 }
 
@@ -87,7 +86,7 @@ const fn copying(arm: Arm) -> Arm {
     }
 }
 
-/// The hand-over by the system call alone, which no transport can beat.
+/// The arm that only makes the system call for waking a thread. No transport can be faster.
 pub const FUTEX: Arm = arm("futex", Program::Futex, 0);
 pub const CYCLONE: Arm = copying(arm("Cyclone DDS, loopback", Program::Cyclone, 6));
 pub const CYCLONE_ICEORYX: Arm = Arm {
@@ -126,8 +125,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Builds the programs and starts iceoryx's daemon. The report lists those that failed as
-    /// skipped.
+    /// Builds the programs and starts iceoryx's daemon. The report lists arms whose programs failed
+    /// as skipped.
     pub fn prepare(context: &mut Context, report: &mut Report) -> Result<Peers> {
         let mut peers = Peers::of_programs(context, report, &ALL)?;
         match Roudi::start(context) {
@@ -198,8 +197,8 @@ impl Peers {
         self.roudi.as_ref().map(|r| r.child.pid())
     }
 
-    /// Returns the command of a program with its environment. It runs under SCHED_FIFO where that
-    /// is allowed.
+    /// Returns the command that starts a program, with its environment. The program runs under
+    /// SCHED_FIFO where that is allowed.
     pub fn command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let mut command = self.normal_command(program, shares_memory)?;
         if self.real_time {
@@ -210,7 +209,10 @@ impl Peers {
 
     pub fn normal_command(&self, program: Program, shares_memory: bool) -> Result<Command> {
         let path = self.programs.get(&program).ok_or_else(|| {
-            LabError::unexpected("the peer", "it was not built; the report says why")
+            LabError::unexpected(
+                "the peer",
+                "the program was not built. The report gives the reason",
+            )
         })?;
         let mut command = Command::new(path);
         match program {
@@ -234,7 +236,7 @@ impl Peers {
     }
 }
 
-/// Returns Cyclone DDS's configuration: the loopback interface alone, and a domain for each kind of
+/// Returns the settings of Cyclone DDS: only the loopback interface, and a domain for each kind of
 /// arm, so that arms do not find each other.
 fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     let domain = match (program, shares_memory) {
@@ -283,7 +285,6 @@ fn build(program: Program, sources: &Path, ros: &Result<PathBuf>) -> Result<Path
     }
 }
 
-/// Finds a program in Rust. `./dev bench` builds it, because it has dependencies of its own.
 fn in_rust(name: &str) -> Result<PathBuf> {
     let path = cache_dir().join("peers/release").join(name);
     if path.is_file() {
@@ -296,12 +297,11 @@ fn in_rust(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// iceoryx's daemon, which owns the shared memory and connects its users.
 struct Roudi {
     child: Guarded,
 }
 
-/// Memory pools (size, count) for the messages' sizes, each with room for iceoryx's header.
+/// The memory pools of iceoryx, as size and count. Each size has room for iceoryx's header.
 const POOLS: [(u32, u32); 6] = [
     (1 << 10, 512),
     (4 << 10, 256),
@@ -348,13 +348,13 @@ impl Roudi {
                 drop(child);
                 return Err(LabError::program(
                     "iox-roudi",
-                    "it was not ready within 30 s",
+                    "the daemon was not ready within 30 s",
                 ));
             }
             let said = child.last_error();
             return Err(LabError::program(
                 "iox-roudi",
-                format!("it ended{said}. Check that no other iox-roudi is running"),
+                format!("the daemon ended{said}. Check that no other iox-roudi is running"),
             ));
         }
         Ok(Roudi { child })

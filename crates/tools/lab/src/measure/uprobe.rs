@@ -18,7 +18,6 @@ const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 pub(super) const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// Takes ownership of a descriptor that a system call returned.
 pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     if result < 0 {
         return Err(LabError::kernel(action));
@@ -27,8 +26,8 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
 }
 
-/// Keeps the kernel's accounting of BPF run time switched on. It stops when the last such
-/// descriptor is closed, even if its holder dies, so nothing must be restored.
+/// Keeps the kernel's accounting of BPF run time on while it lives. The kernel stops accounting
+/// when the last such descriptor is closed, so nothing must be restored.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 
@@ -46,7 +45,6 @@ impl RunStats {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgramStats {
     pub id: u32,
-    /// The time spent in the program while accounting was on.
     pub run_time_ns: u64,
     pub runs: u64,
 }
@@ -105,8 +103,8 @@ pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     Ok(programs)
 }
 
-/// Reads the kernel's description of a program's descriptor. Returns `None` for any other
-/// descriptor.
+/// Parses the kernel's description of a BPF program's descriptor. Returns `None` for another kind
+/// of descriptor.
 fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     let field = |key: &str| {
         fdinfo.lines().find_map(|l| {
@@ -124,16 +122,15 @@ fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     })
 }
 
-/// A probe on one instruction of a file, in every process that runs it.
+/// A probe on one instruction of a file. It acts in every process that runs the file.
 #[derive(Debug)]
 pub struct Uprobe {
-    /// Closing the descriptor detaches the probe. It also holds the program.
     _event: OwnedFd,
 }
 
 impl Uprobe {
     /// Attaches a program that returns at once to the instruction at `file_offset`. With
-    /// `at_return` it runs when the function returns (uretprobe).
+    /// `at_return`, the program runs when the function returns (uretprobe).
     pub fn attach(file: &Path, file_offset: u64, at_return: bool) -> Result<Self> {
         let program = load_empty_program()?;
         let what = format!(
@@ -185,7 +182,6 @@ impl Uprobe {
     }
 }
 
-/// Loads the program `return 0;`.
 fn load_empty_program() -> Result<OwnedFd> {
     #[repr(C)]
     struct Attr {

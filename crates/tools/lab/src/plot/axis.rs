@@ -63,8 +63,8 @@ impl ValueFormatter<f64> for Ticks {
     }
 }
 
-/// Returns the position of a share below 1 on the axis of percentiles. Each unit to the right adds
-/// a nine, as HdrHistogram draws them.
+/// Returns the position of a share on the axis of percentiles, where each unit to the right adds a
+/// nine, as HdrHistogram draws them. The share must be below 1.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }

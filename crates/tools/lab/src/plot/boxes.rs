@@ -6,12 +6,11 @@ use crate::frame::Result;
 use crate::measure::stats::Sorted;
 use plotters::prelude::*;
 
-/// The longest whisker, in box heights (Tukey).
 const WHISKER: f64 = 1.5;
 
-/// Draws one box for each category of each series, side by side. A box shows the quartiles and the
-/// median. The whiskers end at the last samples within 1.5 box heights, and all other samples are
-/// dots.
+/// Draws one box for each category of each series, side by side. Each box shows the quartiles and
+/// the median. The whiskers end at the last samples within 1.5 box heights, and all other samples
+/// are dots.
 pub fn boxes(
     title: &str,
     (x, y): (&str, &str),

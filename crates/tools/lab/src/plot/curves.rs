@@ -8,16 +8,13 @@ use plotters::prelude::*;
 #[derive(Debug, Clone)]
 pub struct Curve {
     pub name: String,
-    /// The number of its colour, so that a line has the same colour in every plot.
     pub colour: usize,
-    /// The line is dashed, which marks a variant of another line.
     pub dashed: bool,
-    /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws lines with dots on two logarithmic axes, with the legend beside the plot. `ticks` are
-/// values of x with their labels.
+/// Draws lines with dots on two logarithmic axes, with the legend beside the plot. `ticks` are the
+/// labelled values of x.
 pub fn curves(
     title: &str,
     (x, y): (&str, &str),

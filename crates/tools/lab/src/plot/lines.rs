@@ -9,7 +9,6 @@ use std::ops::Range;
 #[derive(Debug, Clone)]
 pub struct Line {
     pub name: String,
-    /// Points in ascending order of x.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -19,12 +18,11 @@ pub struct Axes<'a> {
     pub y: &'a str,
     pub log_x: bool,
     pub from_zero: bool,
-    /// A dashed horizontal line and its name: a target or the paper's value.
+    /// The position and the name of a dashed horizontal line: a target or the paper's value.
     pub mark: Option<(f64, &'a str)>,
 }
 
 impl<'a> Axes<'a> {
-    /// Creates linear axes that begin at zero, without a mark.
     pub fn new(x: &'a str, y: &'a str) -> Self {
         Axes {
             x,
@@ -54,7 +52,7 @@ impl<'a> Axes<'a> {
         range
     }
 
-    /// Returns the upper corner of the half in which the lines are lower.
+    /// Returns the upper corner of the half in which the lines are lower, for the legend.
     fn free_corner(&self, lines: &[Line], middle: f64) -> SeriesLabelPosition {
         let highest = |right: bool| {
             let points = lines.iter().flat_map(|l| &l.points);

@@ -28,7 +28,7 @@ const SIZE: (u32, u32) = (860, 480);
 type Area<'b> = DrawingArea<SVGBackend<'b>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// Colours that colour-blind people can distinguish (Okabe and Ito's palette).
+/// The colours of lines, which colour-blind people can distinguish (Okabe and Ito's palette).
 const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -46,10 +46,10 @@ fn colour(i: usize) -> RGBColor {
     COLOURS[i % COLOURS.len()]
 }
 
-/// The colour of a line across the plot: a target, or the paper's value.
 const MARK: RGBColor = RGBColor(110, 110, 110);
 
-/// Draws the legend within a plot. It is a macro because the type of a chart names its axes.
+/// Draws the legend within a plot. This is a macro, because the type of a chart contains the type
+/// of its axes.
 macro_rules! legend {
     ($chart:expr, $position:expr) => {
         $chart
@@ -137,7 +137,6 @@ mod tests {
     use crate::frame::Estimate;
     use crate::measure::stats::Sorted;
 
-    /// Checks a plot. Set ONBEAT_PLOTS to a directory to keep the plots and look at them.
     fn keep(name: &str, svg: &str) {
         assert!(
             svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"),
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn panels_show_each_point_and_count_those_above() {
+    fn plot_panels_count_the_points_above_their_range() {
         let wave = |k: f64| (0..200).map(move |i| (f64::from(i), 30.0 + k * f64::from(i).sin()));
         let mut series: Vec<(String, Vec<(f64, f64)>)> = (1..=7)
             .map(|k| (format!("arm {k}"), wave(f64::from(k)).collect()))

@@ -27,7 +27,6 @@ fn extent(series: &[(&str, Sorted)]) -> Range<f64> {
     }
 }
 
-/// Returns the points of a line: 40 per decade, which is finer than the picture.
 fn points(sorted: &Sorted) -> Vec<(f64, f64)> {
     let n = sorted.len();
     if n == 0 {

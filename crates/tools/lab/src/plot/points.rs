@@ -42,8 +42,8 @@ pub fn dots(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> 
     })
 }
 
-/// Draws the points of each series in a panel of its own with a common y range. Values far above
-/// the others are not drawn: the name of the panel states their number.
+/// Draws each series as points in a panel of its own, with a common range of y. Values far above
+/// the others are left out, and the panel's name states their number.
 pub fn panels(title: &str, x: &str, y: &str, series: &[Points]) -> Result<String> {
     let usual = |s: &Points| Sorted::new(s.1.iter().map(|p| p.1)).quantile(0.95);
     let shown = series.iter().filter(|s| !s.1.is_empty());

@@ -5,16 +5,13 @@ use super::{colour, draw, mesh, with_legend, Area, Drawn};
 use crate::frame::Result;
 use plotters::prelude::*;
 
-/// A row of [`timeline`]: its name, and its bars as (from, to, state number).
 pub type Row = (String, Vec<(f64, f64, usize)>);
 
-/// The height of a bar as a share of its row.
 const BAR: f64 = 0.62;
-/// The smallest width of a bar as a share of the range, so that short states stay visible.
 const SHORTEST: f64 = 0.0022;
 
-/// Draws rows from top to bottom. `states` holds the names of the states, in the order of their
-/// numbers.
+/// Draws rows of bars from top to bottom. `states` holds the names of the states, in the order of
+/// their numbers.
 pub fn timeline(
     title: &str,
     x: &str,

@@ -16,7 +16,6 @@ impl Random {
 
 const BEGIN: u64 = 1_000_000_000_000;
 
-/// A sensor that sends message n at `first + n * period * (1 + ppm / 10^6)`.
 #[derive(Debug, Clone, Copy)]
 struct Sensor {
     first_ns: u64,
@@ -84,7 +83,6 @@ impl Session {
     }
 }
 
-/// Uses a fixed seed, because rare delays can exceed any limit.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 12,
@@ -164,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn arrivals_without_a_grid_do_not_move_the_origin(seed: u64) {
+    fn irregular_arrivals_do_not_move_the_origin(seed: u64) {
         let mut random = Random(seed);
         let mut session = Session::new(50_000_000, BEGIN, 1);
         let mut at = BEGIN;

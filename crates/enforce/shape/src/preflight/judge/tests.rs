@@ -78,7 +78,7 @@ fn grades(facts: &Facts) -> Vec<(&'static str, Grade)> {
 }
 
 #[test]
-fn a_good_machine_has_nothing_to_change() {
+fn the_preflight_of_a_good_machine_advises_no_change() {
     let (_dir, facts) = machine(GOOD);
     let lines = judge(&facts, &plan(), 0);
     let bad: Vec<_> = lines.iter().filter(|l| l.grade != Grade::Ok).collect();
@@ -90,7 +90,7 @@ fn a_good_machine_has_nothing_to_change() {
 }
 
 #[test]
-fn each_bad_setting_is_one_line_with_advice() {
+fn each_bad_machine_setting_gives_one_line_with_advice() {
     use Grade::{Note, Risk};
     type Files = &'static [(&'static str, &'static str)];
     let cases: &[(Files, &str, Grade)] = &[

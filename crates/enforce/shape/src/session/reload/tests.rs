@@ -37,7 +37,7 @@ fn is_kept(verdict: &Verdict, name: &str) -> Option<bool> {
 }
 
 #[test]
-fn each_plan_has_its_own_figures_and_no_thread_is_put_back() {
+fn a_new_plan_has_its_own_figures_and_keeps_threads_in_servers() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -84,7 +84,7 @@ fn each_plan_has_its_own_figures_and_no_thread_is_put_back() {
 }
 
 #[test]
-fn each_cycle_without_an_output_counts_under_the_plan_of_its_time() {
+fn a_cycle_without_output_counts_under_the_plan_of_its_time() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -150,7 +150,7 @@ fn a_rejected_plan_changes_nothing_and_is_reported() {
 }
 
 #[test]
-fn shaping_begins_with_a_plan_that_replaced_the_first_one_before() {
+fn shaping_begins_with_a_plan_that_replaced_the_first_plan() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);
@@ -224,7 +224,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_plan_is_replaced_completely_or_not_at_all(
+    fn a_running_plan_is_replaced_completely_or_not_at_all(
         begin in 0u64..10, length in 1u64..39, slots in 1usize..7, cycle in prop::sample::select(vec![50u64, 100, 100, 100]),
         cpu in prop::sample::select(vec![1u16, 1, 1, 2]),
     ) {

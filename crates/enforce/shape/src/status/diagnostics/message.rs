@@ -12,8 +12,8 @@ use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The time, and the number of cycles, without an output after which a chain has died. The longer
-/// one counts.
+/// A chain counts as dead after this time, and after this number of cycles, without an output. The
+/// longer of the two decides.
 const DEAD_AFTER: (Duration, u32) = (Duration::from_secs(5), 10);
 const STALE_AFTER: Duration = Duration::from_secs(3);
 const MAX_SENT: usize = 8;
@@ -46,16 +46,14 @@ impl Counted {
     }
 }
 
-/// Makes messages of a session's status. They report what has happened since the last message that
-/// was published.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     machine: String,
     number: u32,
-    /// The messages that may still be published: their numbers and counts.
+    /// The messages that may still be published, each with its number and its counts.
     sent: VecDeque<(u32, Counted)>,
     reported: Counted,
-    /// The number of delivered outputs of each chain, and the time of the last one.
+    /// For each chain: the number of delivered outputs, and the time of the last one.
     alive: Vec<(u64, Duration)>,
 }
 
@@ -87,7 +85,6 @@ impl Reporter {
         (self.number, statuses)
     }
 
-    /// Notes that a message was published: its counts need not be reported again.
     pub(super) fn published(&mut self, number: u32) {
         if let Some(at) = self.sent.iter().position(|(sent, _)| *sent == number) {
             if let Some((_, counted)) = self.sent.drain(..=at).next_back() {
@@ -105,7 +102,7 @@ impl Reporter {
     }
 
     pub(super) fn will(&self, chains: &[String]) -> Vec<DiagnosticStatus> {
-        let message = "onbeat ended unexpectedly. Its guard puts everything back";
+        let message = "onbeat ended unexpectedly. Its guard restores all threads";
         let one = |chain: &String| self.empty(chain, Level::Error, message.into());
         chains.iter().map(one).collect()
     }
@@ -136,7 +133,10 @@ impl Reporter {
             (_, warnings) if !warnings.is_empty() => (Level::Warn, warnings),
             _ => {
                 let new = chain.executions.saturating_sub(before.executions);
-                (Level::Ok, vec![format!("{new} executions in time")])
+                (
+                    Level::Ok,
+                    vec![format!("{new} new executions, all in time")],
+                )
             }
         };
         DiagnosticStatus {
@@ -153,7 +153,7 @@ impl Reporter {
                     missing => format!("not shaped yet: {missing} callbacks are not found"),
                 }]
             }
-            State::Stopped => return vec!["shaping has ended and everything is put back".into()],
+            State::Stopped => return vec!["shaping has ended and all threads are restored".into()],
             State::Shaping => {}
         }
         let reported = self.reported.chain(&chain.id);

@@ -25,21 +25,22 @@ use std::time::{Duration, Instant};
 
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(1);
 const SEARCH_INTERVAL: Duration = Duration::from_millis(50);
-/// The pause before a publisher that has ended is started again: first and longest. It doubles each
-/// time.
+/// The shortest and longest pause before a publisher that has ended is started again. The pause
+/// doubles each time.
 const RESTART_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// The running thread. Dropping it sends a last message, and ends the thread and the process.
+/// The thread that publishes diagnostics. Dropping this value sends a last message, and ends the
+/// thread and its process.
 #[derive(Debug)]
 pub(crate) struct Diagnostics {
     thread: Option<JoinHandle<()>>,
-    /// The thread ends when this sender is dropped.
+    /// Dropping this sender ends the thread.
     wake: Option<Sender<()>>,
 }
 
 impl Diagnostics {
-    /// Starts the thread, which stays off `cpus`. `program` is this program; it is started again as
-    /// the publisher.
+    /// Starts the thread, which stays off `cpus`. `program` is the path of this program; the thread
+    /// starts it again as the publisher.
     ///
     /// # Errors
     ///
@@ -73,8 +74,8 @@ impl Drop for Diagnostics {
     }
 }
 
-/// Keeps this thread and its children off these CPUs if there are others. Under sched_ext, normal
-/// threads would run before those of servers.
+/// Keeps this thread and its children off `cpus` if the machine has other CPUs. Under sched_ext,
+/// normal threads would run before those of servers.
 fn keep_off(cpus: &[u16]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
         return;
@@ -95,7 +96,6 @@ struct Worker {
     reporter: Reporter,
     began: Instant,
     publisher: Option<Publisher>,
-    /// The time from which a publisher may be started, and the pause after its end.
     restart: (Instant, Duration),
     sent: Option<Instant>,
     is_unanswered: bool,

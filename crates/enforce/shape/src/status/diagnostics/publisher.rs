@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// The size of the socket's buffer in bytes: a few messages. Messages that a stopped process does
-/// not read are dropped.
+/// The size of the socket's buffer in bytes, which is enough for a few messages. If the process
+/// does not read them, further messages are dropped.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 const END_TIMEOUT: Duration = Duration::from_millis(2500);
 const MAX_REPLIES: usize = 64;
@@ -33,7 +33,6 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Starts a publisher beside a process, which was seen at the given time (CLOCK_MONOTONIC).
     pub(super) fn start(program: &Path, beside: (u32, u64)) -> Result<Publisher, ShaperError> {
         let (own, theirs) = pair().map_err(ShaperError::Start)?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
@@ -65,7 +64,6 @@ impl Publisher {
         Some(format!("{status}: {}", self.companion.last_line()))
     }
 
-    /// Sends the end and waits for it. Kills a publisher that does not end in time.
     pub(super) fn end(mut self) {
         self.link.send(&Frame::End);
         // The publisher ends when its socket is closed.
@@ -74,7 +72,6 @@ impl Publisher {
     }
 }
 
-/// The socket to a publisher. Data from it is untrusted.
 pub(super) struct Link {
     socket: OwnedFd,
     is_ready: bool,
@@ -129,7 +126,6 @@ impl Link {
     }
 }
 
-/// Opens a socket pair for packets. The first end is the owner's.
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     let ends = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -156,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_that_reads_nothing_blocks_nobody() {
+    fn a_diagnostics_publisher_that_reads_nothing_blocks_nobody() {
         let (link, theirs) = link();
         let statuses = [status(&"x".repeat(200))];
         let sent = (0..1000).take_while(|n| link.publish(*n, &statuses));
@@ -176,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_replies_are_ignored_and_few_are_read_at_a_time() {
+    fn invalid_publisher_replies_are_ignored() {
         let (mut link, theirs) = link();
         let say = |bytes: &[u8]| send(&theirs, bytes, SendFlags::DONTWAIT).expect("room");
         for nonsense in [&b"x"[..], b"RR", b"A123", &[b'A'; 5000], b"M "] {

@@ -47,9 +47,9 @@ fn labels(text: &str) -> (BTreeMap<String, String>, &str) {
 
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
 
-/// Parses a text and panics if it breaks a rule of the format. HELP and TYPE of a family come once,
-/// before its samples. The samples of a family are adjacent. No sample comes twice. The last line
-/// ends with a newline.
+/// Parses a text and panics if it breaks a rule of Prometheus's format. A family's HELP and TYPE
+/// come once, before its samples. A family's samples are adjacent. No sample comes twice. The last
+/// line ends with a newline.
 fn read(text: &str) -> Samples {
     assert!(text.ends_with('\n'));
     let (mut done, mut current, mut kind) = (BTreeSet::new(), String::new(), String::new());
@@ -84,7 +84,7 @@ fn read(text: &str) -> Samples {
 }
 
 #[test]
-fn the_text_follows_the_rules_of_the_format() {
+fn metrics_follow_the_prometheus_text_format() {
     read(&prometheus(&Status::default()));
     let name = "a \"b\" \\ c\nd".to_owned();
     let mut status = Status {

@@ -61,7 +61,7 @@ fn a_session_answers_requests_for_status_and_metrics() {
 }
 
 #[test]
-fn misbehaving_clients_change_nothing() {
+fn misbehaving_clients_do_not_disturb_the_status_service() {
     let scene = Scene::set();
     let board = &scene.board;
     // One set of clients for all places asks nothing, another never reads; one sends without end,
@@ -103,7 +103,7 @@ fn last_process_id() -> u32 {
 }
 
 #[test]
-fn the_socket_belongs_to_this_user_and_ends_with_the_session() {
+fn the_status_socket_is_private_and_ends_with_the_session() {
     let dir = tempfile::tempdir().expect("a directory");
     let open = dir.path().join("open");
     fs::create_dir(&open).expect("made");

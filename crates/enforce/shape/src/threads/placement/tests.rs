@@ -101,7 +101,6 @@ fn note_run_at(application: &mut Application, plan: &Plan, at_ns: u64) {
     application.roles.saw(own, at_ns);
 }
 
-/// Returns a time later than this process's start, whatever the kernel's tick.
 fn later_ns() -> u64 {
     monotonic_ns() + 1_000_000_000
 }
@@ -117,7 +116,7 @@ fn placement<'a>(plan: &'a Plan, log: &Log) -> Placement<'a> {
 }
 
 #[test]
-fn only_living_processes_of_the_application_get_priorities() {
+fn only_living_application_processes_get_priorities() {
     let plan = plan();
     let thread = NamedThread::new("dds.udp.7410");
     let placed = |at_ns, is_ours: &dyn Fn(u32) -> bool| {

@@ -1,7 +1,6 @@
 //! Places the bends of wires between two ranks. Each net has a vertical line, and their order keeps
 //! crossings few.
 
-/// A net's way between two ranks: it enters at one height and leaves at others.
 pub(super) struct Passage {
     pub(super) net: usize,
     pub(super) from: f64,
@@ -20,8 +19,8 @@ impl Passage {
         b - a < 1.0
     }
 
-    /// Returns the sort key of the initial order: upward passages by the topmost, then downward
-    /// ones by the lowest.
+    /// Returns the key for the initial order: upward passages by their highest end, then downward
+    /// ones by their lowest end.
     fn first_guess(&self) -> f64 {
         let mean = self.to.iter().sum::<f64>() / self.to.len().max(1) as f64;
         if mean < self.from {
@@ -31,7 +30,8 @@ impl Passage {
         }
     }
 
-    /// Returns the cost of bending `self` left of `other`: crossings, and wires that would overlap.
+    /// Returns the cost of bending `self` to the left of `other`: crossings, and wires that would
+    /// overlap.
     fn left_of(&self, other: &Passage) -> usize {
         let inside = |y: f64, (a, b): (f64, f64)| y > a + 1.0 && y < b - 1.0;
         self.to.iter().filter(|&&y| inside(y, other.span())).count()

@@ -13,11 +13,12 @@ pub(super) struct Columns {
     pub(super) left: Vec<f64>,
     pub(super) width: Vec<f64>,
     pub(super) label_end: Vec<f64>,
-    /// The first bend behind the labels, of wires that go back to the left.
+    /// For each rank: the x of the first bend behind the labels, for wires that go back to the
+    /// left.
     pub(super) back_start: Vec<f64>,
-    /// The first bend before the boxes, of wires that go back to the left.
+    /// For each rank: the x of the first bend before the boxes, for wires that go back to the left.
     pub(super) back_end: Vec<f64>,
-    /// The first bend of wires to the next rank.
+    /// For each rank: the x of the first bend of wires to the next rank.
     pub(super) channel: Vec<f64>,
     pub(super) right: f64,
 }
@@ -29,8 +30,8 @@ struct Room {
 }
 
 impl Columns {
-    /// Computes the columns of all ranks. `bends` counts the bends behind each rank, and `back` has
-    /// the bends of nets that go back.
+    /// Computes the columns of all ranks. `bends` has the number of bends behind each rank, and
+    /// `back` the bends of nets that go back.
     pub(super) fn new(plan: &Plan, bends: &[usize], back: &HashMap<usize, usize>) -> Self {
         let room = Room::new(plan, back);
         let mut columns = Columns {
@@ -113,7 +114,7 @@ fn callback_width(callback: &Callback) -> f64 {
     inside.max(title).clamp(least, greatest).ceil()
 }
 
-/// Returns a net's label: its topic, shortened to `~/` below its own node, as in ROS 2.
+/// Returns the label of a net: its topic, shortened to `~/` below its own node, as ROS 2 does.
 pub(super) fn label(plan: &Plan, net: &NetPlan) -> String {
     let node = &plan.model.callbacks[net.source].node;
     match net.topic.strip_prefix(node.as_str()) {

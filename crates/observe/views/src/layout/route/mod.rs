@@ -37,7 +37,6 @@ struct Drawing<'a> {
     plan: &'a Plan<'a>,
     tops: &'a [f64],
     columns: Columns,
-    /// The bends in the channel behind a rank, by rank and net.
     bends: HashMap<(usize, usize), usize>,
     back: HashMap<usize, usize>,
 }
@@ -147,7 +146,6 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Returns the right edge of a net's callback.
     fn leaves(&self, net: &NetPlan) -> f64 {
         let rank = self.plan.rank[net.source];
         let width = match self.plan.model.callbacks[net.source].kind {
@@ -223,7 +221,8 @@ fn passages(plan: &Plan, tops: &[f64]) -> Vec<Vec<Passage>> {
     channels.into_iter().map(nets).collect()
 }
 
-/// Returns the bend behind the callback of each net that goes back, counted within the rank.
+/// Returns the number of the bend behind the callback of each net that goes back. Each rank numbers
+/// its own bends.
 fn back_bends(plan: &Plan) -> HashMap<usize, usize> {
     let mut used = vec![0; plan.ranks];
     let mut bends = HashMap::new();
@@ -237,8 +236,8 @@ fn back_bends(plan: &Plan) -> HashMap<usize, usize> {
     bends
 }
 
-/// Returns a path from `(x0, y0)` to the bend, along it, and on to `x1` at height `y1`, with round
-/// corners.
+/// Returns a path with round corners from `(x0, y0)` to the vertical line at `bend`, along this
+/// line to height `y1`, and on to `x1`.
 fn step(x0: f64, y0: f64, bend: f64, y1: f64, x1: f64) -> String {
     let r = CORNER.min((y1 - y0).abs() / 2.0);
     if r < 0.5 {

@@ -18,7 +18,6 @@ struct Point {
     worst: f64,
 }
 
-/// A curve: its name, its style class and its values.
 type Series = (&'static str, &'static str, fn(&Point) -> f64);
 
 const SERIES: [Series; 3] = [
@@ -27,8 +26,8 @@ const SERIES: [Series; 3] = [
     ("mBCET", "g-min", |p| p.best),
 ];
 
-/// Returns the curves of the measured best, average and worst case, in the order of the runs'
-/// starts. Returns nothing if the callback ran in fewer than two runs.
+/// Draws the measured best, average and worst case of each run, in the order of the runs' starts.
+/// Draws nothing if the callback ran in fewer than two runs.
 pub(crate) fn growth(callback: &Callback) -> String {
     let points = points(callback);
     let Some(last) = points.last().filter(|_| points.len() >= 2) else {

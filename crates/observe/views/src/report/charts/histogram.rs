@@ -71,7 +71,7 @@ fn axis(dist: &Dist) -> Axis {
     }
 }
 
-/// Returns the count per bar. A bucket wider than a bar is divided evenly.
+/// Returns the number of values in each bar. Divides a bucket that is wider than a bar evenly.
 fn bins(dist: &Dist, axis: &Axis) -> Vec<f64> {
     let (min, max) = (dist.min() as f64, dist.max() as f64);
     let mut bins = vec![0.0f64; BINS];
@@ -95,7 +95,6 @@ fn bin_of(axis: &Axis, value: f64) -> usize {
 struct Mark {
     label: String,
     start: f64,
-    /// The row of the label, counted upwards from the plot.
     row: usize,
     x: f64,
 }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_on_the_axis() {
+    fn axis_ticks_are_round_numbers_on_the_axis() {
         let axis = |low, high, log| Axis {
             low,
             high,

@@ -12,8 +12,8 @@ const PLOT_HEIGHT: f64 = 74.0;
 const GAP: f64 = 24.0;
 const BINS: usize = 70;
 
-/// Draws two distributions, the first above the second. Draws nothing if one is empty. `what`
-/// describes the chart to screen readers.
+/// Draws two distributions on one axis, the first above the second. Draws nothing if one is empty.
+/// `what` describes the chart to screen readers.
 pub fn pair(a: &Dist, b: &Dist, names: [&str; 2], what: &str) -> String {
     if a.count() == 0 || b.count() == 0 {
         return String::new();
@@ -92,7 +92,6 @@ fn axis(a: &Dist, b: &Dist) -> Axis {
     }
 }
 
-/// Draws the share of the values in each bar, scaled to the tallest bar.
 fn bars(out: &mut String, dist: &Dist, axis: &Axis, (bottom, class): (f64, &str)) {
     let mut bins = [0.0f64; BINS];
     let bin = |value: f64| {

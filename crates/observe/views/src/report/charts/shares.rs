@@ -4,7 +4,6 @@ use onbeat_document::schema::Share;
 use onbeat_document::text::{duration, percent, shorten, xml};
 use std::fmt::Write as _;
 
-/// The number of callback colours in the style sheet for share bars.
 const COLOURS: usize = 8;
 
 pub(crate) fn share_bar(shares: &[Share]) -> String {

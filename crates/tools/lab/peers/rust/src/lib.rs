@@ -11,13 +11,14 @@ pub use system::{
     now_ns, pin, set_priority, set_send_buffer, sleep_until, thread_cpu_ns, used, writable, Usage,
 };
 
-/// Prints one line on standard error and ends the program.
+/// Prints an error as one line on standard error and ends the program.
 pub fn die(why: impl Display) -> ! {
     eprintln!("{why}");
     std::process::exit(1)
 }
 
-/// Returns the value, or ends the program with an error.
+/// Returns the value of a result. If the result is an error, prints it after `what` and ends the
+/// program.
 pub fn or_die<T, E: std::fmt::Debug>(result: Result<T, E>, what: &str) -> T {
     result.unwrap_or_else(|e| die(format!("{what}: {e:?}")))
 }

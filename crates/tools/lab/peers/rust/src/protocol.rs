@@ -21,12 +21,12 @@ impl Words {
         Words(words.into_iter().filter_map(|w| pair(w.as_ref())).collect())
     }
 
-    /// Reads the settings of the command line.
+    /// Reads the words `NAME=VALUE` of this program's command line.
     pub fn of_command_line() -> Words {
         Words::new(std::env::args().skip(1))
     }
 
-    /// Returns the value of a setting.
+    /// Returns the value of the setting `name`, or an error if the setting is missing.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         self.0
             .iter()
@@ -35,7 +35,8 @@ impl Words {
             .ok_or_else(|| format!("the setting {name}= is missing"))
     }
 
-    /// Returns the value of a setting as a number.
+    /// Returns the value of the setting `name` as a number, or an error if it is missing or not a
+    /// number.
     pub fn number<N: FromStr>(&self, name: &str) -> Result<N, String> {
         let text = self.text(name)?;
         text.parse()
@@ -43,14 +44,14 @@ impl Words {
     }
 }
 
-/// A command of the experiment.
+/// A command that the experiment writes to a peer program's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Prepares a run with these settings.
+    /// Prepare a run with these settings.
     Run(Words),
-    /// Begins the run at this time, ns of CLOCK_MONOTONIC.
+    /// Begin the run at this time, in ns of CLOCK_MONOTONIC.
     Start(i64),
-    /// Writes the samples. Before `done` it ends the run early.
+    /// Write the samples. If the program has not reported `done`, end the run early.
     Stop,
 }
 
@@ -77,7 +78,6 @@ impl Command {
     }
 }
 
-/// Sends a line to the experiment.
 fn say(line: impl Display) {
     let mut out = std::io::stdout().lock();
     or_die(
@@ -91,8 +91,8 @@ pub fn ready() {
     say("ready");
 }
 
-/// Reports that this side has sent or received all its messages, and what the process has used for
-/// them since `began`.
+/// Reports that this side has sent or received all its messages, and what the process has used
+/// since `began`.
 pub fn done(messages: usize, began: &Usage) {
     let now = used();
     say(format!(
@@ -108,8 +108,8 @@ pub fn written() {
     say("written");
 }
 
-/// Waits for the settings of the next run, or `None` at the end of standard input. Use it
-/// in programs that read commands only between the phases of a run.
+/// Returns the settings of the next run, or `None` at the end of standard input. Use it in programs
+/// that read commands only between the phases of a run.
 pub fn next_run() -> Option<Words> {
     match Command::read()? {
         Command::Run(words) => Some(words),
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_parsed_and_unknown_ones_refused() {
+    fn experiment_commands_are_parsed_and_unknown_ones_refused() {
         let run = Command::parse("run bytes=64 rate_hz=0.5 file=/tmp/a\n").unwrap();
         let Command::Run(words) = run else {
             panic!("{run:?}");

@@ -18,17 +18,17 @@ fn clock_ns(clock: libc::clockid_t) -> i64 {
     i64::from(t.tv_sec) * 1_000_000_000 + i64::from(t.tv_nsec)
 }
 
-/// Returns the CPU time of this thread.
+/// Returns the CPU time that this thread has used, in ns.
 pub fn thread_cpu_ns() -> i64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Returns the time of CLOCK_MONOTONIC.
+/// Returns the time of CLOCK_MONOTONIC in ns.
 pub fn now_ns() -> i64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// Sleeps until a time of CLOCK_MONOTONIC.
+/// Sleeps until `ns` of CLOCK_MONOTONIC. Returns at once if that time has passed.
 pub fn sleep_until(ns: i64) {
     let t = timespec(ns);
     // SAFETY: the pointer is to a live timespec. With TIMER_ABSTIME the kernel writes no remainder.
@@ -53,7 +53,7 @@ pub fn pin(cpu: usize) {
     }
 }
 
-/// Sets `SO_PRIORITY`, by which `tc prio` sorts packets.
+/// Sets the socket option `SO_PRIORITY`, by which the kernel's `tc prio` sorts packets.
 pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
@@ -81,7 +81,7 @@ fn set(socket: &impl AsFd, option: libc::c_int, value: i32) -> std::io::Result<(
     }
 }
 
-/// Waits until a socket can take more bytes. Returns `false` if that fails.
+/// Waits until a socket can take more bytes. Returns `false` if waiting fails.
 pub fn writable(socket: &impl AsFd) -> bool {
     let mut wanted = libc::pollfd {
         fd: socket.as_fd().as_raw_fd(),
@@ -92,10 +92,10 @@ pub fn writable(socket: &impl AsFd) -> bool {
     unsafe { libc::poll(&mut wanted, 1, -1) == 1 }
 }
 
-/// The resources that the process has used so far.
+/// The resources that this process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// The CPU time of all its threads.
+    /// The CPU time of all threads of this process, in ns.
     pub cpu_ns: i64,
     /// The number of context switches because a thread had to wait.
     pub voluntary: i64,
@@ -103,7 +103,7 @@ pub struct Usage {
     pub involuntary: i64,
 }
 
-/// Returns the resources that the process has used so far.
+/// Returns the CPU time and the context switches of this process so far.
 pub fn used() -> Usage {
     // SAFETY: an all-zero rusage is a valid value of a plain C struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -14,26 +14,26 @@
 use crate::protocol::{self, Words};
 use crate::{die, now_ns, or_die, pin, sleep_until, used, Usage};
 
-/// The number of messages before the first that counts. They warm up pools, caches and connections.
+/// The number of messages sent before those that count, to warm up pools, caches and connections.
 pub const WARM_UP: i64 = 20;
 
 const STAMP: usize = 24;
 
-/// The stamp at the beginning of a message, and the time at which it was received.
+/// The stamp that a message carries, and the time at which the message was received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The number of the message, negative during the warm-up.
     pub sequence: i64,
-    /// The time at which the message was due to be sent.
+    /// The time at which the message was due to be sent, in ns of CLOCK_MONOTONIC.
     pub intended_ns: i64,
-    /// The time at which sending began.
+    /// The time at which sending began, in ns of CLOCK_MONOTONIC.
     pub sent_ns: i64,
-    /// The time at which the message could be read.
+    /// The time at which the message could be read, in ns of CLOCK_MONOTONIC.
     pub received_ns: i64,
 }
 
-/// Writes the first and the last bytes of a message, as a sender does that fills its payload in
-/// place.
+/// Writes the stamp into the first and last bytes of a payload, as a sender does that fills its
+/// payload in place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
         .into_iter()
@@ -46,8 +46,8 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Reads the first and the last bytes of a message that has just arrived, and the clock. Ends the
-/// program if the message is incomplete.
+/// Reads the stamp from the first and last bytes of a message that has just arrived, and then the
+/// clock. Ends the program if the message is incomplete.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
         let mut bytes = [0; 8];
@@ -68,47 +68,48 @@ pub fn arrived(payload: &[u8]) -> Sample {
     sample
 }
 
-/// The functions that each middleware's peer provides. An endpoint is for one topic and size.
+/// The functions that the peer program of each middleware provides. An endpoint is for one topic
+/// and one message size.
 pub trait Peer: Sync {
-    /// The sending endpoint.
+    /// An endpoint that sends messages of one size on one topic.
     type Writer;
-    /// The receiving endpoint.
+    /// An endpoint that receives messages of one size on one topic.
     type Reader;
-    /// Creates a sending endpoint.
+    /// Creates the sending endpoint of a topic for messages of `bytes` bytes.
     fn writer(&self, topic: &str, bytes: usize) -> Self::Writer;
-    /// Creates a receiving endpoint.
+    /// Creates the receiving endpoint of a topic for messages of `bytes` bytes.
     fn reader(&self, topic: &str, bytes: usize) -> Self::Reader;
-    /// Reports whether `readers` readers are connected.
+    /// Reports whether `writer` is connected to `readers` receiving endpoints.
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
     /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
-    /// Takes a message with [`arrived`], or `None` at the deadline. Without a deadline it does not
-    /// wait.
+    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if none comes before
+    /// the deadline. Without a deadline it does not wait.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
-    /// Takes a message and gives it back at `at_ns`, or as soon as one arrives after that. Returns
-    /// its number and the time just before it was given back. Only for peers whose producer can
-    /// wait.
+    /// Takes a message and gives it back at `at_ns`, or later if none has arrived by then. Returns
+    /// its number and the time just before it was given back. Only for middleware whose producer
+    /// can wait.
     fn give_back_at(&self, _reader: &mut Self::Reader, _at_ns: i64) -> Option<(i64, i64)> {
         die("producers of this peer never wait: it has no roles slow and flood")
     }
 }
 
-/// The settings of a peer's command line.
+/// The settings of a peer program, from its command line.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or one of its own.
+    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role of its own.
     pub role: String,
-    /// The prefix of the topics' names.
+    /// The prefix of the names of topics, so that runs do not meet.
     pub name: String,
-    /// The number of readers that a publisher waits for, and of subscriptions of a reader that
-    /// spins.
+    /// The number of readers that a publisher waits for. In a polling reader, the number of its
+    /// subscriptions.
     pub readers: usize,
     /// The receivers wait by polling instead of sleeping.
     pub spin: bool,
 }
 
 impl Options {
-    /// Reads the settings of the command line.
+    /// Reads the settings from words. Ends the program if one is missing or wrong.
     pub fn new(words: &Words) -> Options {
         let number = or_die(words.number("readers"), "settings");
         Options {
@@ -124,26 +125,27 @@ impl Options {
     }
 }
 
-/// The settings of a run, which follow `run`.
+/// The settings of one run, from the command `run`.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The size of a message.
+    /// The size of each message in bytes.
     pub bytes: usize,
-    /// The number of messages per second.
+    /// The number of messages per second, at fixed times.
     pub rate_hz: f64,
-    /// The number of messages that count.
+    /// The number of messages that count, after the warm-up.
     pub count: usize,
-    /// The file for the samples.
+    /// The path of the file for the samples.
     pub file: String,
 }
 
 impl Run {
-    /// Returns the time between two messages.
+    /// Returns the time between the due times of two messages, in ns.
     pub fn period_ns(&self) -> i64 {
         (1e9 / self.rate_hz) as i64
     }
 
-    /// Waits for the next run. Returns `None` at the end of standard input.
+    /// Waits for the command `run` and returns its settings. Returns `None` at the end of standard
+    /// input.
     pub fn next() -> Option<Run> {
         let words = protocol::next_run()?;
         let run = Run::read(&words);
@@ -166,7 +168,8 @@ impl Run {
     }
 }
 
-/// Ends a run: reports the usage, and writes the samples when the experiment asks for them.
+/// Ends a run: reports the usage since `began`, and writes the samples when the experiment asks for
+/// them.
 pub fn finish(run: &Run, messages: usize, began: &Usage, samples: &[Sample]) {
     protocol::done(messages, began);
     protocol::await_stop();
@@ -183,7 +186,7 @@ fn write(file: &str, samples: &[Sample]) {
     or_die(std::fs::write(file, bytes), file);
 }
 
-/// Allocates room for samples and touches it, so that the run has no page faults.
+/// Allocates and touches room for `count` samples, so that the run has no page faults.
 pub fn room(count: usize) -> Vec<Sample> {
     let mut samples = vec![
         Sample {
@@ -199,7 +202,6 @@ pub fn room(count: usize) -> Vec<Sample> {
 struct Endpoints<'p, P: Peer> {
     peer: &'p P,
     options: &'p Options,
-    /// The endpoints by message size.
     writers: Vec<(usize, P::Writer)>,
     readers: Vec<(usize, Vec<P::Reader>)>,
 }
@@ -217,7 +219,6 @@ impl<P: Peer> Endpoints<'_, P> {
         })
     }
 
-    /// Creates the writer and waits for its readers.
     fn open_writer(&mut self, bytes: usize, readers: usize) -> usize {
         if let Some(known) = self.writers.iter().position(|w| w.0 == bytes) {
             return known;
@@ -237,8 +238,8 @@ impl<P: Peer> Endpoints<'_, P> {
     }
 }
 
-/// Calls `each` for every message of a run. Returns the usage before the first message that counts.
-/// The grid of intended times is fixed: a late message does not move the next one.
+/// Calls `each` for every message of a run at its due time. Returns the usage before the first
+/// message that counts. A late message does not move the next due time.
 fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     let mut began = used();
     let mut intended_ns = start_ns;
@@ -258,7 +259,7 @@ fn pace(run: &Run, start_ns: i64, mut each: impl FnMut(&Sample)) -> Usage {
     began
 }
 
-/// Receives the messages of a run, until the last one of each subscription, or until nothing has
+/// Receives the messages of a run until the last one of each subscription, or until nothing has
 /// arrived for two seconds.
 fn take<P: Peer>(
     peer: &P,
@@ -298,7 +299,7 @@ fn take<P: Peer>(
     (samples, began)
 }
 
-/// Publishes and takes in turn, all on this thread.
+/// Sends and receives each message in turn, on this thread alone.
 fn alternate<P: Peer>(peer: &P, writer: &mut P::Writer, reader: &mut P::Reader, run: &Run) {
     let mut samples = room(run.count);
     let began = pace(run, protocol::await_start(), |sample| {
@@ -356,8 +357,8 @@ fn flood<P: Peer>(peer: &P, writer: &mut P::Writer, run: &Run) {
     finish(run, samples.len(), &began, &samples);
 }
 
-/// Runs a sending and a receiving thread. Each has its own endpoint, because some endpoints may not
-/// move between threads.
+/// Runs a sending and a receiving thread. Each thread has an endpoint of its own, because some
+/// endpoints may not move between threads.
 fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     let ends = || Endpoints {
         peer,
@@ -385,7 +386,7 @@ fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     });
 }
 
-/// Serves the runs of the experiment in one of the common roles.
+/// Serves the runs of the experiment, in the role that the options name.
 pub fn serve<P: Peer>(peer: &P, options: &Options) {
     let mut ends = Endpoints {
         peer,

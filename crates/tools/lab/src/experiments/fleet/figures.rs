@@ -14,8 +14,8 @@ fn median_of(merges: &[Merged], engine: usize, models: usize, of: fn(&Merged) ->
     median(&these.map(of).collect::<Vec<_>>())
 }
 
-/// Fits the figure over the number of models in these rounds. Returns the cost of one more model,
-/// in seconds, and R², the share of variance explained.
+/// Fits a line to a figure over the number of merged models. Returns the cost of one more model, in
+/// seconds, and R², the share of the variance that the line explains.
 fn fit(merges: &[Merged], engine: usize, rounds: &[usize], of: fn(&Merged) -> f64) -> (f64, f64) {
     let of_round = |round: usize| {
         let these = merges.iter();

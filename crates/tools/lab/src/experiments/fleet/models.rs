@@ -51,7 +51,7 @@ fn save(path: &Path, model: &Model) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Makes a model of the events: same order, other times.
+/// Makes a model from the recorded events with other times, in the same order.
 fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     let pace = Pace::draw(events, rng);
     let mut synth = Synth::new(SynthOptions::new(run));
@@ -63,15 +63,14 @@ fn model(run: Run, events: &[Event], rng: &mut Rng) -> Model {
     synth.finish()
 }
 
-/// Maps recorded time to a time that passes faster or slower, but never backwards.
+/// Maps recorded times to times that pass faster or slower, but never backwards.
 struct Pace {
     begin_ns: u64,
-    /// The beginning of each window, in ns, and its pace in 1/1024.
     windows: Vec<(u64, u64)>,
 }
 
 impl Pace {
-    /// Draws a pace between 0.75 and 1.25 of the recorded one for each window.
+    /// Draws a pace for each window, between 0.75 and 1.25 of the recorded one.
     fn draw(events: &[Event], rng: &mut Rng) -> Pace {
         let begin_ns = events.first().map_or(0, |e| e.time_ns);
         let end_ns = events.last().map_or(0, |e| e.time_ns);
@@ -87,7 +86,6 @@ impl Pace {
         }
     }
 
-    /// Maps a recorded time to the new time. Times before the recording stay unchanged.
     fn at(&self, time_ns: u64) -> u64 {
         let Some(since) = time_ns.checked_sub(self.begin_ns) else {
             return time_ns;
@@ -105,7 +103,7 @@ mod tests {
     use onbeat_trace::EventKind;
 
     #[test]
-    fn time_never_goes_backwards() {
+    fn repaced_event_times_never_go_backwards() {
         let event = |time_ns| Event {
             time_ns,
             cpu: 0,

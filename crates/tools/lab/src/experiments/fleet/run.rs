@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Models and partial merges that one task merges: the default of the Python package.
+/// The number of models and partial merges that one task merges. It is the default of the Python
+/// package.
 const FAN_IN: &str = "64";
-/// Models of the first merge, which is not measured: it starts the engine's workers.
 const WARM_UP_MODELS: usize = 128;
 const LIMIT: Duration = Duration::from_secs(1800);
 
 pub struct Engine {
-    /// The engine's name in the command line of `scripts/engines/cluster.py`.
     pub name: &'static str,
     python: PathBuf,
 }

@@ -2,32 +2,31 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One executor with one node (1e1n).
     OneNode,
-    /// One executor with two nodes (1e2n).
     TwoNodes,
-    /// Two processes (2e).
     TwoProcesses,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The main thread runs at 98, the others under the time-sharing policy (RR-TS).
+    /// The main thread runs at priority 98, the others under the time-sharing policy (the paper's
+    /// RR-TS).
     TimeSharing,
-    /// All run at 98 (RR-RR).
+    /// All threads run at priority 98 (the paper's RR-RR).
     RealTime,
-    /// The paper's advice: main runs at 97, the others at 96.
+    /// The main thread runs at priority 97, the others at 96, as the paper advises.
     Remedy,
-    /// The priorities that `onbeat shape` sets: main in a server (at most 94), the others at 95.
+    /// The priorities that `onbeat shape` sets: the main thread in a server (at most 94), the
+    /// others at 95.
     Shaped,
 }
 
-/// The cores of the middleware's threads. Main threads are always on the benchmark's core.
+/// The core of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Together,
     Anywhere,
-    /// All are on the other core, where `onbeat shape` puts them if it can.
+    /// The middleware's threads are on the other core, where `onbeat shape` puts them if it can.
     Apart,
 }
 
@@ -47,7 +46,7 @@ pub struct Condition {
     pub layout: Layout,
     pub threads: Threads,
     pub order: Order,
-    /// The inhibitor is on the benchmark's core, not on the other one.
+    /// Whether the inhibitor is on the benchmark's core instead of the other one.
     pub same_core: bool,
     pub place: Place,
 }
@@ -73,7 +72,8 @@ impl Layout {
 }
 
 impl Threads {
-    /// Returns the SCHED_RR priorities of main and of the others; 0 stands for time-sharing.
+    /// Returns the SCHED_RR priorities of the main thread and of the other threads. 0 stands for
+    /// time-sharing.
     pub fn priorities(self) -> (u32, u32) {
         match self {
             Threads::TimeSharing => (98, 0),

@@ -8,14 +8,12 @@ use std::os::unix::fs::FileExt;
 const SYS_FUTEX: u64 = 202;
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_COMMAND: u64 = 127;
-/// The value of a glibc mutex that has waiters.
 const LOCKED_WITH_WAITERS: u64 = 2;
-/// The offset of the owner's thread id behind the futex word in a glibc mutex.
+/// The offset of the owner's thread id from the futex word in a glibc mutex, in bytes.
 const OWNER_OFFSET: u64 = 8;
 
-/// Returns the address of the mutex for which a system call waits, from a line of
-/// `/proc/PID/task/TID/syscall`. Waits for condition variables and semaphores look different and
-/// give `None`.
+/// Returns the address of the mutex for which a thread waits, from a line of
+/// `/proc/PID/task/TID/syscall`. Returns `None` for waits for condition variables and semaphores.
 fn mutex_of(syscall: &str) -> Option<u64> {
     let mut words = syscall.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
@@ -33,8 +31,8 @@ fn mutex_of(syscall: &str) -> Option<u64> {
     }
 }
 
-/// Returns the thread that holds the mutex for which a process's main thread is waiting. Works on
-/// x86-64 only.
+/// Returns the id of the thread that holds the mutex for which the main thread of `pid` waits.
+/// Works on x86-64 only.
 pub fn holder(pid: u32) -> Option<u32> {
     if !cfg!(target_arch = "x86_64") {
         return None;
@@ -56,7 +54,7 @@ pub fn name(pid: u32, tid: u32) -> String {
     text.map_or(String::new(), |t| t.trim().to_owned())
 }
 
-/// A thread's CPU time, and the time that it was ready but did not run.
+/// A thread's CPU time, and the time in which it was ready to run without a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     pub ran_ns: u64,
@@ -64,7 +62,6 @@ pub struct Account {
 }
 
 impl Account {
-    /// Parses the text of `/proc/PID/task/TID/schedstat`.
     fn read(text: &str) -> Option<Account> {
         let mut numbers = text.split_whitespace().map(str::parse);
         Some(Account {
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_are_read_and_compared() {
+    fn scheduler_accounts_are_parsed_and_compared() {
         let account = Account::read("100 40 3\n").unwrap();
         let before = Account::read("30 10 1").unwrap();
         assert_eq!(

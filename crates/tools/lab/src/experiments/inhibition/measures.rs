@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-/// One iteration of the ping's sender. Times are CLOCK_MONOTONIC.
+/// One iteration of the loop that sends pings. Times are in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loop {
     pub woke_ns: i64,
-    /// The end of the call that sends the ping.
     pub sent_ns: i64,
     pub received_ns: Option<i64>,
 }
 
 impl Loop {
-    /// Reads a line `due,woke,sent,received`. `received` is 0 if no answer came.
     pub fn read(line: &str) -> Option<Loop> {
         let numbers: Result<Vec<i64>, _> = line.split(',').map(str::parse).collect();
         match numbers.ok()?[..] {
@@ -28,32 +26,31 @@ impl Loop {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Measures {
-    /// The measure M1: the time from the program's start to its end, in s.
+    /// The paper's measure M1: the time from the program's start to its end, in s.
     pub whole_s: f64,
-    /// The time from the program's start to the first answer, in s.
     pub start_s: f64,
-    /// The measure M2: the times from each wake-up to the end of the call that sends the ping, in
-    /// us.
+    /// The paper's measure M2: the times from each wake-up to the end of the call that sends the
+    /// ping, in us.
     pub send_us: Vec<f64>,
-    /// The measure M3: the times from the beginning of the sending call to the answer, in us. They
-    /// are infinite if no answer came.
+    /// The paper's measure M3: the times from the beginning of the sending call to the answer, in
+    /// us. Infinite if no answer came.
     pub answer_us: Vec<f64>,
-    /// The measure M4: the times between successive wake-ups, in us.
+    /// The paper's measure M4: the times between successive wake-ups, in us.
     pub gap_us: Vec<f64>,
 }
 
-/// The effect of the inhibitor on a run. If several fit, the first one in this order counts.
+/// The effect of the inhibitor on a run. If several effects fit, the first one in this order
+/// counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
     /// The paper's pattern (1): a call that sends a ping blocks.
     SendBlocks,
     /// The paper's pattern (2): a wake-up comes late, although no call before it took long.
     WakesLate,
-    /// The two sides discover each other late.
+    /// The two sides of the benchmark discover each other late.
     StartLate,
-    /// Answers come late or never, but the sender is not delayed.
     AnswersLate,
-    /// The paper's pattern (3): no effect.
+    /// The inhibitor has no effect: the paper's pattern (3).
     None,
 }
 
@@ -77,9 +74,9 @@ pub const PATTERNS: [Pattern; 5] = [
     Pattern::AnswersLate,
 ];
 
-/// The shortest delay that counts as an effect: ten periods.
 pub const LIMIT: Duration = Duration::from_millis(100);
-/// The shortest start that counts as late. Without an inhibitor, a start takes a tenth of it.
+/// The shortest start that counts as late. Without an inhibitor, a start takes a tenth of this
+/// time.
 pub const START_LIMIT: Duration = Duration::from_millis(500);
 
 fn largest(values: &[f64]) -> f64 {
@@ -106,12 +103,10 @@ impl Measures {
         largest(&self.send_us)
     }
 
-    /// Returns M3 of the answers that came, in us.
     pub fn answers(&self) -> impl Iterator<Item = f64> + '_ {
         self.answer_us.iter().copied().filter(|v| v.is_finite())
     }
 
-    /// Returns the longest M3 of the answers that came, in us.
     pub fn answer_max(&self) -> f64 {
         self.answers().fold(0.0, f64::max)
     }
@@ -123,7 +118,7 @@ impl Measures {
         self.answer_us.iter().filter(|v| v.is_infinite()).count()
     }
 
-    /// Returns the share of answers that came later than [`LIMIT`] or never.
+    /// Returns the share of pings whose answer came later than [`LIMIT`] or never.
     pub fn late_share(&self) -> f64 {
         let late = self.answer_us.iter().filter(|v| **v > limit_us()).count();
         late as f64 / self.answer_us.len().max(1) as f64
@@ -217,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_samples_are_read() {
+    fn lines_of_link_samples_are_read() {
         let read = Loop::read("1,2,3,4").unwrap();
         assert_eq!(
             (read.woke_ns, read.sent_ns, read.received_ns),

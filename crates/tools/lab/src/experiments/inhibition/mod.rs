@@ -67,8 +67,8 @@ fn measure(context: &mut Context, programs: &Programs, middleware: Middleware) -
     Ok(arms)
 }
 
-/// Runs each condition `rounds` times, in turns. Returns each run with the index of its condition
-/// and its number.
+/// Runs each condition `rounds` times, taking turns. Returns each run with the index of its
+/// condition and its number.
 fn in_turns(
     context: &mut Context,
     programs: &Programs,
@@ -100,8 +100,8 @@ fn in_turns(
     Ok(runs)
 }
 
-/// Moves the lab and its children into a network namespace with a loopback interface. The namespace
-/// ends with the last of these processes, even if it crashes.
+/// Moves the lab and its children into a network namespace with a loopback interface. The kernel
+/// removes the namespace with the last of these processes.
 fn namespace() -> Result<()> {
     // SAFETY: the argument is a plain number. The call changes only the network that this thread
     // and its children see.
@@ -119,7 +119,7 @@ fn namespace() -> Result<()> {
 }
 
 /// Returns a note on the CPU time that the kernel keeps from real-time threads. The lab only reads
-/// this setting, so it is the same for all runs.
+/// this setting.
 fn throttling() -> String {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));

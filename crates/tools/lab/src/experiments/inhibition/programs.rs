@@ -11,13 +11,12 @@ use std::process::Command;
 pub enum Middleware {
     Cyclone,
     Fast,
-    /// rcl on rmw_fastrtps_cpp.
     Ros2,
 }
 
 pub const MIDDLEWARES: [Middleware; 3] = [Middleware::Cyclone, Middleware::Fast, Middleware::Ros2];
 
-/// Settings of Cyclone DDS: it uses the loopback interface and looks for few participants.
+/// The settings of Cyclone DDS: it uses the loopback interface and looks for few participants.
 const CYCLONE_URI: &str = "<CycloneDDS><Domain id=\"77\"><General><Interfaces>\
     <NetworkInterface name=\"lo\"/></Interfaces><AllowMulticast>false</AllowMulticast></General>\
     <Discovery><ParticipantIndex>auto</ParticipantIndex><MaxAutoParticipantIndex>4\
@@ -33,8 +32,6 @@ impl Middleware {
         }
     }
 
-    /// Returns the middleware's name in figures, which is also the name of its part of the
-    /// experiment.
     pub fn part(self) -> &'static str {
         match self {
             Middleware::Cyclone => "cyclonedds",
@@ -64,7 +61,7 @@ impl Programs {
         }
         report.skip(
             "rmw_cyclonedds_cpp",
-            "no Python wheel contains it; Cyclone DDS is measured through its own C API",
+            "no Python wheel contains this middleware. Cyclone DDS is measured through its own C API",
         );
         let inhibitor = source(&sources, "inhibition-inhibitor", "inhibitor.c").plain()?;
         Ok(Programs {
@@ -81,7 +78,10 @@ impl Programs {
     pub fn ping_pong_command(&self, middleware: Middleware) -> Result<Command> {
         let found = self.built.iter().find(|(m, _)| *m == middleware);
         let (_, path) = found.ok_or_else(|| {
-            LabError::unexpected("the program", "it was not built; the report says why")
+            LabError::unexpected(
+                "the program",
+                "the program was not built. The report gives the reason",
+            )
         })?;
         let mut command = Command::new(path);
         command.env("CYCLONEDDS_URI", CYCLONE_URI);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 const RESAMPLES: usize = 2000;
 
-/// Threads are hidden if they ran and waited for less than this on average.
+/// Threads that ran and waited for less than this on average are hidden, in ns.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 pub struct Arm {
@@ -38,7 +38,6 @@ impl Arm {
         self.runs.iter().map(of).fold(0.0, f64::max)
     }
 
-    /// Returns the run with the longest M2.
     fn worst(&self) -> Option<&Run> {
         let key = |r: &&Run| r.measures.send_max();
         self.runs.iter().max_by(|a, b| key(a).total_cmp(&key(b)))
@@ -102,8 +101,8 @@ M3 max | M4 max, ms | late answers, % | unanswered pings | packets per loop";
     table
 }
 
-/// Shows means of the runs' means with the 80 % intervals of the papers. The loops of one run are
-/// not independent, so runs count, not loops.
+/// Shows the means of the runs' means with the 80 % intervals of the papers. The loops of one run
+/// depend on one another, so runs count instead of loops.
 fn means(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: means of the runs' means with 80 % intervals, ms (M3: answers that came; replaced: samples more than \
@@ -148,8 +147,8 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Shows the running and waiting times of threads under each kind of scheduling. All these threads
-/// are on the core of the inhibitor.
+/// Shows how long threads ran and waited under each kind of scheduling. All these threads are on
+/// the inhibitor's core.
 fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: times of threads while the inhibitor ran, mean of the runs (from the kernel's schedstat)",
@@ -285,8 +284,6 @@ fn plots(context: &mut Context, middleware: Middleware, arms: &[Arm]) -> Result<
     context.plot(&format!("{part}-boxes.svg"), &box_plot(part, arms)?)
 }
 
-/// Plots M3 of all runs as boxes, for two processes. All threads are on the inhibitor's core, or
-/// placed as `onbeat shape` places them.
 fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     let kinds = [
         Threads::TimeSharing,
@@ -322,7 +319,6 @@ fn box_plot(part: &str, arms: &[Arm]) -> Result<String> {
     )
 }
 
-/// Shortens a condition's name by the words that all panels share.
 fn short(condition: Condition) -> String {
     let name = condition.name();
     name.replace("2e, ", "")

@@ -13,19 +13,16 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The core of the benchmark. The lab uses the other one.
 pub const CORE: u32 = 1;
 const OTHER_CORE: u32 = 0;
 const LOOP_PERIOD: Duration = Duration::from_millis(10);
 const INHIBITOR_PRIORITY: u32 = 90;
-/// The lab runs above the inhibitor, so that it can observe at any time.
 const LAB_PRIORITY: i32 = 99;
 const LOOK: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Length {
     pub loops: u32,
-    /// The CPU time of the inhibitor: as long as the loops take.
     pub inhibitor: Duration,
 }
 
@@ -46,12 +43,11 @@ pub struct Bench<'a> {
 }
 pub struct Run {
     pub measures: Measures,
-    /// Packets on the loopback interface while the loops ran.
     pub packets: i64,
-    /// One entry per thread: its process, its name, and its account while the inhibitor ran.
+    /// The threads, each with its process, its name, and its account while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
-    /// Counts, for each process and lock holder, how often the main thread was seen waiting for a
-    /// lock of that holder.
+    /// For each process and lock holder: how often the main thread was seen waiting for a lock of
+    /// that holder.
     pub held: BTreeMap<(&'static str, String), u32>,
     pub identity: Identity,
 }
@@ -60,7 +56,6 @@ pub struct Run {
 pub struct Identity {
     pub processes: Vec<(&'static str, u32)>,
     pub inhibitor: Option<u32>,
-    /// The run's start and end, CLOCK_MONOTONIC, in ns.
     pub span_ns: (u64, u64),
 }
 
@@ -145,7 +140,6 @@ impl Bench<'_> {
         Ok(Processes { pong, ping, began })
     }
 
-    /// Starts the inhibitor and waits until it has its real-time priority.
     fn inhibit(&self, condition: Condition) -> Result<Peer> {
         let cpu = if condition.same_core {
             CORE
@@ -200,8 +194,7 @@ impl Watch {
     }
 }
 
-/// Returns a thread's name. A thread without a name of its own carries its process's name and is
-/// called "unnamed".
+/// Returns a thread's name, or "unnamed" for a thread that carries its process's name.
 fn thread_name(pid: u32, tid: u32) -> String {
     let name = locks::name(pid, tid);
     match pid == tid {
@@ -211,8 +204,8 @@ fn thread_name(pid: u32, tid: u32) -> String {
     }
 }
 
-/// Puts this thread above all others while the guard lives. Processes that it starts begin with
-/// normal priority.
+/// Runs this thread above all others until dropped. Programs that it starts begin with normal
+/// priority.
 struct RaisedPriority;
 
 impl RaisedPriority {
@@ -242,7 +235,8 @@ fn finish(whole_s: f64, times: &str, samples: &str, watch: Watch) -> Result<Run>
         return Err(LabError::unexpected("the ping-pong's times", times));
     };
     let loops: Option<Vec<Loop>> = samples.lines().map(Loop::read).collect();
-    let loops = loops.ok_or_else(|| LabError::unexpected("a line of samples", "it is damaged"))?;
+    let loops =
+        loops.ok_or_else(|| LabError::unexpected("a line of samples", "the line is damaged"))?;
     Ok(Run {
         measures: Measures::of(whole_s, (ready - began) as f64 / 1e9, &loops),
         packets,

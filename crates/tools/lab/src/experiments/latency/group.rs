@@ -9,12 +9,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The time from the start command to the first message of the warm-up.
 const LEAD: Duration = Duration::from_millis(20);
 
 pub struct Node {
     pub command: Command,
-    /// The role and the topics, as arguments of the program.
     pub words: Vec<String>,
     pub receives: bool,
     pub name: String,

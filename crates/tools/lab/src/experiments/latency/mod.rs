@@ -27,7 +27,7 @@ const SIZES: [usize; 8] = [
     4 << 20,
 ];
 /// The ROS 2 node with the installed middleware, and two DDS through their own interfaces. The
-/// Python wheels contain no other rmw.
+/// Python wheels contain no other middleware.
 const ARMS: [Arm; 3] = [ROS2, CYCLONE, FAST];
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -66,8 +66,8 @@ fn run(context: &mut Context) -> Result<Report> {
     Ok(report)
 }
 
-/// Reports the frequency governor. Without one, the paper's first question, on frequency scaling,
-/// cannot be measured.
+/// Returns a note on the frequency governor. Without a governor, the paper's first question
+/// (frequency scaling) cannot be measured.
 fn governor() -> String {
     let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     match std::fs::read_to_string(path) {
@@ -79,8 +79,6 @@ fn governor() -> String {
     }
 }
 
-/// Returns the messages per second. The rate is so low that a message has arrived before the next
-/// is sent, like that of the paper's talker.
 fn rate_hz(bytes: usize) -> f64 {
     if bytes >= 1 << 20 {
         20.0

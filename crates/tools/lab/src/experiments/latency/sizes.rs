@@ -43,13 +43,11 @@ impl Condition {
     }
 }
 
-/// A setting of Fast DDS under ROS 2, made by environment variables that Fast DDS reads itself.
-/// They have no effect where ROS 2 chooses the transports, which it does on `LOCALHOST`.
 struct Transport {
     name: &'static str,
     id: &'static str,
     transports: &'static str,
-    /// The setting resends lost parts of a message at once. The comparison shows the cost of the
+    /// Whether lost parts of a message are sent again at once. The comparison shows the cost of the
     /// usual delay.
     repaired_at_once: bool,
 }
@@ -175,8 +173,7 @@ fn over_sizes(
     Ok(series)
 }
 
-/// Adds the paper's conclusions as ratios of medians. A conclusion holds where its ratio is above
-/// 1.
+/// Adds the paper's conclusions as ratios of medians. A conclusion holds if its ratio is above 1.
 fn conclusions(report: &mut Report, all: &[Series]) {
     let median = |id: &str, at: usize| {
         let series = all.iter().find(|s| s.id == id)?;

@@ -9,7 +9,7 @@ use crate::plot::{boxes, curves, Curve};
 pub struct Series {
     pub name: String,
     pub id: String,
-    /// The size in bytes and the latencies in us, in the order of measurement.
+    /// The message sizes in bytes, each with its latencies in us, in the order of measurement.
     pub by_size: Vec<(usize, Vec<f64>)>,
     pub lost: u64,
 }
@@ -24,7 +24,7 @@ impl Series {
         }
     }
 
-    /// Adds the latencies of one size. The missing ones of `sent` messages count as lost.
+    /// Adds the latencies of one message size. Messages of `sent` without a latency count as lost.
     pub fn add(&mut self, bytes: usize, values: Vec<f64>, sent: u64) {
         self.lost += sent.saturating_sub(values.len() as u64);
         self.by_size.push((bytes, values));

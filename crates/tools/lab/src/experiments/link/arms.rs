@@ -6,11 +6,10 @@ use crate::measure::hosts::{Host, Limit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The rate of the limited link, in bits/s.
 pub const RATE: u64 = 1_000_000_000;
 
-/// The longest wait of a message behind less urgent bytes of its own host under onbeat's flow
-/// control. It equals the time that one window takes on the limited link.
+/// The longest time in ns for which a message waits behind less urgent bytes of its own host under
+/// onbeat's flow control. It equals the time that one window takes on the limited link.
 pub const WINDOW_NS: u64 = 1_000_000;
 pub const SEGMENT: u64 = 1514;
 
@@ -25,13 +24,11 @@ enum Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arm {
     pub name: &'static str,
-    /// The name in the program's arguments and in names of figures.
     pub id: &'static str,
     pub colour: usize,
     program: Program,
-    /// The arm sets `SO_PRIORITY` and needs `tc prio` on the link.
+    /// Whether the arm sets `SO_PRIORITY`, and the link therefore needs `tc prio`.
     needs_tc_prio: bool,
-    /// The messages are not encrypted, so a capture can recognise them.
     pub is_plaintext: bool,
 }
 
@@ -46,16 +43,17 @@ const fn arm(name: &'static str, id: &'static str, colour: usize) -> Arm {
     }
 }
 
-/// One TCP connection for each stream.
 pub const TCP: Arm = arm("plain TCP", "tcp", 0);
-/// One TCP connection for each stream. The sender's kernel sorts packets by priority.
+/// The arm with one TCP connection for each stream, in which the sender's kernel sorts packets by
+/// priority.
 pub const PRIO: Arm = Arm {
     needs_tc_prio: true,
     ..arm("TCP, tc prio", "prio", 1)
 };
-/// One link for each stream, without flow control between the links.
+/// The arm with one link of onbeat for each stream, without flow control between the links.
 pub const INTERFACE: Arm = arm("interface layer", "interface", 2);
-/// One encrypted link for each stream, without flow control between the links.
+/// The arm with one encrypted link of onbeat for each stream, without flow control between the
+/// links.
 pub const SEALED: Arm = Arm {
     is_plaintext: false,
     ..arm("interface, sealed", "sealed", 3)
@@ -65,33 +63,31 @@ pub const ZENOH: Arm = Arm {
     ..arm("zenoh", "zenoh", 4)
 };
 
-/// Cyclone DDS, which has no priorities on the wire.
 pub const CYCLONE: Arm = Arm {
     program: Program::Cyclone,
     ..arm("Cyclone DDS", "cyclonedds", 6)
 };
-/// Fast DDS with a flow controller that sends more urgent messages first.
+/// The arm with Fast DDS and its flow controller, which sends more urgent messages first.
 pub const FAST: Arm = Arm {
     program: Program::Fast,
     ..arm("Fast DDS", "fastdds", 7)
 };
-/// libfabric over TCP, with one connection for each stream.
 pub const FABRIC: Arm = Arm {
     program: Program::Fabric,
     ..arm("libfabric, tcp", "libfabric", 8)
 };
-/// One link for each stream, with flow control over all streams of the host.
 pub const OURS: Arm = arm("ours", "ours", 5);
-/// All streams of a process over one connection, most urgent chunk first. The socket's buffer holds
-/// one window. Only `connections` compares it, with [`OURS`].
+/// The arm with all streams of a process on one connection, the most urgent chunk first. The
+/// socket's buffer holds one window. Only `connections` compares this arm, with [`OURS`].
 pub const MULTIPLEXED: Arm = arm("one for all classes", "multiplexed", 8);
-/// A channel of onbeat-flow with several consumers on the other host. Only `consumers` measures it.
+/// The arm with a channel of onbeat-flow, which has several consumers on the other host. Only
+/// `consumers` measures this arm.
 pub const CHANNELS: Arm = arm("channel", "channels", 5);
 pub const ALL: [Arm; 9] = [
     TCP, PRIO, FABRIC, INTERFACE, SEALED, OURS, ZENOH, CYCLONE, FAST,
 ];
-/// Cyclone DDS over the link's interface only. Fragments are as large as UDP allows, as its
-/// developers advise for large messages.
+/// The settings of Cyclone DDS: only the link's interface, and fragments as large as UDP allows, as
+/// its developers advise for large messages.
 const CYCLONE_URI: &str = r#"<CycloneDDS><Domain>
 <General><Interfaces><NetworkInterface name="link0"/></Interfaces>
 <MaxMessageSize>65500B</MaxMessageSize></General>
@@ -111,7 +107,7 @@ impl Arms {
         if !link.is_file() {
             return Err(LabError::Missing {
                 what: link.display().to_string(),
-                fix: "run `./dev bench link`, which builds it".into(),
+                fix: "run `./dev bench link`, which builds this program".into(),
             });
         }
         let key = context.dir().join("link.key");
@@ -128,7 +124,7 @@ impl Arms {
         } else {
             report.skip(
                 ZENOH.name,
-                "its Python package could not be installed. Run `./dev bench link` with network access",
+                "the Python package could not be installed. Run `./dev bench link` with network access",
             );
         }
         for (arm, folder) in [
@@ -208,12 +204,10 @@ impl Drop for Arms {
 }
 
 impl Arm {
-    /// Reports whether the arm is another project's. Its failure does not end the experiment.
     pub fn is_foreign(&self) -> bool {
         self.program != Program::Link
     }
 
-    /// Reports whether the arm is onbeat's. Targets apply to it only.
     pub fn is_ours(&self) -> bool {
         *self == OURS
     }
@@ -241,7 +235,8 @@ const CYCLONE_PEER: &str = "lab/link/cyclonedds/peer";
 const FAST_PEER: &str = "lab/link/fastdds/peer";
 const FABRIC_PEER: &str = "lab/link/libfabric/peer";
 
-/// Checks that `./dev bench link` has built the peer of the folder. Otherwise returns the reason.
+/// Checks that `./dev bench link` has built the peer program in `folder`. Otherwise returns the
+/// reason.
 fn built(folder: &str) -> Result<(), String> {
     let made = cache_dir().join("lab/link").join(folder);
     if made.join("peer").is_file() {

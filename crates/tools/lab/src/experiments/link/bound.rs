@@ -8,8 +8,8 @@ use crate::frame::{Context, LabError, Result};
 use onbeat_link::bound::Load;
 use onbeat_link::port::Settings;
 
-/// The priority, bytes and period in ns of each stream. The periods have no common phase, so
-/// messages meet in many ways.
+/// The priority, the size in bytes and the period in ns of each stream. The periods have no common
+/// phase, so messages meet in many ways.
 const STREAMS: [(u8, usize, u64); 3] = [
     (2, 1 << 10, 5_030_000),
     (1, 1 << 20, 21_170_000),
@@ -24,9 +24,9 @@ struct Row {
     samples: u64,
 }
 
-/// Compares the bounds with the measured latencies. The time behind the port (kernels, wake-ups) is
-/// measured with each stream alone: its longest latency minus its own bytes on the wire. The
-/// longest of the three is used.
+/// Compares the bounds on latency with the measured latencies. The time outside of the port
+/// (kernels, wake-ups) is measured with each stream alone: its longest latency minus the time of
+/// its bytes on the wire. The longest of the three times is used.
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
     let streams = STREAMS.map(|s| stream(s, last_ns));
@@ -87,7 +87,8 @@ fn longest_ns(outcome: &Outcome, stream: u32) -> u64 {
     taken.max().map_or(0, |ns| ns as u64)
 }
 
-/// Describes a stream as it was measured. The delay until a message was complete counts as jitter.
+/// Describes a stream as it was measured, for the bound. The delay until a message was complete
+/// counts as jitter.
 fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
     let late = outcome.of(id).map(|s| s.sent_ns - s.intended_ns);
     let jitter_ns = late.max().map_or(0, |ns| ns.max(0) as u64);

@@ -13,25 +13,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The time from the start command to the beginning of a run.
 const LEAD: Duration = Duration::from_millis(30);
 
-/// The priority of urgent programs beside a load that is not urgent.
+/// The SCHED_FIFO priority of urgent programs, which run beside a load that is not urgent.
 const REAL_TIME_PRIORITY: i32 = 20;
 
-/// Attempts before an arm of another project counts as failed. About every tenth time, Fast DDS
-/// does not find the other host.
+/// The number of attempts before an arm of another project counts as failed. In about every tenth
+/// attempt, Fast DDS does not find the other host.
 const TRIES: usize = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
-    /// The urgency, from 0 (least) to 2.
     pub priority: u8,
     pub bytes: usize,
-    /// The time between two messages. At 0, each message follows as soon as the receiver has taken
-    /// the one before.
+    /// The time between two messages, in ns. With 0, each message follows as soon as the receiver
+    /// took the previous one.
     pub period_ns: u64,
-    /// The number of messages. At 0, the stream sends as long as the others do.
+    /// The number of messages. With 0, the stream sends as long as the other streams do.
     pub count: u64,
     pub offset_ns: u64,
 }
@@ -39,28 +37,25 @@ pub struct Stream {
 pub struct Plan {
     pub streams: Vec<Stream>,
     pub credits: usize,
-    /// Streams take turns of this many messages.
+    /// The number of messages that a stream sends before the next stream sends. `None` if streams
+    /// do not take turns.
     pub turn: Option<u64>,
-    /// The peers compute the two halves of Figure 5.15's neural network.
     pub network: bool,
     pub consumers: Option<usize>,
     pub captured: bool,
-    /// Streams without an end send from a process of their own. All other programs are urgent and
-    /// run at real-time priority.
+    /// Whether streams without an end send from a process of their own. All other programs are then
+    /// urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
 }
 
-/// A message that arrived. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     pub stream: u32,
     pub number: u64,
     pub intended_ns: i64,
-    /// The time at which its content was complete at the sender.
     pub sent_ns: i64,
     pub received_ns: i64,
-    /// The time at which the receiver's work on the message was done.
     pub finished_ns: i64,
 }
 
@@ -80,13 +75,14 @@ impl Sample {
         })
     }
 
-    /// Returns the time from the complete message at the sender to the readable one at the
-    /// receiver, in us.
+    /// Returns the time in us from the complete message at the sender to the readable one at the
+    /// receiver.
     pub fn transfer_us(&self) -> f64 {
         (self.received_ns - self.sent_ns) as f64 / 1000.0
     }
 
-    /// Returns the time from when the message was due to when the receiver could read it, in us.
+    /// Returns the time in us from the message's due time to when the receiver could read the
+    /// message.
     pub fn latency_us(&self) -> f64 {
         (self.received_ns - self.intended_ns) as f64 / 1000.0
     }
@@ -94,11 +90,8 @@ impl Sample {
 
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// The messages in the order of stream and number.
     pub samples: Vec<Sample>,
-    /// The use of all CPUs during the run by all programs, in %.
     pub cpu: f64,
-    /// The bytes that left the sender, with all headers.
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
 }
@@ -126,7 +119,6 @@ impl Testbed {
         }
     }
 
-    /// Removes and returns the failed arms with their reasons.
     pub fn failed(&self) -> Vec<(&'static str, String)> {
         self.failed.take().into_iter().collect()
     }
@@ -135,8 +127,8 @@ impl Testbed {
         self.hosts.limit(super::arms::TCP.limit(limited))
     }
 
-    /// Runs a plan once. Returns `None` if an arm of another project fails or has failed before.
-    /// Failures of onbeat's own arms are errors.
+    /// Runs a plan once. Returns `None` if an arm of another project fails or has failed before. A
+    /// failure of an onbeat arm is an error.
     pub fn try_run(
         &self,
         context: &Context,
@@ -203,7 +195,7 @@ impl Testbed {
         })
     }
 
-    /// Starts all programs, the receiver first. Both sides wait for each other.
+    /// Starts all programs, the receiver first. Senders and receiver wait for each other.
     fn start(
         &self,
         context: &Context,
@@ -278,8 +270,8 @@ fn capture_failed(source: std::io::Error) -> LabError {
 fn read(file: &Path) -> Result<Vec<Sample>> {
     let text = files::text(file)?;
     let samples: Option<Vec<Sample>> = text.lines().map(Sample::read).collect();
-    let mut samples =
-        samples.ok_or_else(|| LabError::unexpected("a sample", "it does not have six numbers"))?;
+    let mut samples = samples
+        .ok_or_else(|| LabError::unexpected("a sample", "the line does not have six numbers"))?;
     samples.sort_unstable_by_key(|s| (s.stream, s.number));
     Ok(samples)
 }
@@ -305,8 +297,6 @@ fn check_all_arrived(plan: &Plan, samples: &[Sample], arm: &Arm) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the messages crossed the link. A middleware that uses shared memory instead would
-/// make the figures meaningless.
 fn check_crossed_link(plan: &Plan, sent_bytes: u64, arm: &Arm) -> Result<()> {
     let content: u64 = plan.streams.iter().map(|s| s.count * s.bytes as u64).sum();
     if sent_bytes >= content {

@@ -14,11 +14,8 @@ const ORDER_MESSAGE_BYTES: usize = 64 << 10;
 #[derive(Default)]
 struct Measured {
     latencies_us: Vec<f64>,
-    /// The use of all CPUs in each round, in %.
     cpu: Vec<f64>,
-    /// The bytes on the wire, and those of the messages that arrived.
     bytes: (u64, u64),
-    /// The share of messages in their place on the wire, in %.
     in_place: f64,
 }
 

@@ -43,7 +43,6 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     Ok(())
 }
 
-/// Returns `count` for small messages, and a fifth of it for large ones.
 fn count_for_size(count: u64, bytes: usize) -> u64 {
     if bytes < 1 << 20 {
         count

@@ -4,8 +4,8 @@
 use crate::measure::capture::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns, for each experiment, its messages in the order of their first packets on the wire. An
-/// experiment is `per_experiment` messages, numbered over all streams.
+/// Returns the messages of each experiment in the order of their first packets on the wire. An
+/// experiment has `per_experiment` messages, numbered over all streams.
 pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessage>> {
     let (mut seen, mut orders) = (BTreeSet::new(), BTreeMap::<u64, Vec<WireMessage>>::new());
     for mark in packets.iter().flat_map(|p| &p.marks) {
@@ -24,13 +24,13 @@ pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessa
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireMessage {
-    /// The place in the order of sending; 0 is the experiment's first message.
+    /// The message's place in the order of sending. 0 is the experiment's first message.
     pub place: u64,
     pub stream: u32,
 }
 
-/// Returns the share of messages, in %, that are in their place on the wire. It counts the `first`
-/// messages of each experiment, and with `of` only those of that stream.
+/// Returns the share of messages, in %, that have the same place on the wire as in the order of
+/// sending. Counts the `first` messages of each experiment, and only those of stream `of` if given.
 pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {
@@ -44,7 +44,7 @@ pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f
     100.0 * right as f64 / all.max(1) as f64
 }
 
-/// Counts, for each n, the experiments whose n-th message on the wire is the stream's.
+/// Returns for each n the number of experiments whose n-th message on the wire belongs to `stream`.
 pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u64> {
     let mut times = vec![0; first];
     for order in orders {
@@ -56,8 +56,8 @@ pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u
 }
 
 /// Returns, for each push of `stream`, the bytes of other streams that left between the push and
-/// its first packet. `pushes` holds ascending message numbers with the time at which the message
-/// was complete. Pushes without a captured packet are left out.
+/// its first packet. `pushes` holds ascending message numbers, each with the time at which the
+/// message was complete. Pushes without a captured packet are left out.
 pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
     let mut first = BTreeMap::new();
     // Bytes of other streams before each packet.

@@ -10,14 +10,13 @@ use crate::frame::{Context, Estimate, Result};
 use crate::measure::stats::Sorted;
 use crate::plot::bars;
 
-/// The bytes between the two parts: 76 x 76 x 256 numbers, as in the thesis.
 const BYTES: usize = 76 * 76 * 256 * 4;
-/// The time between two inputs. The input before is finished by then.
+/// The time between two inputs of the network, in ns. The previous input is processed by then.
 const PERIOD_NS: u64 = 250_000_000;
-/// The thesis's times in ms: computing of both parts, communication over TCP, and communication
-/// over standard Soft-RoCE.
+/// The times that the thesis measured, in ms: computing both parts, communication over TCP, and
+/// communication over standard Soft-RoCE.
 const THESIS: [f64; 3] = [100.0, 65.0, 50.0];
-/// The time that memory contention added in the thesis, in %: to computing on the CPU, and on
+/// The computing time that memory contention added in the thesis, in %: on the CPU, and on
 /// accelerators.
 const THESIS_CONTENTION: (f64, f64) = (600.0, 100.0);
 
@@ -67,7 +66,6 @@ fn times(context: &Context, testbed: &Testbed, arm: &Arm, limited: bool) -> Resu
     ))
 }
 
-/// Measures the split network (Figure 5.15).
 pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let title = "A neural network split over two hosts: medians, ms (Figure 5.15)";
     let mut table = Table::new(title, "| computing | communication | whole | p99");
@@ -120,7 +118,6 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
     Ok(())
 }
 
-/// Measures the split network beside programs that load the memory (section 5.1.1).
 pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let cores = machine::cpus();
     let heads: Vec<String> = (0..=cores).map(|n| format!("{n} programs")).collect();
@@ -169,7 +166,6 @@ fn add_contention_figures(report: &mut Report, arm: &Arm, computing: f64, commun
     report.figure(figure.baseline(THESIS_CONTENTION.1, "thesis, accelerators"));
 }
 
-/// Starts `count` programs that load the memory, each on its own core.
 fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {
     let start = |cpu: usize| context.spawn(&mut testbed.arms.memory_hog_command(cpu));
     (0..count).map(start).collect()

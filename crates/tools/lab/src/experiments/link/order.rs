@@ -10,10 +10,10 @@ use crate::plot::{lines, Axes, Line};
 
 const TASKS: u64 = 3;
 const TURN: u64 = 4;
-/// Turns of each task in an experiment. The peers use the same number.
+/// The number of turns that each task has in an experiment. The peer programs use the same number.
 const ROUNDS: u64 = 9;
 const FIRST: usize = 100;
-/// The share of messages in their place with standard Soft-RoCE in the thesis, in %.
+/// The share of messages in their place that the thesis measured with standard Soft-RoCE, in %.
 const THESIS: f64 = 30.0;
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
@@ -102,7 +102,7 @@ pub fn orders_of(
         n if n == experiments && orders.len() as u64 == n => Ok(Some(orders)),
         n => Err(LabError::unexpected(
             "the capture",
-            format!("it shows {n} of {experiments} experiments completely"),
+            format!("the capture shows {n} of {experiments} experiments completely"),
         )),
     }
 }

@@ -10,13 +10,12 @@ use crate::measure::stats::Sorted;
 use crate::plot::{curves, percentiles, Curve};
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 5_000_000;
-/// The size of the least urgent messages, which are sent without pause.
 const LARGE_BYTES: usize = 4 << 20;
-/// The bytes and period in ns of the messages of medium urgency. They use less than half of the
-/// link.
+/// The size in bytes and the period in ns of the messages of medium urgency. They use less than
+/// half of the link.
 const MEDIUM: (usize, u64) = (1 << 20, 20_000_000);
-/// The least and greatest latency of 1 MB beside other transfers with standard Soft-RoCE in the
-/// thesis, in ms.
+/// The least and greatest latency in ms that the thesis measured with standard Soft-RoCE, for 1 MB
+/// beside other transfers.
 const THESIS_1MB: (f64, f64) = (8.9, 20.6);
 
 fn flood(priority: u8, bytes: usize, period_ns: u64) -> Stream {
@@ -127,8 +126,8 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     report.note("urgent messages: latency runs from the time at which a message was due (not when it could be sent) until the receiver can read it");
 }
 
-/// Adds the targets: onbeat's loaded latency against its unloaded latency plus a window, and
-/// against the other arms.
+/// Adds two targets for onbeat's latency under load: against its latency without load plus a
+/// window, and against the other arms.
 fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.is_ours()) else {
         return;
@@ -148,7 +147,6 @@ fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     }
 }
 
-/// Measures large urgent messages beside two other streams of the same size (Figure 5.14).
 pub fn large(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
     let arms = testbed.arms.available_among(&arms::ALL);

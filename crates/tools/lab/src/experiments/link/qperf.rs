@@ -11,7 +11,6 @@ pub fn is_installed() -> bool {
     asked.is_ok_and(|o| o.status.success())
 }
 
-/// Measures the latency of a message of that size, in us. Returns `None` if qperf is not installed.
 pub fn latency_us(testbed: &Testbed, limited: bool, bytes: usize) -> Result<Option<f64>> {
     if !is_installed() {
         return Ok(None);
@@ -55,10 +54,12 @@ fn ask(testbed: &Testbed, bytes: usize) -> Result<String> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Err(LabError::program("qperf", "its server does not answer"))
+    Err(LabError::program(
+        "qperf",
+        "the qperf server does not answer",
+    ))
 }
 
-/// Parses the latency from qperf's output, for example `latency = 37.3 us`.
 fn microseconds(said: &str) -> Option<f64> {
     let line = said
         .lines()

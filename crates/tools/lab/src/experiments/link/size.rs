@@ -8,16 +8,15 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, schedule, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
 const THESIS_TRANSFERS_PER_SIZE: u64 = 150;
-/// The latency of 4 MB with TCP in the thesis, in us.
 const THESIS_LATENCY: f64 = 58_000.0;
-/// The highest CPU use of a sender of 4 MB with TCP in the thesis, in %.
+/// The highest CPU use in % that the thesis measured for a sender of 4 MB with TCP.
 const THESIS_CPU: f64 = 48.1;
-/// The latency that flow control added to the interface layer in the thesis, in %: at 64 KB, and
+/// The latency in % that flow control added to the interface layer in the thesis: at 64 KB, and
 /// from 1 MB on.
 const THESIS_ADDED: (f64, f64) = (100.0, 7.5);
-/// The latency that flow control may add here, in %: at 64 KB, and from 1 MB on.
+/// The latency in % that onbeat's flow control may add: at 64 KB, and from 1 MB on.
 const ADDED: (f64, f64) = (10.0, 2.0);
-/// The CPU use that flow control may add here up to 4 MB, in percentage points.
+/// The CPU use in percentage points that onbeat's flow control may add up to 4 MB.
 const ADDED_CPU: f64 = 1.0;
 
 pub fn name_of(bytes: usize) -> String {
@@ -31,7 +30,7 @@ pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
 }
 
-/// The samples of one size: transfers in us, and CPU use in % of all CPUs.
+/// The samples of one message size: transfer times in us, and CPU use in % of all CPUs.
 struct SizeSamples {
     bytes: usize,
     transfers: ArmSamples,
@@ -96,8 +95,6 @@ fn sizes(context: &Context) -> Vec<usize> {
     sizes.into_iter().map(|kb| kb << 10).collect()
 }
 
-/// Returns the rounds, and the transfers in each. Together they are as many as in the thesis. Large
-/// sizes have fewer unless the user wants longer runs.
 fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     let usual = match bytes {
         b if b > 8 << 20 => 3,
@@ -108,8 +105,8 @@ fn runs(context: &Context, bytes: usize) -> (usize, u64) {
     (context.pick(3, 2), count)
 }
 
-/// Reports whether CPU use is measured for a size. Not all sizes are measured, because it takes
-/// long.
+/// Reports whether CPU use is measured for a message size. This takes long, so only some sizes are
+/// measured.
 fn counts_cpu(context: &Context, bytes: usize) -> bool {
     let few = [64 << 10, 1 << 20, 4 << 20, 32 << 20];
     context.pick_of_three(true, few.contains(&bytes), few[..3].contains(&bytes))

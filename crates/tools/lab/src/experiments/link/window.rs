@@ -9,7 +9,7 @@ use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 1_500_000;
-/// The size of the messages that another process sends without pause.
+/// The size in bytes of the messages that another process sends without pause.
 const LARGE_BYTES: usize = 4 << 20;
 
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
@@ -45,7 +45,11 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
         let pushes: Vec<(u64, i64)> = outcome.of(0).map(|s| (s.number, s.sent_ns)).collect();
         let ahead = bytes_ahead(&outcome.packets, 0, &pushes);
         if ahead.len() != pushes.len() {
-            let why = format!("it shows {} of {} pushes", ahead.len(), pushes.len());
+            let why = format!(
+                "the capture shows {} of {} pushes",
+                ahead.len(),
+                pushes.len()
+            );
             return Err(LabError::unexpected("the capture", why));
         }
         measured.push((arm, Sorted::new(ahead.iter().map(|b| *b as f64))));

@@ -15,20 +15,19 @@ use onbeat_trace::{Manifest, Writer, WriterOptions};
 use std::path::Path;
 use std::process::Command;
 
-/// The ends that the user names in the second arm: a source, and a topic before the last layer.
+/// The ends of the chain that the second arm names: a source, and a topic before the last layer.
 const ENDS: [&str; 4] = ["--from", "n0_3", "--to", "n6_1"];
 
 struct Measured {
     events: u64,
     bytes: u64,
     runs: Vec<Ended>,
-    /// The largest distance of a time from the truth, as a share of the truth.
+    /// The largest deviation of a measured time from the truth, as a share of the truth.
     off: f64,
     pairs: usize,
     cut: usize,
 }
 
-/// Measures 48 nodes in eight layers, each of which takes all six topics of the layer before.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let rounds = context.pick(5, 2);
     let shape = Dense {
@@ -72,7 +71,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     Ok(())
 }
 
-/// Writes the trace. Returns the truth and the number of events.
+/// Writes the trace. Returns the truth about the application and the number of events.
 fn write(shape: Dense, dir: &Path) -> Result<(DenseTruth, u64)> {
     let failed = |why: String| LabError::unexpected(format!("the trace {}", dir.display()), why);
     let writer = Writer::create(dir, WriterOptions::default());
@@ -105,8 +104,8 @@ fn write(shape: Dense, dir: &Path) -> Result<(DenseTruth, u64)> {
     Ok((truth, events))
 }
 
-/// Models the trace in a process of its own on one core. Returns its resource use, the size of the
-/// model file and the model.
+/// Models the trace in a process of its own on one core. Returns the used resources, the size of
+/// the model file and the model.
 fn run(context: &Context, trace: &Path, ends: &[&str]) -> Result<(Ended, u64, Model)> {
     let output = context.dir().join("dense.json");
     let mut command = Command::new(context.onbeat());
@@ -121,8 +120,8 @@ fn run(context: &Context, trace: &Path, ends: &[&str]) -> Result<(Ended, u64, Mo
     Ok((ended, file.len() as u64, model))
 }
 
-/// Returns the largest distance of a count, mean, median or extreme from the truth, as a share of
-/// the truth. A missing pair counts as a distance of 100 %.
+/// Returns the largest deviation of a count, mean, median or extreme from the truth, as a share of
+/// the truth. A missing pair counts as 100 %.
 fn off(model: &Model, truth: &DenseTruth, layers: usize) -> f64 {
     let is = |id: &str, node: &str| id.starts_with(&format!("/{node}:"));
     let mut worst: f64 = 0.0;

@@ -23,9 +23,6 @@ struct Inputs {
     script: PathBuf,
 }
 
-/// Measures babeltrace2 on the same events in LTTng's format: the library itself, and its Python
-/// binding as tracetools_read of ros2_tracing uses it. Reading is the step before
-/// tracetools_analysis, which no registry offers.
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: u64 = context.pick(1_000_000, 200_000);
     let rounds = context.pick(5, 2);

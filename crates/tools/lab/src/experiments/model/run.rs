@@ -13,13 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time after which a program counts as hanging.
 pub const HOUR: Duration = Duration::from_secs(3600);
 
 pub struct Size {
     pub events: u64,
     pub bytes: u64,
-    /// The wall-clock time in seconds and the resource use, by round.
     pub runs: Vec<(f64, Ended)>,
     pub before: Vec<(f64, Ended)>,
 }
@@ -124,8 +122,8 @@ fn trace_before(scratch: &Path, events: u64) -> PathBuf {
     scratch.join(format!("{events}-before"))
 }
 
-/// Generates the same events in the format of the earlier build, which may not read this build's
-/// format. The lab beside the earlier build writes them.
+/// Generates the same events in the format of the earlier build. The lab beside the earlier build
+/// writes them, because the earlier build may not read today's format.
 fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64) -> Result<()> {
     let lab = before.with_file_name("onbeat-lab");
     let mut command = Command::new(&lab);
@@ -137,8 +135,8 @@ fn generate_before(context: &Context, before: &Path, scratch: &Path, events: u64
     context.succeed(quiet(&mut command), &name, HOUR).map(drop)
 }
 
-/// Models a trace in a process of its own on one core, as a user does. Returns wall-clock seconds
-/// and resource use.
+/// Models a trace in a process of its own on one core, as a user does. Returns the wall-clock
+/// seconds and the used resources.
 pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, Ended)> {
     let output = context.dir().join("model.json");
     let mut command = Command::new(onbeat);
@@ -151,7 +149,7 @@ pub fn model(context: &Context, onbeat: &Path, trace: &Path) -> Result<(f64, End
     Ok((wall_s, ended?))
 }
 
-/// Reads the longest trace without modelling it and returns the events per second of CPU time.
+/// Reads the longest trace without modelling it. Returns the events per second of CPU time.
 pub fn read_speed(context: &Context, scratch: &Path, sizes: &[Size]) -> Result<f64> {
     context.step("only reading the longest trace", 3600);
     let longest = sizes.last().map_or(0, |s| s.events).to_string();

@@ -13,12 +13,9 @@ pub const DEPTH: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// The program on onbeat: `peers/rust/src/bin/queues`.
     Onbeat,
-    /// The ROS 1 nodes: `peers/queues-ros1`.
     Nodes,
     Nodelets,
-    /// The ROS 2 program on rcl: `peers/queues-ros2`.
     Ros2,
 }
 
@@ -27,8 +24,8 @@ pub struct Arm {
     pub name: &'static str,
     pub title: &'static str,
     pub program: Program,
-    /// The `role=` argument of the arm's one process. If it is `None`, each side of each stream is
-    /// a process.
+    /// The `role=` argument of the arm's single process. `None` if each side of each stream is a
+    /// process.
     pub role: Option<&'static str>,
     pub policy: &'static str,
 }
@@ -190,7 +187,7 @@ struct Ros1 {
 }
 
 impl Programs {
-    /// Finds the programs. Starts a ROS 1 master on `seat` if one is installed.
+    /// Finds the programs of all arms. Starts a ROS 1 master on `seat` if ROS 1 is installed.
     pub fn find(context: &Context, work: &Path, seat: &Seat) -> Programs {
         let ros2_env = check_built(&build_path("ros2/queues-ros2"), "ros2")
             .and_then(|()| context.ros_env("kilted").map_err(|e| e.to_string()));
@@ -209,8 +206,6 @@ impl Programs {
         }
     }
 
-    /// Starts the processes of an arm and returns those to measure. `words` are the settings of the
-    /// streams.
     pub fn start(
         &self,
         context: &Context,
@@ -275,8 +270,8 @@ impl Programs {
         })
     }
 
-    /// Starts the nodelets and returns their manager, which is measured. The program that loads
-    /// them has ended by then.
+    /// Starts the nodelets and returns their manager, the process to measure. The program that
+    /// loads them has ended by then.
     fn start_nodelets(
         &self,
         context: &Context,
@@ -311,7 +306,9 @@ impl Programs {
         };
         match loader.succeed(Duration::from_secs(60)) {
             Ok(true) => Ok(vec![manager]),
-            Ok(false) => Err(failed("it did not load its nodelets in 60 s".into())),
+            Ok(false) => Err(failed(
+                "the program did not load its nodelets within 60 s".into(),
+            )),
             Err(e) => Err(failed(e.to_string())),
         }
     }
@@ -392,6 +389,6 @@ fn start_master(context: &Context, work: &Path, seat: &Seat) -> Result<Ros1> {
     }
     Err(LabError::program(
         "rosmaster",
-        format!("it does not answer{}", master.last_error()),
+        format!("the ROS 1 master does not answer{}", master.last_error()),
     ))
 }

@@ -16,16 +16,14 @@ use std::time::{Duration, Instant};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// The time from the start command to the begin of the streams.
 const LEAD: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The scenario: `standard` or `bottleneck`.
     pub scenario: &'static str,
     pub kind: Kind,
     pub arrivals: Vec<Arrivals>,
-    /// The prefix of the files with the arrivals. The number of the stream and `.csv` follow.
+    /// The prefix of the files with the arrivals. The stream's number and `.csv` follow.
     pub files: PathBuf,
 }
 
@@ -61,22 +59,17 @@ impl Setting {
 
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// The CPU time of all processes of the arm, % of a core.
     pub cpu: f64,
     pub cpu_s: f64,
-    /// The part of `cpu` that processing the messages took.
     pub processing: f64,
     pub rss_mb: f64,
     pub pss_mb: f64,
     pub streams: Vec<StreamKpis>,
     pub logs: Vec<Log>,
-    /// The begin of the streams, ns of CLOCK_MONOTONIC.
     pub start_ns: i64,
-    /// The CPU time of other programs on the same core, %.
     pub others: f64,
-    /// The number of processes that were killed because they did not end after writing their logs.
     pub killed: usize,
-    /// The last message of every stream was processed within the time limit.
+    /// Whether the last message of every stream was processed within the time limit.
     pub complete: bool,
 }
 
@@ -139,7 +132,7 @@ struct Window {
     complete: bool,
 }
 
-/// Runs an arm with the streams once. `serial` is unique to this measurement.
+/// Runs an arm with the streams once. `serial` is a number that no other measurement has.
 pub fn measure(
     context: &Context,
     programs: &Programs,
@@ -162,7 +155,10 @@ pub fn measure(
     let until = Instant::now() + CONNECT_LIMIT;
     for peer in &mut peers {
         if peer.hear("ready", until)?.is_none() {
-            let why = format!("it did not connect within {} s", CONNECT_LIMIT.as_secs());
+            let why = format!(
+                "the program did not connect within {} s",
+                CONNECT_LIMIT.as_secs()
+            );
             return Err(LabError::program(arm.name, why + &peer.last_error()));
         }
     }

@@ -13,13 +13,12 @@
 
 use crate::measure::stats::mean;
 
-/// A message that the consumer processed, with times in ns of CLOCK_MONOTONIC.
+/// A message that the consumer has processed. Times are in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Received {
     pub sequence: usize,
     pub sent_ns: i64,
     pub in_ns: i64,
-    /// The time at which the consumer had processed it.
     pub out_ns: i64,
 }
 
@@ -65,19 +64,18 @@ pub fn parse(text: &str, messages: usize) -> Result<Log, String> {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StreamKpis {
     pub messages: usize,
-    /// The number of different messages that were processed.
     pub processed: usize,
-    /// The number of messages that came again or out of order.
+    /// The number of messages that were processed twice or out of order.
     pub misplaced: usize,
-    /// The share of messages that were not processed, %.
     pub loss: f64,
     pub delay_us: f64,
-    /// The maximum deviation of the output from the input trace in both directions.
+    /// The maximum deviation of the output from the input trace, earlier or later, in ms.
     pub jitter_ms: f64,
     pub cycles_ms: f64,
 }
 
-/// Computes the key figures of a stream. `due_ns` is the input trace, which began at `start_ns`.
+/// Computes the key figures of a stream. `due_ns` is the input trace, whose times count from
+/// `start_ns`.
 pub fn of_stream(due_ns: &[u64], start_ns: i64, log: &Log) -> StreamKpis {
     let mut seen = vec![false; due_ns.len()];
     let (mut processed, mut misplaced, mut next) = (0, 0, 0);
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_read_and_wrong_ones_refused() {
+    fn message_logs_are_parsed_and_wrong_ones_refused() {
         let read = parse("0,10,20,30\n2,11,21,31\n# burned_ns=77\n", 3).unwrap();
         assert_eq!((read.received.len(), read.burned_ns), (2, 77));
         assert_eq!(read.received[1].sequence, 2);

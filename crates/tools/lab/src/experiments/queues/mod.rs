@@ -44,14 +44,14 @@ const EVERY_ROUND: [&str; 7] = [
     "ros1-service",
 ];
 
-/// Further arms that run in every round with ten streams, to measure their cost beyond processing.
+/// Further arms that run in every round with ten streams, so that their cost beyond processing is
+/// measured.
 const EVERY_ROUND_OF_TEN: [&str; 3] = ["credit-shared", "credit-chain", "bare"];
 
 fn in_round(arm: &str, round: usize, streams: usize) -> bool {
     round == 0 || EVERY_ROUND.contains(&arm) || (streams == 10 && EVERY_ROUND_OF_TEN.contains(&arm))
 }
 
-/// The number of failures after which an arm is skipped.
 const MAX_FAILURES: usize = 3;
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -131,7 +131,6 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// Describes recorded messages. Their size is assumed to be the radar's.
 fn kind_of(arrivals: &Arrivals) -> Kind {
     Kind {
         name: "recorded",
@@ -199,7 +198,7 @@ fn measure(
                     } else {
                         report.skip(
                             arm.title,
-                            format!("it failed {MAX_FAILURES} times; the last error: {e}"),
+                            format!("the arm failed {MAX_FAILURES} times. The last error: {e}"),
                         );
                     }
                 }

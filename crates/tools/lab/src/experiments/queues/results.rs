@@ -30,8 +30,8 @@ const fn kpi(name: &'static str, title: &'static str, of: fn(&Measured) -> f64) 
 }
 
 pub(super) const CPU: Kpi = kpi("cpu", "CPU, % of a core", |m| m.cpu);
-/// A lost message costs no processing. The CPU time per processed message makes arms with losses
-/// comparable.
+/// The CPU time per processed message. It makes arms with losses comparable, because a lost message
+/// needs no processing.
 pub(super) const CPU_PER_MESSAGE: Kpi =
     kpi("cpu_per_message", "CPU, us a processed message", |m| {
         let processed: usize = m.streams.iter().map(|s| s.processed).sum();
@@ -78,7 +78,7 @@ impl QueueResults {
             .filter(move |r| r.setting == setting && r.arm == arm)
     }
 
-    /// Returns the median of a figure over the rounds, so that one disturbed round does not count.
+    /// Returns the median of a figure over the rounds, so that one disturbed round has no effect.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
         let values: Vec<f64> = self
             .of(arm, setting?)
@@ -87,7 +87,7 @@ impl QueueResults {
         (!values.is_empty()).then(|| median(&values))
     }
 
-    /// Estimates how much arm `b` adds to arm `a`, %. It is the mean over the settings of the
+    /// Estimates by how much arm `b` exceeds arm `a`, in %: the mean over the settings of the
     /// median ratio over the rounds. The interval comes from resampling rounds.
     pub(super) fn added(
         &self,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_compared_round_by_round_and_settings_count_alike() {
+    fn each_round_and_setting_weighs_the_same_in_comparisons() {
         let o = results(vec![
             row(0, "drop", 0, 1.0),
             row(0, "credit", 0, 1.1),

@@ -6,7 +6,8 @@ use std::process::Command;
 #[derive(Debug, Clone, Copy)]
 pub struct Seat {
     pub cpu: usize,
-    /// The program has nice -20: it goes before all other programs that are not real-time.
+    /// Whether programs on this core have nice -20, so that they run before all others that are not
+    /// real-time.
     pub first: bool,
 }
 

@@ -12,11 +12,12 @@ use crate::measure::stats::{mean, median, resampled, Sorted};
 use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
-/// The paper's values for 1, 2, 4, 8 and 10 streams, in rows: CPU, RAM, delay, jitter, loss. The
-/// paper has no spread of cycles.
+/// The paper's values for 1, 2, 4, 8 and 10 streams, by row: CPU, RAM, delay, jitter, loss. The
+/// paper does not report the spread of cycles.
 type Paper = [[f64; 5]; 5];
 
-/// Table III: concept 2. CPU in % of a core, RAM in % of 16 GB, delay and jitter in ms, loss in %.
+/// Table III of the paper: concept 2. CPU in % of a core, RAM in % of 16 GB, delay and jitter in
+/// ms, loss in %.
 const TABLE_3: Paper = [
     [7.6, 10.5, 16.4, 26.3, 29.9],
     [1.0, 1.2, 1.6, 2.4, 2.9],
@@ -24,7 +25,7 @@ const TABLE_3: Paper = [
     [166.0, 168.0, 174.0, 177.0, 177.0],
     [0.2, 0.2, 0.3, 4.0, 15.6],
 ];
-/// Table IV: concept 1 against concept 2, %.
+/// Table IV of the paper: concept 1 compared with concept 2, in %.
 const TABLE_4: Paper = [
     [-16.0, 39.0, 44.0, 43.0, 47.0],
     [-40.0, -50.0, -62.0, -75.0, -79.0],
@@ -32,7 +33,7 @@ const TABLE_4: Paper = [
     [26.0, 25.0, 16.0, 29.0, 31.0],
     [13566.0, 4262.0, 3529.0, 840.0, 225.0],
 ];
-/// Table V: concept 3 against concept 2, %.
+/// Table V of the paper: concept 3 compared with concept 2, in %.
 const TABLE_5: Paper = [
     [22.0, 17.0, 7.0, 9.0, 24.0],
     [0.0; 5],
@@ -40,7 +41,7 @@ const TABLE_5: Paper = [
     [3.0, 4.0, 3.0, 12.0, 12.0],
     [-100.0; 5],
 ];
-/// Table VI: concept 4 against concept 2, %.
+/// Table VI of the paper: concept 4 compared with concept 2, in %.
 const TABLE_6: Paper = [
     [62.0, 69.0, 94.0, 156.0, 188.0],
     [0.0, 0.0, 0.0, 0.0, -2.0],
@@ -49,7 +50,7 @@ const TABLE_6: Paper = [
     [-100.0; 5],
 ];
 
-/// The memory of the paper's machine. Its RAM figures are percentages of this.
+/// The memory in MB of the paper's machine. The paper's RAM figures are percentages of this memory.
 const PAPER_RAM_MB: f64 = 16.0 * 1024.0;
 
 pub(super) fn input(report: &mut Report, plans: &[Plan]) {
@@ -126,7 +127,6 @@ fn table(title: String, counts: &[usize]) -> Table {
     Table::over(title, "figure |", counts)
 }
 
-/// Adds a row. Only the first row of a figure shows its name.
 fn add(table: &mut Table, figure: &mut String, who: &str, cells: impl IntoIterator<Item = String>) {
     let firsts = [std::mem::take(figure), who.to_string()];
     table.row(firsts.into_iter().chain(cells));
@@ -170,7 +170,6 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     report.tables.push(table);
 }
 
-/// Formats a difference in %. A base of zero has no percentage, so both values are shown.
 fn difference(base: Option<f64>, value: Option<f64>) -> String {
     match (base, value) {
         (Some(base), Some(value)) if base > 0.0 => signed((value / base - 1.0) * 100.0),
@@ -262,7 +261,7 @@ fn all_arms(report: &mut Report, results: &QueueResults, scenario: &str, kind: &
     report.tables.push(table);
 }
 
-/// Compares the credit policy with drop-oldest: this is the cost of losing nothing.
+/// Compares the policy credit with drop-oldest. The difference is the cost of losing nothing.
 fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
     let counts = results.counts("standard", kind);
@@ -417,7 +416,7 @@ fn notes(report: &mut Report, results: &QueueResults) {
     }
 }
 
-/// The arms of one plot. A reader cannot distinguish more than six lines.
+/// The arms of one plot. A reader can distinguish at most six lines.
 const CONCEPTS: [&str; 6] = [
     "drop",
     "credit",
@@ -523,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn every_arm_that_is_named_exists() {
+    fn every_arm_that_a_figure_names_exists() {
         let named = CONCEPTS
             .iter()
             .chain(&PEERS)

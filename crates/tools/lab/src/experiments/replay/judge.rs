@@ -7,9 +7,7 @@ use crate::measure::floor::Floor;
 use crate::measure::stats::Sorted;
 use crate::plot::percentiles;
 
-/// The limit of onbeat's p99.9 as a multiple of cyclictest's.
 const TIMES_FLOOR: f64 = 2.0;
-/// The limit of onbeat's p99 under load as a share of the best peer's.
 const OF_BEST_PEER: f64 = 0.1;
 
 pub(super) fn judge(
@@ -55,7 +53,7 @@ fn figures(report: &mut Report, runs: &[Run], busy: bool, load: &str, floor: &Fl
     } else {
         report.skip(
             "cyclictest",
-            "it is not installed. Run apt-get install rt-tests",
+            "cyclictest is not installed. Run apt-get install rt-tests",
         );
     }
     let p99 = |arm| {

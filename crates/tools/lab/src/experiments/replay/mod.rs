@@ -25,16 +25,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const COUNTS: &[usize] = &[1, 2, 4, 8, 10];
-/// The SCHED_FIFO priority of the players: onbeat's default.
 const PRIORITY: i32 = 80;
-/// An MTU that is large enough for the packets of Table I.
 const MTU: &str = "2000";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
     Onbeat,
     Tcpreplay,
-    /// `tcpreplay` under the same scheduling policy as onbeat.
     TcpreplayFifo,
 }
 
@@ -79,9 +76,8 @@ struct Run {
     busy: bool,
     late_us: Sorted,
     lost: usize,
-    /// The number of packets that arrived after one that was recorded later.
+    /// The number of packets that arrived after a packet that was recorded later.
     misplaced: usize,
-    /// CPU time per second of the recording, %.
     cpu: f64,
 }
 
@@ -97,7 +93,7 @@ fn run(context: &mut Context) -> Result<Report> {
     let mut report = Report::new();
     report.skip(
         "canplayer",
-        "it needs a CAN interface, and this kernel has no CAN",
+        "canplayer needs a CAN interface, and this kernel has no CAN",
     );
     let no_wheel = "no package index of this platform has it. Its issues 1254, 1963 and 2091 describe delays and lost messages";
     report.skip("rosbag2's player", no_wheel);
@@ -136,7 +132,7 @@ fn available(report: &mut Report) -> Vec<Arm> {
     }
     report.skip(
         "tcpreplay",
-        "it is not installed. Run apt-get install tcpreplay",
+        "tcpreplay is not installed. Run apt-get install tcpreplay",
     );
     vec![Arm::Onbeat]
 }
@@ -168,7 +164,8 @@ fn play(
         beside.end(floor);
     }
     let packets = capture.stop().map_err(failed)?;
-    let ended = ended.ok_or_else(|| LabError::program(arm.name(), "it did not end in time"))?;
+    let ended =
+        ended.ok_or_else(|| LabError::program(arm.name(), "the player did not end in time"))?;
     if !ended.status.success() {
         return Err(LabError::program(arm.name(), ended.status));
     }

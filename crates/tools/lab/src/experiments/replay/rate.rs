@@ -15,9 +15,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const BUFFER: u64 = 16 << 20;
-/// The allowance for the process's other memory: program, stacks, figures.
+/// The memory in bytes that the process may use in addition: for program, stacks and figures.
 const OTHER_MEMORY: u64 = 24 << 20;
-/// A rate far above what onbeat can reach, so that only the CPU sets the pace.
+/// The requested playback rate. No player can reach it, so only the CPU limits the pace.
 const RATE: &str = "1000000";
 
 #[derive(Deserialize)]
@@ -62,7 +62,7 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
         if said.items.played != count || said.items.lost > 0 {
             return Err(LabError::unexpected(
                 "onbeat replay",
-                "it did not play all packets",
+                "the player did not play all packets",
             ));
         }
         let seconds = said.seconds();
@@ -94,8 +94,7 @@ pub(super) fn measure(context: &mut Context, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// Plays the file from the disk. It is removed from the page cache first, as far as the kernel does
-/// that.
+/// Plays the file from the disk, after removing it from the page cache as far as the kernel allows.
 fn from_disk(context: &Context, report: &mut Report, path: &Path, to: &str) -> Result<()> {
     let bytes = std::fs::metadata(path)
         .map_err(LabError::file("reading", path))?

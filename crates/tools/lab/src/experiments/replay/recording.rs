@@ -112,7 +112,7 @@ mod tests {
     use crate::measure::capture::marks;
 
     #[test]
-    fn a_packet_carries_its_mark_where_the_capture_looks() {
+    fn a_replayed_packet_has_its_mark_where_the_capture_looks() {
         let mut bytes = Vec::new();
         packet(&mut bytes, 1538, 3, 77);
         assert_eq!(bytes.len(), 1538);

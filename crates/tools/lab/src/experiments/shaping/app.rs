@@ -11,19 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The CPU of the chain. The other CPU runs the middleware's threads and the lab.
+/// The CPU on which the chain runs. The other CPU runs the middleware's threads and the lab.
 pub(super) const CHAIN_CPU: &str = "1";
 
 pub(super) struct App {
     pub name: String,
     pub command: Vec<String>,
-    /// The beginnings of the ids of the chain's first and last callbacks.
     pub ends: (&'static str, &'static str),
     pub place: Vec<String>,
-    /// Topics whose inputs are throttled to one per cycle, and the nodes that publish them.
+    /// The topics whose inputs are throttled to one per cycle, each with the node that publishes
+    /// it.
     pub inputs: &'static [(&'static str, &'static str)],
     pub cycle_ms: u64,
     /// A subscriber outside of the application that no plan covers: its program and its topic.
+    /// `None` if the experiment has none.
     pub listener: Option<(PathBuf, &'static str)>,
 }
 
@@ -94,7 +95,6 @@ pub(super) fn synthetic(
     })
 }
 
-/// Creates the parking demo with an interfering node on each CPU (thesis, section 4.5.1).
 pub(super) fn parking(context: &Context, seconds: u64) -> Result<App> {
     let python = context.ros_env("kilted")?.join("bin/python");
     let beside = context.source("demos/chain/run.py")?;
@@ -143,8 +143,6 @@ pub(super) fn onbeat(context: &Context, subcommand: &str) -> Command {
     command
 }
 
-/// Runs `onbeat` to its end and returns its standard output. It must end with one of the `accept`
-/// exit codes. Error messages call it `what`.
 pub(super) fn run(
     context: &Context,
     mut onbeat: Command,
@@ -175,7 +173,7 @@ pub(super) fn run(
                 last.map_or(String::new(), |l| format!(": {l}"))
             )
         }
-        None => format!("it did not end within {limit_s} s"),
+        None => format!("the program did not end within {limit_s} s"),
     };
     Err(LabError::program(what, why))
 }
@@ -185,7 +183,8 @@ pub(super) fn load(path: &Path) -> Result<Model> {
 }
 
 impl App {
-    /// Returns the application's chain: the most frequently executed one between its ends.
+    /// Returns the application's chain: of those between its ends, the one that was executed most
+    /// often.
     pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
@@ -197,20 +196,22 @@ impl App {
             .filter(fits)
             .max_by_key(|c| c.figures.executions)
             .ok_or_else(|| {
-                let why = format!("it has no chain from {} to {}", self.ends.0, self.ends.1);
+                let why = format!(
+                    "the model has no chain from {} to {}",
+                    self.ends.0, self.ends.1
+                );
                 LabError::unexpected(format!("the model of {}", self.name), why)
             })
     }
 
-    /// Returns how long the first recording takes. Python nodes start slowly.
     fn first_look_s(&self) -> u64 {
         let starts_s = if self.inputs.is_empty() { 10 } else { 15 };
         starts_s.max(8 * self.cycle_ms / 1000)
     }
 
     /// Profiles the chain at a high SCHED_FIFO priority (thesis, section 4.4.2) and returns the
-    /// path of the model. It uses several starts of the application, because waiting times depend
-    /// on the phases of its timers.
+    /// path of the model. Starts the application several times, because waiting times depend on the
+    /// phases of its timers.
     pub fn profile(&self, context: &Context, seconds: u64, runs: usize) -> Result<PathBuf> {
         let path = |what: &str| context.dir().join(format!("{}.{what}", self.name));
         let limit = seconds + 120;
@@ -271,7 +272,8 @@ impl App {
         run(context, make, "onbeat plan", (&[0], 60)).map(drop)
     }
 
-    /// Sets the priority of all servers in a plan to 0, so that their threads are normal ones.
+    /// Sets the priority of all servers in a plan to 0, so that their threads have the normal
+    /// scheduling policy.
     pub fn without_priorities(plan: &Path) -> Result<()> {
         let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;

@@ -12,8 +12,8 @@ use crate::measure::floor::{Cyclictest, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Miss rates to try in ascending order until the profile supports one. A few starts with dependent
-/// executions count as few independent executions.
+/// The miss rates to try, in ascending order, until the profile supports one. A few starts with
+/// dependent executions count as few independent ones.
 const MISS_RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 pub(super) struct Arm<'a> {
@@ -30,8 +30,8 @@ impl<'a> Arm<'a> {
     /// Plans an arm from a profile.
     ///
     /// If the profile does not support the requested miss rate, the plan uses the smallest
-    /// supported one of [`MISS_RATES`]. If it supports none, the plan has no miss rate and its last slot
-    /// lies after the longest execution. The report notes either case.
+    /// supported one of [`MISS_RATES`]. If the profile supports none, the plan has no miss rate,
+    /// and its last slot lies after the longest execution. The report notes both cases.
     pub fn planned(
         app: &'a App,
         context: &Context,
@@ -71,8 +71,8 @@ impl<'a> Arm<'a> {
     }
 
     /// Creates an arm and reads the promises of its plan. Without a miss rate, the longest of
-    /// `profiled` executions is the limit. The next execution exceeds it with a probability of 1 in
-    /// `profiled` + 1.
+    /// `profiled` executions is the limit. The next execution exceeds this limit with a probability
+    /// of 1 in `profiled` + 1.
     fn new(name: &str, app: &'a App, plan: PathBuf, profiled: u64) -> Result<Arm<'a>> {
         let text = std::fs::read(&plan).map_err(LabError::file("reading", &plan))?;
         let read = onbeat_plan::file::read(&text).map_err(|e| LabError::in_file(&plan, e))?;
@@ -96,17 +96,17 @@ impl<'a> Arm<'a> {
     }
 }
 
-/// The cycles of a run that are not counted: the first ones, and those that the end interrupts.
+/// The number of cycles of a run that do not count: the first ones, and those that the end
+/// interrupts.
 const UNCOUNTED_CYCLES: u64 = 8;
 
 #[derive(Clone, Copy)]
 pub(super) struct Turns {
     pub executions: u64,
     pub rounds: usize,
-    /// The arm with which the others are compared. It runs before each of them, so that it has as
-    /// many starts as all others together.
+    /// The arm with which the others are compared. It runs before each of the others, so it has as
+    /// many starts as all of them together.
     pub baseline: Option<usize>,
-    /// Arms without a target run in the first round only.
     pub once: bool,
 }
 
@@ -120,7 +120,7 @@ impl Turns {
         }
     }
 
-    /// Returns `(run, arm)` in order. The runs of each arm are numbered from 0.
+    /// Returns the order of measurements as `(run, arm)`. The runs of each arm are numbered from 0.
     fn order(&self, arms: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
         let turns = schedule(arms, self.rounds, rng);
         let Some(baseline) = self.baseline.filter(|_| arms > 1) else {
@@ -135,11 +135,9 @@ impl Turns {
 }
 
 struct Reported {
-    /// The JSON output of `onbeat shape`.
     said: Value,
-    /// The CSV with one line per execution.
     samples: String,
-    /// The start of the first callback and the arrival at the listener of each item, ns.
+    /// For each item: the start of the first callback and the arrival at the listener, in ns.
     heard: Vec<(u64, u64)>,
     floor: Floor,
 }
@@ -180,7 +178,7 @@ pub(super) fn run(
     if let Some(empty) = results.iter().position(|r| r.latency_ms.is_empty()) {
         return Err(LabError::unexpected(
             format!("{file}: {}", arms[empty].name),
-            format!("none of its runs measured an execution; {failed} of {all} runs failed"),
+            format!("no run of this arm measured an execution. {failed} of {all} runs failed"),
         ));
     }
     Ok(results)
@@ -195,8 +193,8 @@ impl Arm<'_> {
         self.is_one_band || self.keeps_average
     }
 
-    /// Runs the application under its plan for a number of executions. The inner error says why
-    /// this run gave no measurement.
+    /// Runs the application under the arm's plan for a number of executions. The inner error is the
+    /// reason why this run gave no measurement.
     fn run(
         &self,
         context: &Context,
@@ -231,7 +229,7 @@ impl Arm<'_> {
         };
         let said = match said {
             Ok(said) if !said.trim().is_empty() => said,
-            Ok(_) => return Ok(Err("it printed no result".into())),
+            Ok(_) => return Ok(Err("onbeat shape printed no result".into())),
             Err(error) => return Ok(Err(error.to_string())),
         };
         let said =

@@ -8,7 +8,6 @@ use crate::plot;
 
 pub(super) type Latencies = fn(&ArmResults) -> &[f64];
 
-/// A reader cannot distinguish more arms than this in one plot.
 const OVERLAID: usize = 3;
 
 pub(super) fn or_blank(value: f64) -> String {

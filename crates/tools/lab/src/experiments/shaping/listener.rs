@@ -26,8 +26,6 @@ impl Listener {
         })
     }
 
-    /// Stops the listener. Returns the start of the first callback and the arrival of each item, ns
-    /// of CLOCK_MONOTONIC.
     pub(super) fn heard(&mut self) -> Result<Vec<(u64, u64)>> {
         self.child
             .end(libc::SIGTERM)

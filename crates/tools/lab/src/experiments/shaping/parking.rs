@@ -12,7 +12,7 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use std::path::Path;
 
-/// Table 4.2: callbacks and their measured worst cases, ms.
+/// Table 4.2 of the thesis: callbacks and their measured worst cases, in ms.
 const TABLE_4_2: [(&str, f64); 5] = [
     ("filter_transform_vlp16_rear", 19.9),
     ("filter_transform_vlp16_front", 30.7),
@@ -21,14 +21,14 @@ const TABLE_4_2: [(&str, f64); 5] = [
     ("p2d_ndt_localizer_node", 50.8),
 ];
 
-/// The arm without priorities, which the thesis does not have. Its threads have the placement of
-/// the other arms, but normal scheduling, as in an ordinary application.
+/// The name of the arm without priorities, which the thesis does not have. Its threads are on the
+/// same CPUs as in the other arms, but have normal scheduling, as in an ordinary application.
 const NORMAL: &str = "normal threads";
 
 const BASELINE: &str = "SCHED_FIFO";
 
-/// Table 4.4: configuration, name in files, options of the plan, and the thesis's average, maximum
-/// and jitter, ms.
+/// Table 4.4 of the thesis: configuration, name in files, options of the plan, and the average,
+/// maximum and jitter in ms.
 const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
     (
         NORMAL,
@@ -88,7 +88,6 @@ const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
     ),
 ];
 
-/// The measured arms of Table 4.4: file name, title and results of each.
 struct Measured(Vec<(&'static str, String, ArmResults)>);
 
 impl Measured {
@@ -147,7 +146,6 @@ pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profil
     Ok(())
 }
 
-/// Measures the chain under logical execution time, beside one band: the second row of Table 4.5.
 pub(super) fn logical(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let turns = Turns::even(context.pick_of_three((500, 2), (150, 1), (40, 1)));
     let app = app::parking(context, 36)?;
@@ -291,8 +289,6 @@ fn compare(report: &mut Report, measured: &Measured, profiled_ms: f64) {
     }
 }
 
-/// Compares the same executions before and after shaping: when the output was ready, and when it
-/// left.
 fn same_executions(report: &mut Report, measured: &Measured) {
     let mut table = Table::new(
         "The same executions, unshaped (output ready) and shaped (output left), ms",

@@ -12,8 +12,8 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::Sorted;
 use std::path::{Path, PathBuf};
 
-/// Table 4.1: the interfering load in ms per 100 ms, and the maximum latency and jitter under
-/// SCHED_FIFO, ms.
+/// Table 4.1 of the thesis: the interfering load in ms per 100 ms, and the maximum latency and the
+/// jitter in ms under SCHED_FIFO.
 const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("0", 57.35, 16.2),
     ("10", 58.1, 16.72),
@@ -21,8 +21,8 @@ const TABLE_4_1: [(&str, f64, f64); 5] = [
     ("30", 59.8, 17.73),
     ("40", 62.8, 18.13),
 ];
-/// Table 4.1: the maximum latency and jitter with a reservation server per callback, which are the
-/// same for every load, ms.
+/// Table 4.1 of the thesis: the maximum latency and the jitter in ms with a reservation server per
+/// callback. They are the same for every load.
 const SERVERS_4_1: (f64, f64) = (80.0, 5.0);
 
 pub(super) fn slots(plan: &Path) -> Result<Vec<(String, String)>> {
@@ -75,8 +75,6 @@ fn targets(report: &mut Report, part: &str, arms: &[Arm<'_>], results: &[ArmResu
     }
 }
 
-/// Returns the profile of a chain with a cycle of 100 ms. A short run shares one profile among its
-/// parts: at SCHED_FIFO priority, interfering nodes of normal priority do not disturb the chain.
 fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<PathBuf> {
     let (seconds, starts) = context.pick_of_three((50, 5), (12, 5), (8, 1));
     if context.pick_of_three(true, false, false) {
@@ -90,7 +88,6 @@ fn profile(context: &Context, app: &App, profiles: &mut Profiles) -> Result<Path
     Ok(profiles.chain.insert(profile).clone())
 }
 
-/// Measures five nodes of 5 to 15 ms each under interference (section 4.1.2).
 pub(super) fn motivation(
     context: &mut Context,
     report: &mut Report,
@@ -192,7 +189,6 @@ pub(super) fn beside(
     report.tables.push(table);
 }
 
-/// Measures a chain whose publisher thread has a server of its own (section 4.5.2).
 pub(super) fn asynchronous(
     context: &mut Context,
     report: &mut Report,
@@ -263,7 +259,6 @@ pub(super) fn asynchronous(
     )
 }
 
-/// Measures logical execution time (section 4.5.3).
 pub(super) fn logical(
     context: &mut Context,
     report: &mut Report,
@@ -288,7 +283,6 @@ pub(super) fn logical(
     Ok(())
 }
 
-/// Measures the graph of 18 callbacks on two CPUs (section 4.5.4).
 pub(super) fn dag(context: &mut Context, report: &mut Report, _: &mut Profiles) -> Result<()> {
     let turns = Turns::even(context.pick_of_three((500, 2), (60, 1), (20, 1)));
     let app = app::synthetic(context, "dag", "dag", &[])?;

@@ -5,17 +5,16 @@ use super::results::ArmResults;
 use crate::frame::report::{Figure, Report};
 use crate::measure::floor;
 
-/// The jitter of one band may be the unshaped jitter of the same executions divided by this.
+/// The limit of one band's jitter is the unshaped jitter of the same executions divided by this.
 const JITTER_DIVISOR: f64 = 250.0;
-/// The jitter may also be this multiple of cyclictest's p99, if that is longer.
+/// The limit of the jitter is at least this multiple of cyclictest's p99.
 const FLOOR_MULTIPLE: f64 = 2.0;
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
-/// The limit by which the average may exceed the unshaped one if the bands were chosen for an
-/// average, %.
+/// The greatest share in % by which the average may exceed the unshaped one, if the bands were
+/// chosen for a low average.
 pub(super) const MAX_AVERAGE_ADDED_PERCENT: f64 = 6.0;
-/// How long threads may run outside of their slots, p99.9.
+/// The limit of the time that threads may run outside of their slots, in ms (p99.9).
 const MAX_OUTSIDE_MS: f64 = 0.3;
-/// The limit of onbeat's CPU time including the shaper, % of a core.
 const MAX_CPU_PERCENT: f64 = 0.5;
 const LISTED: usize = 50;
 

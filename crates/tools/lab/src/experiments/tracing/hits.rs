@@ -32,7 +32,8 @@ const FORMS: [(&str, &str); 8] = [
 struct Spot {
     name: String,
     call: String,
-    /// The file, the offset, and whether it is a return probe. `None` for the arm without a probe.
+    /// The file, the offset, and whether the probe is at the return. `None` for the arm without a
+    /// probe.
     probe: Option<(PathBuf, u64, bool)>,
 }
 
@@ -54,7 +55,7 @@ impl Callee {
         let (Some(input), Some(output)) = pipes else {
             return Err(LabError::program(
                 program.display().to_string(),
-                "its standard input and output are not available",
+                "the program's standard input and output are not available",
             ));
         };
         Ok(Callee {
@@ -73,7 +74,7 @@ impl Callee {
         let ns: f64 = answer.trim().parse().map_err(|_| {
             LabError::program(
                 "the target of the probes",
-                format!("it ended while calling {function}"),
+                format!("the program ended while calling {function}"),
             )
         })?;
         Ok(ns / calls as f64)
@@ -101,7 +102,8 @@ fn run_spots(
     })
 }
 
-/// Reports whether this kernel release turns 5-byte nops into calls.
+/// Reports whether the kernel of this release replaces 5-byte nops by calls, which makes probes on
+/// them fast.
 fn fast_nop(machine_kernel: &str) -> bool {
     let mut numbers = machine_kernel
         .split(['.', '-'])
@@ -110,12 +112,10 @@ fn fast_nop(machine_kernel: &str) -> bool {
     version >= (6, 18)
 }
 
-/// The cost of a hit by kind of placement, us.
 #[derive(Debug, Default)]
 pub struct Costs(Vec<(&'static str, f64)>);
 
 impl Costs {
-    /// Returns the cost of a placement by its name in manifests, or `None` if it was not measured.
     pub fn of(&self, placement: &str) -> Option<f64> {
         let form = match placement {
             "nop" => "nop5",
@@ -160,8 +160,8 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<Costs> {
     ))
 }
 
-/// Returns the arms of each form: without a probe, with a probe on its instruction, and with a
-/// probe where placement puts it.
+/// Returns three arms for each form of instruction: without a probe, with a probe on the
+/// instruction, and with a probe where placement puts it.
 fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
     let symbols = Symbols::read(program, true, |name| {
         name.starts_with("form_") || name.starts_with("hit_")
@@ -200,9 +200,10 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
 struct FormCost {
     form: &'static str,
     title: &'static str,
-    /// The cost with the probe on this form's instruction.
+    /// The cost of a hit with the probe on this form's instruction.
     here: Estimate,
-    /// The cost with the probe where placement puts it.
+    /// The cost of a hit with the probe where placement puts it. `None` if placement does not move
+    /// it.
     placed: Option<Estimate>,
 }
 
@@ -380,8 +381,8 @@ fn function_table(
     );
 }
 
-/// Counts the probes of the probe table that the kernel single-steps in a distribution's libraries:
-/// at function entries, and after placement.
+/// Counts the probes of a distribution's libraries that the kernel single-steps: at function
+/// entries, and after placement.
 fn table_of_placements(
     context: &Context,
     report: &mut Report,

@@ -16,12 +16,11 @@ const SOURCE: &str = include_str!("../../../native/events.c");
 const ARMS: [&str; 3] = ["alone", "preload", "lttng"];
 const PRELOAD: usize = 1;
 const LTTNG: usize = 2;
-/// The number of bursts in a run, and the events per burst: a warm burst, and single events after a
+/// The number of bursts in a run. A burst has many events in a row, and single events follow a
 /// sleep.
 const BURSTS: u64 = 1000;
 const WARM: (&str, u64) = ("library", 100);
 const APART: (&str, u64) = ("library.apart", 1);
-/// A run takes about a second.
 const LIMIT: Duration = Duration::from_secs(120);
 
 struct Bench<'c> {
@@ -33,7 +32,8 @@ struct Bench<'c> {
     lost: RefCell<[u64; ARMS.len()]>,
 }
 
-/// Measures the cost of an event. Returns the cost of a single event with the library, us.
+/// Measures the cost of recording an event. Returns the cost of a single event with the library, in
+/// us.
 pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     let env = context.ros_env("kilted")?;
     let program = native::compile(
@@ -72,7 +72,6 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
 }
 
 impl Bench<'_> {
-    /// Returns the time per event of one run, ns.
     fn run(&self, arm: usize) -> Result<Vec<f64>> {
         let trace = self.context.dir().join("events.trace");
         let _ = std::fs::remove_dir_all(&trace);
@@ -87,7 +86,7 @@ impl Bench<'_> {
         let failed = |why: String| LabError::program("the program that raises events", why);
         match ended {
             Ok(Some(ended)) if ended.status.success() => {}
-            _ => return Err(failed(format!("it failed{}", child.last_error()))),
+            _ => return Err(failed(format!("the program failed{}", child.last_error()))),
         }
         let out = child.child().stdout.take();
         let text = out.and_then(|out| std::io::read_to_string(out).ok());
@@ -102,11 +101,11 @@ impl Bench<'_> {
         };
         let _ = std::fs::remove_dir_all(&trace);
         if seen < all / 100 * 99 {
-            let what = format!("it recorded {seen} of {all} events");
+            let what = format!("the recorder recorded only {seen} of {all} events");
             return Err(LabError::unexpected(ARMS[arm], what));
         }
         self.lost.borrow_mut()[arm] += all.saturating_sub(seen);
-        let ns = ns.ok_or_else(|| failed("it printed no number".into()))?;
+        let ns = ns.ok_or_else(|| failed("the program printed no number".into()))?;
         Ok(vec![ns])
     }
 
@@ -132,7 +131,7 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the number of recorded publications. The manifest must report the others as lost.
+/// Returns the number of recorded publications. The manifest must report the missing ones as lost.
 fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();
@@ -143,7 +142,7 @@ fn hits(trace: &Path, all: u64) -> Result<u64> {
         known if known >= all => Ok(hits),
         _ => Err(LabError::unexpected(
             "the recording of the library",
-            format!("it recorded {hits} of {all} events and reports {lost} as dropped"),
+            format!("the recorder recorded {hits} of {all} events and reports {lost} as dropped"),
         )),
     }
 }

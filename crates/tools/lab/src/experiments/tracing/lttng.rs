@@ -17,7 +17,6 @@ pub struct Lttng {
     library: PathBuf,
     session: String,
     trace: PathBuf,
-    /// `None` if a daemon was running before.
     _daemon: Option<Guarded>,
 }
 
@@ -47,7 +46,7 @@ impl Lttng {
             let begin = Instant::now();
             while !is_up() {
                 if !child.running() || begin.elapsed() > START {
-                    let reason = format!("it did not start{}", child.last_error());
+                    let reason = format!("the daemon did not start{}", child.last_error());
                     return Err(LabError::program("lttng-sessiond", reason));
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -66,7 +65,6 @@ impl Lttng {
         &self.library
     }
 
-    /// Starts a session. It records the nodes that start from now on.
     pub fn begin(&self) -> Result<Session<'_>> {
         let _ = std::fs::remove_dir_all(&self.trace);
         let output = format!("--output={}", self.trace.display());
@@ -89,7 +87,6 @@ pub struct Session<'l> {
 }
 
 impl Session<'_> {
-    /// Ends the session and returns the number of recorded publications.
     pub fn end(self) -> Result<u64> {
         let trace = self.lttng.trace.clone();
         self.lttng.lttng(&["stop", &self.lttng.session])?;

@@ -17,8 +17,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs both applications, then writes their CPU time (bash's `times` sums up the children) and
-/// their exit codes.
+/// A shell script that runs both applications, then writes their CPU time (bash's `times` adds the
+/// children) and their exit codes.
 const SCRIPT: &str = r#"
 "$1" "$2" --duration "$3" & parking=$!
 "$1" "$4" --duration "$3" --quiet & syn=$!
@@ -31,7 +31,7 @@ struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
     /// The CPU time of the recorder from five seconds after its start to its end, and the length of
-    /// that period.
+    /// that time, in s.
     steady_cpu_s: f64,
     steady_s: f64,
 }
@@ -69,7 +69,7 @@ pub fn measure(
     if codes.lines().last() != Some("0 0") {
         // The applications have done their work anyway, and its cost counts.
         report.note(format!(
-            "the exit codes of the applications (parking, SYN) were {}. They fail on a machine that is too busy",
+            "the exit codes of the applications (parking, SYN) were {}. They end with an error on a machine that is too busy",
             codes.lines().last().unwrap_or_default()
         ));
     }
@@ -80,9 +80,9 @@ pub fn measure(
     figures(report, &recorded, &watched, apps_s, trap_s)
 }
 
-/// Runs the same applications with the library of `record --preload`. The cost is the number of
-/// events times `event_us`. The recorder's process and the kernel's records of context switches are
-/// not included.
+/// Measures the application's CPU time with the library of `record --preload`. The cost is the
+/// number of events times `event_us`. The recorder's process and the kernel's records of context
+/// switches are not included.
 pub fn of_library(context: &mut Context, report: &mut Report, event_us: f64) -> Result<()> {
     let seconds: u32 = context.pick(60, 10);
     let limit = Duration::from_secs(u64::from(seconds) + 300);
@@ -176,7 +176,6 @@ fn cpu_s_of(pid: u32) -> Option<f64> {
     clock::process_cpu_ns(pid).map(|ns| ns as f64 / 1e9)
 }
 
-/// Sums the children's line of bash's `times`, for example `1m2.345s 0m0.120s`.
 fn app_cpu_s(file: &Path) -> Result<f64> {
     let text = files::text(file)?;
     let seconds = |word: &str| {
@@ -194,7 +193,8 @@ fn app_cpu_s(file: &Path) -> Result<f64> {
     }
 }
 
-/// Adds the table of hits and trap times by probe. Returns the time of all traps, s.
+/// Adds a table with the hits and the time in traps of each probe. Returns the time of all traps in
+/// s.
 fn probe_table(
     context: &mut Context,
     report: &mut Report,
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_childrens_line_of_times_is_parsed() {
+    fn the_child_cpu_times_of_bash_are_parsed() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("times");
         std::fs::write(&file, "0m0.003s 0m0.004s\n1m2.500s 0m0.250s\n0 0\n").unwrap();

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The time from the start command to the first iteration.
 const LEAD: Duration = Duration::from_millis(50);
 
 pub struct Group {
@@ -20,7 +19,6 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts `count` processes with `command(i)`, all on one CPU.
     pub fn start(
         context: &Context,
         count: usize,

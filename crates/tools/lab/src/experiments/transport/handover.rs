@@ -8,7 +8,7 @@ use crate::measure::samples::Sample;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, Program};
 
-/// The number of tasks between two readings of the clock. The peer program has the same number.
+/// The number of tasks between two readings of the clock. The peer program uses the same number.
 const TASKS: f64 = 1000.0;
 
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {

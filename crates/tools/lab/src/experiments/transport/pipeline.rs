@@ -17,7 +17,7 @@ const RATE_HZ: f64 = 30.0;
 /// processes.
 const PROCESSES: usize = 10;
 
-/// The paper's number of context switches of an iteration ("over 200"). It assumes that a
+/// The number of context switches per iteration in the paper ("over 200"). The paper assumes that a
 /// middleware thread and an executor thread take part in each message.
 const SWITCHES_IN_THE_PAPER: f64 = 200.0;
 
@@ -25,7 +25,8 @@ struct Realisation {
     id: &'static str,
     name: &'static str,
     program: Program,
-    /// The `variant=` of onbeat's program. `None` for a peer, whose processes share the nodes.
+    /// The `variant=` argument of onbeat's program. `None` for a peer, whose processes share the
+    /// nodes.
     variant: Option<&'static str>,
     processes: usize,
 }

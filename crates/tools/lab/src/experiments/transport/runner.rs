@@ -6,7 +6,7 @@ use crate::frame::Context;
 use crate::measure::run::Run;
 use crate::measure::transport::{Arm, Peers};
 
-/// An arm whose processes are started again when they fail. An arm that hangs now and then can so
+/// An arm whose processes are started again when they fail, so that an arm that sometimes hangs can
 /// be measured. The report notes each failure.
 pub struct Runner<'p> {
     peers: &'p Peers,
@@ -17,7 +17,6 @@ pub struct Runner<'p> {
     failures: u32,
 }
 
-/// The number of failures after which an arm is skipped.
 const MAX_FAILURES: u32 = 3;
 
 impl<'p> Runner<'p> {
@@ -32,8 +31,6 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Starts the processes if they are not running, and runs them. Returns `None` once they have
-    /// failed too often.
     pub fn run(
         &mut self,
         context: &Context,

@@ -13,12 +13,11 @@ use std::time::Duration;
 
 pub const WARM_UP: u32 = 20;
 
-/// The time from the start command to the first message of the warm-up.
 const LEAD: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
-    /// A publisher process, and this number of subscribers.
+    /// One publisher process, and this number of subscriber processes.
     Processes(usize),
     Pair,
     Thread,
@@ -34,7 +33,6 @@ impl Place {
 }
 
 pub struct Session {
-    /// Receiving processes first, the sending process last.
     peers: Vec<Peer>,
     place: Place,
     subscriptions: usize,
@@ -44,27 +42,25 @@ pub struct Session {
 
 pub struct SessionResults {
     pub samples: Vec<Sample>,
-    /// The usage of all processes together. A message counts once for any number of receivers.
+    /// The usage of all processes together. A message counts once, however many processes receive
+    /// it.
     pub usage: Usage,
     pub lost: u64,
 }
 
-/// The consumer or the producer of a run with a slow consumer.
+/// The results of the producer or the consumer in a run with a slow consumer.
 pub struct Side {
-    /// The samples that this side wrote. `peers/rust/src/transport.rs` describes their fields.
+    /// The samples that this side wrote. `peers/rust/src/transport.rs` describes the fields.
     pub samples: Vec<Sample>,
     pub usage: Usage,
 }
 
 pub struct StallResults {
     pub slow: Side,
-    /// The producer, which sends without pause.
     pub flood: Side,
 }
 
 impl Session {
-    /// Starts the processes of an arm. A publisher runs on the first CPU, subscribers on the
-    /// following CPUs.
     pub fn start(context: &Context, peers: &Peers, arm: &Arm, place: Place) -> Result<Session> {
         let roles = match place {
             Place::Processes(_) => ("sub", "pub"),
@@ -177,8 +173,7 @@ impl Session {
         }
     }
 
-    /// Runs the processes once with a producer that sends without pause and a consumer that is
-    /// slow.
+    /// Runs the processes once with a producer that sends without pause and a slow consumer.
     pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
         let side = |i: usize| -> Result<Side> {

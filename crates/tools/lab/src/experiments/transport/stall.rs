@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 
 const BYTES: usize = 1024;
 const RATE_HZ: f64 = 50.0;
-/// The maximum number of items between the two. The peers have the same number.
+/// The greatest number of items between producer and consumer. The peer programs use the same
+/// number.
 const DEPTH: i64 = 4;
 
 const FUTEX: usize = 0;
@@ -28,7 +29,7 @@ const NAMES: [&str; 3] = [
 
 const ICEORYX2_SENDS: &str = "iceoryx2's blocking send";
 
-/// Returns the delays from giving back item `i` to the end of sending item `i + DEPTH`, us. That
+/// Returns the delays in us from giving back item `i` to the end of sending item `i + DEPTH`. That
 /// send had to wait for the credit of item `i`.
 fn delays(slow: &[Sample], flood: &[Sample]) -> Vec<f64> {
     let sent: BTreeMap<i64, i64> = flood.iter().map(|s| (s.sequence, s.received_ns)).collect();

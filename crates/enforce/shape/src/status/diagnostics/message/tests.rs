@@ -42,11 +42,11 @@ fn reporter() -> Reporter {
 }
 
 #[test]
-fn warnings_cover_the_time_since_the_last_published_message() {
+fn diagnostic_warnings_cover_the_time_since_the_last_message() {
     let mut reporter = reporter();
     assert_eq!(
         level_and_reason(&mut reporter, &status(10), at(0)),
-        (Level::Ok, "10 executions in time".into())
+        (Level::Ok, "10 new executions, all in time".into())
     );
     let mut late = status(20);
     late.plan.counts[0].late = 3;
@@ -63,7 +63,7 @@ fn warnings_cover_the_time_since_the_last_published_message() {
     late.plan.counts[0].executions = 40;
     assert_eq!(
         level_and_reason(&mut reporter, &late, at(3)),
-        (Level::Ok, "10 executions in time".into())
+        (Level::Ok, "10 new executions, all in time".into())
     );
     let value = |status: &DiagnosticStatus, key: &str| {
         let found = status.values.iter().find(|(k, _)| k == key);
@@ -77,7 +77,7 @@ fn warnings_cover_the_time_since_the_last_published_message() {
 type Change = fn(&mut Status);
 
 #[test]
-fn every_cause_of_a_warning_is_named() {
+fn diagnostics_name_every_cause_of_a_warning() {
     let causes: [(Change, &str); 6] = [
         (|s| s.plan.counts[0].late = 1, "1 late outputs"),
         (|s| s.plan.counts[0].discarded = 1, "1 discarded outputs"),
@@ -111,7 +111,7 @@ fn every_cause_of_a_warning_is_named() {
         (Level::Warn, reason.into())
     );
     finding.state = State::Stopped;
-    let reason = "shaping has ended and everything is put back";
+    let reason = "shaping has ended and all threads are restored";
     assert_eq!(
         level_and_reason(&mut reporter(), &finding, at(0)),
         (Level::Warn, reason.into())
@@ -119,7 +119,7 @@ fn every_cause_of_a_warning_is_named() {
 }
 
 #[test]
-fn an_error_lasts_as_long_as_its_cause() {
+fn a_diagnostic_error_lasts_as_long_as_its_cause() {
     let mut reporter = reporter();
     let mut lost = status(1);
     lost.guard.lost = true;
@@ -198,7 +198,7 @@ fn a_chain_without_outputs_is_an_error_and_a_silent_session_is_stale() {
 }
 
 #[test]
-fn unpublished_messages_are_noticed_and_unknown_numbers_ignored() {
+fn diagnostics_repeat_counts_of_unpublished_messages() {
     let mut reporter = reporter();
     let last = (0..20).map(|second| {
         let (number, _) = reporter.report(&status(second), at(second));
@@ -222,7 +222,7 @@ fn unpublished_messages_are_noticed_and_unknown_numbers_ignored() {
 }
 
 #[test]
-fn each_chain_has_a_status_with_its_own_counts() {
+fn each_chain_has_a_diagnostic_status_with_its_own_counts() {
     let mut two = status(5);
     two.plan.counts.push(ChainCounts {
         id: "b".into(),

@@ -11,9 +11,8 @@ use onbeat_peers::transport::{arrived, fill, serve, Options, Peer, Sample};
 use onbeat_peers::{die, now_ns, or_die, sleep_until};
 use std::time::Duration;
 
-/// The maximum number of messages between publisher and subscriber.
 const DEPTH: usize = 8;
-/// A smaller depth for the role in which the publisher must run into it.
+/// The depth in the role in which the publisher sends without pause, so that it soon has to wait.
 const DEPTH_OF_A_FLOOD: usize = 4;
 
 type Ports<T> =
@@ -25,7 +24,6 @@ struct Iceoryx2 {
     blocks: bool,
 }
 
-/// Creates a node for each endpoint, because a node may not leave the thread that created it.
 fn service(peer: &Iceoryx2, topic: &str) -> (Ports<[u8]>, Option<Events>) {
     let node = or_die(NodeBuilder::new().create::<ipc::Service>(), "the node");
     let depth = if peer.blocks { DEPTH_OF_A_FLOOD } else { DEPTH };
@@ -144,7 +142,7 @@ impl Peer for Iceoryx2 {
         }
     }
 
-    /// Taking a message makes room for the publisher.
+    /// Takes a message and gives it back at `at_ns`, which makes room for the publisher.
     fn give_back_at(&self, reader: &mut Reader, at_ns: i64) -> Option<(i64, i64)> {
         let limit = now_ns().max(at_ns) + 2_000_000_000;
         sleep_until(at_ns);

@@ -9,7 +9,6 @@ use std::ops::Range;
 pub enum State {
     Runs,
     Ready,
-    /// Sleeps for a lock that the thread with this id holds.
     Lock(u32),
     Sleeps,
 }
@@ -30,9 +29,8 @@ pub struct Thread {
 
 #[derive(Debug, Clone, Default)]
 pub struct Course {
-    /// The threads by process id and thread id.
     pub threads: BTreeMap<(u32, u32), Thread>,
-    /// The times, in ns, at which the core's thread changed, with the id of the next thread.
+    /// The times in ns at which another thread got the core, each with that thread's id.
     on_core: Vec<(u64, u32)>,
 }
 
@@ -80,8 +78,6 @@ impl Thread {
 }
 
 impl Course {
-    /// Follows the events of a run, sorted by time, up to `end_ns`. Keeps the threads of
-    /// `processes` and the occupancy of `core`.
     pub fn of<'e>(
         events: impl Iterator<Item = &'e Event>,
         processes: &[u32],
@@ -170,8 +166,8 @@ mod tests {
         EventKind::SwitchOut { next_tid, state }
     }
 
-    /// Makes a run in which main thread 10 sleeps for a lock of thread 11 while thread 9 of another
-    /// process has the core.
+    /// Makes a run in which main thread 10 sleeps for a lock of thread 11. Meanwhile thread 9 of
+    /// another process has the core.
     fn inversion() -> Course {
         let (main, child) = ((10, 10), (10, 11));
         let wait = EventKind::LockWait {

@@ -12,7 +12,8 @@ use crate::plot::{timeline, Row};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The shortest counted wait for a lock. In shorter ones, the holder was about to release the lock.
+/// The shortest wait for a lock that counts, in ns. In a shorter one, the holder was about to
+/// release the lock.
 const LOCK_MIN_NS: u64 = 1_000_000;
 const LOCKS_SHOWN_PER_MIDDLEWARE: usize = 6;
 const MARGIN_NS: u64 = 15_000_000;
@@ -29,8 +30,8 @@ struct LockWait<'a> {
     recorded: &'a Recorded,
     process: &'static str,
     span: Range<u64>,
-    /// The process id and thread id. The other process can be the owner, because the lock may be in
-    /// shared memory.
+    /// The process id and thread id of the lock's owner. The process can be another one, because
+    /// the lock may be in shared memory.
     owner: Option<(u32, u32)>,
 }
 #[derive(Default)]
@@ -44,7 +45,8 @@ impl Recorded {
         self.run.identity.processes.iter().copied()
     }
 
-    /// Returns the thread that was ready without a CPU for the longest time, and that time.
+    /// Returns the thread that waited longest for the CPU without sleeping, and the time of that
+    /// wait.
     fn most_inhibited(&self) -> Option<(String, Range<u64>)> {
         let children = self.pids().flat_map(|(process, pid)| {
             let of_process = self
@@ -67,8 +69,8 @@ impl Recorded {
         self.course.threads.range((pid, 0)..=(pid, u32::MAX))
     }
 
-    /// Returns a thread's name. Threads without a name of their own carry their process's name and
-    /// get a number here.
+    /// Returns a thread's name. A thread that carries the name of its process gets a number in
+    /// addition.
     fn name_of(&self, pid: u32, tid: u32) -> String {
         let all = &self.course.threads;
         let name = |tid| all.get(&(pid, tid)).map(|t: &Thread| t.name.as_str());
@@ -97,7 +99,8 @@ impl Recorded {
         100.0 * had as f64 / (within.end - within.start).max(1) as f64
     }
 
-    /// Finds the process of a thread id: first the process itself, then the others of the run.
+    /// Finds the process that a thread id belongs to. Searches `pid` first, then the other
+    /// processes of the run.
     fn holder(&self, pid: u32, tid: u32) -> Option<(u32, u32)> {
         let others = self.pids().map(|(_, other)| other);
         let mut pids = [pid].into_iter().chain(others);
@@ -247,7 +250,8 @@ median, ms | max, ms | inhibitor on the core, %";
     }
 }
 
-/// Draws the longest wait for a lock. Without any, draws the longest wait for the core.
+/// Draws the longest wait for a lock, or the longest wait for the core if no thread waited for a
+/// lock.
 fn picture(
     context: &mut Context,
     middleware: Middleware,
@@ -306,7 +310,6 @@ fn picture(
     context.plot(&format!("{}-cause.svg", middleware.part()), &svg)
 }
 
-/// Returns the main thread and the threads that were longest awake in this time.
 fn threads_to_show<'a>(of: &'a Recorded, pid: u32, shown: &Range<u64>) -> Vec<(u32, &'a Thread)> {
     let did = |t: &Thread| t.time_in(shown, |s| s != State::Sleeps);
     let mut threads: Vec<(u32, &Thread)> = of

@@ -16,7 +16,7 @@ use judge::Judged;
 use onbeat_trace::Event;
 use std::path::Path;
 
-/// The buffer of the recorder. It has room for all events of a run, because the recorder shares its
+/// The size of the recorder's buffer. It holds all events of a run, because the recorder shares its
 /// CPU with the measured threads.
 const BUFFER: &str = "64M";
 

@@ -105,7 +105,7 @@ pub fn measure(
     if recorded.hits == 0 {
         return Err(LabError::unexpected(
             "the recording of the two nodes",
-            "none of their probes was hit",
+            "no probe in the two nodes was hit",
         ));
     }
     let mut cell = Cell::new(setting, rounds);
@@ -121,7 +121,8 @@ pub fn measure(
     })
 }
 
-/// Waits for a segment, with a recorder unless the arm is [`OFF`]. Returns its begin and end, ns.
+/// Records for one segment of time, unless the arm is [`OFF`], which only waits. Returns the
+/// segment's begin and end in ns.
 fn one_segment(
     context: &Context,
     arm: usize,
@@ -150,7 +151,10 @@ fn expect_running(child: &mut Guarded, name: &str) -> Result<()> {
     }
     Err(LabError::program(
         name,
-        format!("it ended during the measurement{}", child.last_error()),
+        format!(
+            "the program ended during the measurement{}",
+            child.last_error()
+        ),
     ))
 }
 

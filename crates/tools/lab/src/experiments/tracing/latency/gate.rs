@@ -10,7 +10,6 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("../../../../native/gate.c");
 
-/// The gate's library, and the file whose byte it reads at each call. The file is removed on drop.
 pub struct Gate {
     library: PathBuf,
     path: PathBuf,
@@ -32,16 +31,16 @@ impl Gate {
         Ok(gate)
     }
 
-    /// Puts the gate before onbeat's library in a command of `onbeat record --preload`, which keeps
-    /// existing entries of LD_PRELOAD before its own.
+    /// Puts the gate before onbeat's library in a command of `onbeat record --preload`. That
+    /// command keeps existing entries of LD_PRELOAD before its own.
     pub fn enter(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
             .env("ONBEAT_LAB_GATE", &self.path);
     }
 
-    /// Opens or closes the gate: whether calls go to onbeat's library. The processes have mapped
-    /// the file.
+    /// Opens or closes the gate, which decides whether calls go to onbeat's library. Takes effect
+    /// at once in running processes, because they have mapped the file.
     pub fn set(&self, open: bool) -> Result<()> {
         self.file
             .write_all_at(&[u8::from(open)], 0)
@@ -60,14 +59,13 @@ mod tests {
     use super::SOURCE;
     use std::collections::BTreeSet;
 
-    /// Functions without a gate: one has more than six arguments, the others are C++.
+    /// The functions without a gate: one has more than six arguments, the others are C++.
     const WITHOUT: [&str; 3] = [
         "rcl_wait_set_init",
         "_ZN6rclcpp8Executor14execute_clientESt10shared_ptrINS_10ClientBaseEE",
         "_ZN6rclcpp8Executor14execute_clientERKSt10shared_ptrINS_10ClientBaseEE",
     ];
 
-    /// Returns the names in lines such as `ENTRY(name, ...)`.
     fn named<'t>(text: &'t str, heads: &[&str]) -> BTreeSet<&'t str> {
         let of = |line: &'t str| {
             let (head, rest) = line.trim().split_once('(')?;

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const SOURCE: &str = include_str!("../../../../native/latency.c");
-/// The arms.
+/// The arms of the comparison.
 ///
 /// - `off` and `onbeat`: a pair of nodes that runs all the time, without and with a recorder.
 /// - `passed`, `library` and `preload`: a pair under `onbeat record --preload`. In `passed` its
@@ -37,8 +37,8 @@ const PRELOAD: usize = 4;
 const STARTED: usize = 5;
 const LTTNG: usize = 6;
 
-/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so that only
-/// the cost of the probes remains. Normal threads also compete with the recorder.
+/// The scheduling of the two nodes. Other programs do not disturb real-time threads, so only the
+/// cost of the probes remains. Normal threads also compete with the recorder.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Policy {
     Normal,
@@ -78,9 +78,8 @@ impl Setting {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LatencyStart {
-    /// The start of the publishing callback, as in the thesis and ros2_tracing.
     Callback,
-    /// The time at which the callback was due, so that a delayed start counts too.
+    /// The time at which the publishing callback was due, so that a delayed start counts too.
     Release,
 }
 
@@ -99,12 +98,12 @@ impl Segment {
 
 struct Cell {
     setting: Setting,
-    /// Latencies from the start of the publishing callback to the start of the receiving one, us.
+    /// The latencies from the start of the publishing callback to the start of the receiving one,
+    /// in us.
     message: ArmSamples,
-    /// Latencies from the due time of the publishing callback to the start of the receiving one,
-    /// us.
+    /// The latencies from the due time of the publishing callback to the start of the receiving
+    /// one, in us.
     release: ArmSamples,
-    /// Messages published while each arm was measured, and those of them that arrived.
     sent: [u64; ARMS.len()],
     arrived: [u64; ARMS.len()],
     lost_events: u64,

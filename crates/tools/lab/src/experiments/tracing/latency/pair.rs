@@ -15,7 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const DOMAIN: &str = "77";
-/// Starts both sides, and ends them at the end of its input. Messages on their way still arrive.
+/// A shell script that starts both nodes, and ends them at the end of its input. Messages on their
+/// way still arrive.
 const SCRIPT: &str = r#"$5 "$1" sub "$2" & sub=$!
 $5 "$1" pub "$3" "$4" & pub=$!
 read end; kill $pub; sleep 0.3; kill $sub; wait"#;
@@ -25,7 +26,8 @@ pub enum Tracer<'w> {
     Lttng(&'w Lttng),
 }
 
-/// Measures a pair for one segment. Returns the samples, and the begin and end of the segment, ns.
+/// Measures the latencies between a pair of nodes for one segment of time. Returns the samples, and
+/// the begin and end of the segment in ns.
 pub fn measure(
     context: &Context,
     nodes: &Nodes<'_>,
@@ -50,7 +52,7 @@ pub fn measure(
         let published = session.end()?;
         if published < samples.len() as u64 {
             let what = format!(
-                "it has {published} publications of {} messages",
+                "the trace has {published} publications of {} messages",
                 samples.len()
             );
             return Err(LabError::unexpected("LTTng's recording of a pair", what));
@@ -65,7 +67,7 @@ pub fn wait(segment: Duration) -> (i64, i64) {
     (from_ns, clock::monotonic_ns() as i64)
 }
 
-/// Starts a pair that writes its samples to `file`, and waits until both sides have found each
+/// Starts a pair of nodes that writes its samples to `file`, and waits until they have found each
 /// other. `shell` is a shell without arguments, or a command that ends with one.
 pub fn start(
     context: &Context,
@@ -105,7 +107,7 @@ pub fn end(mut pair: Guarded) -> Result<()> {
         Ok(Some(_)) => Ok(()),
         _ => Err(LabError::program(
             "a pair of nodes",
-            "it did not end within 60 s",
+            "the nodes did not end within 60 s",
         )),
     }
 }
@@ -117,6 +119,6 @@ pub fn wait_ready(pair: &mut Guarded, sides: usize) -> Result<()> {
     if ready.take(sides).count() == sides {
         return Ok(());
     }
-    let reason = format!("it did not start{}", pair.last_error());
+    let reason = format!("the nodes did not start{}", pair.last_error());
     Err(LabError::program("a pair of nodes", reason))
 }

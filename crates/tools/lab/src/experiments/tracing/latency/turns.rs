@@ -22,10 +22,10 @@ use std::time::Duration;
 
 /// The length of a turn: at least this time and this number of messages.
 const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
-/// The time after a switch that is not measured, besides one message. The first messages find less
-/// in the caches than later ones.
+/// The time after a switch of arms that is not measured. The first messages find less in the caches
+/// than later ones.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
-/// The time for the last messages of a turn to arrive before the switch.
+/// The time that the last messages of a turn have to arrive before the next turn.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);
 
 struct Switches {
@@ -84,7 +84,7 @@ fn start(
     pair::start(context, nodes, setting, file, shell)
 }
 
-/// Lets the pair run for a segment of each arm in each round, divided into turns.
+/// Lets the nodes run for one segment of each arm in each round, divided into turns.
 fn take_turns(
     context: &Context,
     setting: Setting,
@@ -115,7 +115,6 @@ fn take_turns(
     Ok(segments)
 }
 
-/// Returns the segment that contains a time. Segments are in ascending order.
 fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {
     let after = segments.partition_point(|s| s.from_ns <= ns);
     segments[..after].last().filter(|s| s.has(ns))
@@ -125,7 +124,6 @@ fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {
 struct ArmCounts {
     messages: u64,
     publications: u64,
-    /// All calls that the library recorded, including publications.
     calls: u64,
     switches: u64,
 }
@@ -179,8 +177,8 @@ fn sort_into_segments(
     parts
 }
 
-/// Checks that the parts that were off recorded nothing, and that those that were on recorded
-/// nearly everything. A message may still be on its way at the end of a segment.
+/// Checks that segments without recording recorded nothing, and those with recording nearly
+/// everything. A message may still be on its way at the end of a segment.
 fn check(parts: &[ArmCounts; ARMS.len()]) -> Result<()> {
     for arm in [PASSED, LIBRARY, PRELOAD] {
         let part = &parts[arm];
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn events_count_for_the_arm_of_their_segment() {
+    fn traced_events_count_for_the_arm_of_their_segment() {
         let segment = |arm, from_ns, to_ns| Segment {
             round: 0,
             arm,
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm_that_was_not_switched_is_refused() {
+    fn a_tracing_arm_that_was_not_switched_is_refused() {
         let mut good = [ArmCounts::default(); ARMS.len()];
         for (arm, publications, switches) in [(PASSED, 0, 0), (LIBRARY, 99, 0), (PRELOAD, 100, 70)]
         {

@@ -17,10 +17,9 @@ use crate::plot::{curves, percentiles, Curve};
 
 const SIZES: [usize; 6] = [64, 1024, 16_384, 262_144, 1 << 20, 4 << 20];
 
-/// The sizes whose percentiles are printed. The raw samples have all sizes.
+/// The message sizes whose percentiles are printed. The files with raw samples have all sizes.
 const DETAILED: [usize; 4] = [64, 16_384, 1 << 20, 4 << 20];
 
-/// Messages per second if nothing is copied.
 const RATE_HZ: f64 = 500.0;
 
 struct Setting {
@@ -65,8 +64,8 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// Returns how often an arm sends a message of this size. Arms that copy cannot keep up with large
-/// messages at a higher rate.
+/// Returns how many messages per second an arm sends. Arms that copy cannot send large messages at
+/// a high rate.
 pub fn rate_hz(arm: &Arm, bytes: usize) -> f64 {
     match bytes {
         _ if !arm.copies => RATE_HZ,
@@ -82,14 +81,12 @@ struct Cell {
     usage: Usage,
     lost: u64,
     sent: u64,
-    /// Latencies from the due time of a message, so that a delay of the publisher counts too, us.
     from_due: Vec<f64>,
 }
 
 struct Measured<'s> {
     setting: &'s Setting,
     arms: Vec<Arm>,
-    /// One entry per size, with the arms in the order of `arms`.
     samples: Vec<ArmSamples>,
     cells: Vec<Vec<Cell>>,
 }
@@ -131,7 +128,8 @@ impl<'s> Measured<'s> {
         self.arms.iter().position(|a| a == wanted)
     }
 
-    /// Combines the samples of two arms over all sizes. Each round at each size is a block.
+    /// Combines the samples of two arms over all message sizes. Each round at each size is a block
+    /// for resampling.
     fn over_sizes(&self, a: usize, b: usize) -> ArmSamples {
         let mut all = ArmSamples::new(
             &[self.arms[a].name, self.arms[b].name],

@@ -12,7 +12,7 @@ use crate::measure::transport::{self as peers, Arm, Peers};
 
 struct Order {
     rounds: usize,
-    /// Additional rounds of the arms that differ by a few percent only.
+    /// The number of additional rounds for arms that differ by a few percent only.
     more: usize,
     runs: Vec<(usize, usize, usize)>,
 }

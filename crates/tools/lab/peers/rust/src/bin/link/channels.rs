@@ -10,7 +10,6 @@ use onbeat_link::{Links, Tcp};
 use onbeat_peers::die;
 use std::sync::Mutex;
 
-/// Opens the channel of a stream, and the links that it needs.
 fn channel(settings: &Settings, stream: &Stream, tcp: Tcp) -> Result<(Links, Channel), String> {
     let direction = match settings.sends {
         true => Direction::Sending,
@@ -60,7 +59,7 @@ impl Send for Out {
     }
 }
 
-/// Every consumer receives each message. The first consumer's message counts.
+/// The consumers of one stream. Each receives every message; the first consumer's message counts.
 struct In {
     consumers: Vec<Consumer>,
     _channel: (Links, Channel),

@@ -3,17 +3,14 @@
 use onbeat_peers::pin;
 use onbeat_peers::protocol::Words;
 
-/// More bytes than the caches hold.
 const BYTES: usize = 256 << 20;
 const LINE: usize = 64;
 
-/// Returns the core to load from, if this process has the role `hog`.
 pub fn wanted() -> Option<usize> {
     let words = Words::of_command_line();
     (words.text("side") == Ok("hog")).then(|| words.number("cpu").unwrap_or(0))
 }
 
-/// Writes to one cache line after the other until the process is killed.
 pub fn load_memory(cpu: usize) -> ! {
     pin(cpu);
     let mut memory = vec![1u8; BYTES];

@@ -43,7 +43,7 @@ fn main() {
     }
 }
 
-/// The stream whose turn it is, and the number of messages that all streams have sent.
+/// The stream that may send now, and the number of messages that all streams have sent.
 #[derive(Default)]
 struct Turns {
     state: Mutex<(usize, u64)>,
@@ -139,8 +139,9 @@ impl Sending {
         }
     }
 
-    /// Sends in rounds. A round is `turn` messages of each stream, one stream after the other,
-    /// numbered over all streams. The first stream waits for its time every nine rounds.
+    /// Sends in rounds. In a round, each stream sends `turn` messages, one stream after the other.
+    /// Messages are numbered over all streams. Every nine rounds, the first stream waits for its
+    /// due time.
     fn in_turns(&mut self, start: i64, place: usize, places: usize, turn: u64, turns: &Turns) {
         const ROUNDS: u64 = 9;
         let per_experiment = ROUNDS * turn;
@@ -173,7 +174,8 @@ impl Sending {
     }
 }
 
-/// A received message: its stamp, when it could be read, and when the receiver had processed it.
+/// A received message: its stamp, the time at which it could be read, and the time at which it was
+/// processed.
 type Received = (Stamp, i64, i64);
 
 fn receive_all(settings: &Arc<Settings>) {

@@ -7,7 +7,6 @@
 pub const UNIT: usize = 16;
 const MAGIC: u32 = 0x6f6e_6274;
 
-/// The stream, number and times of a message, ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub stream: u32,
@@ -25,7 +24,7 @@ impl Stamp {
         unit
     }
 
-    /// Fills a message of whole units. Calls `now` when everything but the times is written.
+    /// Fills a message of whole units. Calls `now` last, when only the times are missing.
     pub fn fill(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let unit = self.unit();
         for place in message.chunks_exact_mut(UNIT) {
@@ -35,7 +34,8 @@ impl Stamp {
         self.times(message);
     }
 
-    /// Marks the beginning and the end of a message that has other content.
+    /// Writes the stamp to the beginning and the end of a message whose other bytes are already
+    /// set.
     pub fn mark(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let (unit, last) = (self.unit(), message.len() - UNIT);
         message[..UNIT].copy_from_slice(&unit);
@@ -49,7 +49,6 @@ impl Stamp {
         message[UNIT + 8..2 * UNIT].copy_from_slice(&self.sent_ns.to_le_bytes());
     }
 
-    /// Reads the stamp of a message. Returns `None` if the message is incomplete or damaged.
     pub fn read(message: &[u8]) -> Option<Stamp> {
         let at = |from: usize| message.get(from..from + 8)?.try_into().ok();
         let stamp = Stamp {

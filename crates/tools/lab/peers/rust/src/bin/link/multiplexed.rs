@@ -13,20 +13,17 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// The sizes of a chunk and of the socket's buffer, which equal those of onbeat's links at 1
-/// Gbit/s.
+/// The size of a chunk and of the socket's buffer. It equals that of onbeat's links at 1 Gbit/s.
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
-/// The header of a chunk: its stream and its length.
 const HEAD: usize = 8;
-/// The offset of the port. A run has eight ports, and streams use the first ones.
+/// The offset of this arm's port. A run has eight ports, and streams use the first ones.
 const PORT: u16 = 7;
 
 fn address(settings: &Settings) -> SocketAddr {
     SocketAddr::new(settings.host, settings.first_port + PORT)
 }
 
-/// The queue for the right to write.
 #[derive(Default)]
 struct Line {
     busy: bool,
@@ -40,7 +37,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// Writes a chunk once no more urgent one waits and the kernel has room.
     fn write(&self, priority: usize, chunk: &[u8]) -> bool {
         let Ok(mut line) = self.line.lock() else {
             return false;
@@ -99,7 +95,7 @@ impl Send for Out {
     }
 }
 
-/// Returns the sender of a stream. The first call of the process connects.
+/// Returns the sender of a stream. The first call in the process also connects.
 pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, String> {
     static SHARED: OnceLock<Result<Arc<Shared>, String>> = OnceLock::new();
     let connect = || {
@@ -122,7 +118,8 @@ pub fn sender(settings: &Settings, stream: &Stream) -> Result<Box<dyn Send>, Str
     }))
 }
 
-/// The messages that the reading thread passes on, and the way back for empty buffers.
+/// The queue of received messages, and the queue in which empty buffers return to the reading
+/// thread.
 struct In {
     messages: Receiver<Vec<u8>>,
     back: SyncSender<Vec<u8>>,
@@ -138,7 +135,7 @@ impl Receive for In {
     }
 }
 
-/// The part of a stream's message that the reading thread has received.
+/// The bytes of a stream's message that the reading thread has received so far.
 struct Gathered {
     message: Vec<u8>,
     filled: usize,
@@ -172,7 +169,7 @@ fn read(mut connection: TcpStream, mut streams: BTreeMap<u32, Gathered>) {
     }
 }
 
-/// Returns the receiver of a stream. The first call of the process accepts the connection and
+/// Returns the receiver of a stream. The first call in the process accepts the connection and
 /// starts the reading thread.
 pub fn receiver(settings: &Settings, stream: &Stream) -> Result<Box<dyn Receive>, String> {
     static RECEIVERS: OnceLock<Mutex<Result<BTreeMap<u32, In>, String>>> = OnceLock::new();

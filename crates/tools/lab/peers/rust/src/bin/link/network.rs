@@ -5,19 +5,16 @@
 
 const PLACES: usize = 76 * 76;
 const WIDE: usize = 256;
-/// The number of channels within each part.
 const NARROW: usize = 32;
-/// The size of the map between the parts.
+/// The size of the map that the first part sends to the second, in bytes.
 pub const BYTES: usize = PLACES * WIDE * 4;
 
-/// One part: a 1 x 1 convolution at each position.
 pub struct Part {
     weights: Vec<f32>,
     inside: Vec<f32>,
 }
 
 impl Part {
-    /// Creates a part with seeded weights and input.
     pub fn new(seed: u64) -> Part {
         let mut state = seed;
         let mut number = move || {
@@ -32,7 +29,6 @@ impl Part {
         }
     }
 
-    /// Computes the first part and writes its output map.
     pub fn forward(&self, map: &mut [u8]) {
         let mut row = [0f32; WIDE];
         for (place, out) in self
@@ -52,8 +48,8 @@ impl Part {
         }
     }
 
-    /// Computes the second part from the map. Returns a sum of the result, so that the compiler
-    /// cannot remove work.
+    /// Computes the second part of the network from `map`. Returns a sum over the result, so that
+    /// the compiler keeps the computation.
     pub fn backward(&mut self, map: &[u8]) -> f32 {
         let mut total = 0.0;
         for (place, row) in self

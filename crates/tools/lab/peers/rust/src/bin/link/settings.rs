@@ -7,15 +7,12 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stream {
     pub id: u32,
-    /// The priority, from 0 (least urgent) to 2.
     pub priority: u8,
     pub bytes: usize,
-    /// The time between two messages. With 0, each message follows as soon as the last one was
-    /// taken.
+    /// The time between two messages. With 0, each message follows as soon as the receiver took the
+    /// previous one.
     pub period_ns: i64,
-    /// The number of messages. With 0, the stream goes on until the run is stopped.
     pub count: u64,
-    /// The time of the first message after the begin of the run.
     pub offset_ns: i64,
 }
 
@@ -44,10 +41,11 @@ pub struct Settings {
     pub host: std::net::IpAddr,
     pub first_port: u16,
     pub credits: usize,
-    /// The number of messages that a stream sends in its turn. With `None`, streams do not wait for
-    /// each other.
+    /// The number of messages that a stream sends before the next stream sends. `None` if streams
+    /// do not take turns.
     pub turn: Option<u64>,
-    /// The two parts of the network of Figure 5.15 run before sending and after receiving.
+    /// The peers compute the two parts of the thesis's network (Figure 5.15) before sending and
+    /// after receiving.
     pub network: bool,
 }
 
@@ -82,7 +80,6 @@ impl Settings {
         })
     }
 
-    /// Returns the address at which a stream's receiver listens.
     pub fn address(&self, stream: &Stream) -> SocketAddr {
         SocketAddr::new(self.host, self.first_port + stream.id as u16)
     }
@@ -93,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_parsed_and_malformed_ones_refused() {
+    fn stream_settings_are_parsed_and_malformed_ones_refused() {
         let stream = Stream::parse(1, "2,1024,1000000,50,7").unwrap();
         assert_eq!((stream.priority, stream.bytes), (2, 1024));
         assert_eq!((stream.count, stream.offset_ns), (50, 7));

@@ -11,17 +11,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long an end waits for its peer, ns.
 const CONNECT_NS: u64 = 20_000_000_000;
 
 pub trait Send: std::marker::Send {
-    /// Sends a message, which `fill` writes into the send buffer. Returns `false` if the other end
-    /// is gone.
+    /// Sends a message whose bytes `fill` writes into the send buffer. Returns `false` if the
+    /// receiver has gone.
     fn send(&mut self, bytes: usize, fill: &mut dyn FnMut(&mut [u8])) -> bool;
 }
 
 pub trait Receive: std::marker::Send {
-    /// Receives a message. Returns `false` if the other end is gone.
+    /// Receives a message and passes it to `take`. Returns `false` if the sender has gone.
     fn receive(&mut self, take: &mut dyn FnMut(&[u8])) -> bool;
 }
 
@@ -64,7 +63,8 @@ impl Send for LinkOut {
     }
 }
 
-/// The outgoing half is kept, because it shows the peer that this end still receives.
+/// A receiving end. It keeps its sending half open, which shows the peer that this end still
+/// receives.
 struct LinkIn {
     incoming: Box<dyn Incoming>,
     _outgoing: Box<dyn Outgoing>,
@@ -77,7 +77,6 @@ impl Receive for LinkIn {
     }
 }
 
-/// Returns the `SO_PRIORITY` of a priority. `tc prio` puts the most urgent into its first band.
 fn socket_priority(priority: u8) -> i32 {
     match priority {
         0 => 2,
@@ -86,7 +85,7 @@ fn socket_priority(priority: u8) -> i32 {
     }
 }
 
-/// Connects to a receiver that may not be listening yet.
+/// Connects to a receiver, and retries while the receiver does not listen yet.
 pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let until = now_ns() + CONNECT_NS as i64;
     loop {
@@ -104,7 +103,7 @@ pub fn accept(address: SocketAddr) -> Result<TcpStream, String> {
     Ok(accepted.0)
 }
 
-/// The rate of a link without limit, bits/s, which its virtual interfaces report.
+/// The rate that the virtual interfaces of a link without limit report, bits/s.
 const UNLIMITED: u64 = 10_000_000_000;
 
 fn port_settings(settings: &Settings) -> Result<port::Settings, String> {
@@ -115,13 +114,11 @@ fn port_settings(settings: &Settings) -> Result<port::Settings, String> {
     Ok(port::Settings::of_rate(rate))
 }
 
-/// Opens the port of the sending host. All processes of a run on that host share it.
 fn port(settings: &Settings) -> Result<Port, String> {
     let name = format!("bench/{}", settings.first_port);
     Port::shared(&name, port_settings(settings)?).map_err(|e| e.to_string())
 }
 
-/// Creates the arm's TCP end, not yet connected.
 pub fn tcp(settings: &Settings, stream: &Stream) -> Result<Tcp, String> {
     let key = settings.words.text("key")?;
     let key = Key::read_file(Path::new(key)).map_err(|e| e.to_string())?;

@@ -9,10 +9,8 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 const TASKS: usize = 10;
-/// The number of steps of the chain between two readings of the clock.
 const STEPS: usize = 100;
 
-/// Returns options of a task that is ready at each step with a new time.
 fn at_each_step() -> TaskOptions {
     TaskOptions {
         schedule: Some(Schedule::Period {
@@ -30,14 +28,12 @@ fn behind() -> TaskOptions {
     }
 }
 
-/// A message as the state of a chain.
 pub struct Message {
     payload: Vec<u8>,
     next: Sample,
     came: Option<Sample>,
 }
 
-/// A chain of two tasks: one writes a message, the other reads it.
 #[derive(Default)]
 pub struct Chained {
     came: Mutex<Option<Sample>>,
@@ -91,8 +87,8 @@ fn work(value: &mut u64) {
     *value = black_box(value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7));
 }
 
-/// Measures how long a thousand tasks take, once per message of the run: without a chain
-/// (intended), and as a chain (received), ns.
+/// Measures the time of a thousand tasks, once per message of the run: without a chain (written as
+/// `intended`) and as a chain (written as `received`), in ns.
 pub fn hand_over() {
     let mut chain = Chain::new(1u64);
     let mut before = None;

@@ -17,16 +17,15 @@ use onbeat_peers::{now_ns, or_die, sleep_until};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The maximum number of items between producer and consumer.
 const CREDITS: usize = 8;
-/// A smaller number for the role in which the producer must run into it.
+/// The number of credits in the role in which the producer sends without pause, so that it soon has
+/// to wait.
 const CREDITS_OF_A_FLOOD: usize = 4;
 
 struct Onbeat {
     within: bool,
     readers: usize,
     credits: usize,
-    /// The channels of this process by topic.
     channels: Mutex<HashMap<String, Channel>>,
 }
 

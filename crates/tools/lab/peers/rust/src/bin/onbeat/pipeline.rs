@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const NODES: usize = 50;
 
-/// Returns the sources of a node's inputs. The first input triggers the node.
+/// Returns the nodes from which a node takes its inputs. The first input triggers the node.
 fn sources(node: usize) -> Vec<usize> {
     match node {
         0 => vec![],
@@ -40,9 +40,8 @@ fn readers(source: usize) -> usize {
         .count()
 }
 
-/// Returns the node that starts as the `i`-th. The stride gives an order that is always the same,
-/// but is not the order of the chain. The order matters, because the first subscriber is woken
-/// first.
+/// Returns the node that starts in place `i`. The order is always the same, but it is not the order
+/// of the chain. The order matters, because the first subscriber is woken first.
 fn starting_as(i: usize) -> usize {
     1 + i * 17 % (NODES - 1)
 }
@@ -59,12 +58,10 @@ pub fn serve(variant: &str) {
     }
 }
 
-/// A node of the variants with threads.
 struct Node {
     producer: Producer,
     bytes: usize,
     inputs: Vec<Consumer>,
-    /// The last sample of each input.
     seen: Vec<Sample>,
     last: i64,
     stop: Arc<AtomicBool>,
@@ -72,7 +69,6 @@ struct Node {
 }
 
 impl Node {
-    /// Takes an item of an input. Returns the number of items taken.
     fn take(&mut self, input: usize) -> u32 {
         match self.inputs[input].receive().map(|item| arrived(&item)) {
             None => 0,
@@ -112,7 +108,6 @@ fn each() -> TaskOptions {
     }
 }
 
-/// Returns the chain of tasks that a node's thread runs.
 fn tasks(node: Node, callbacks: bool) -> Chain<Node> {
     let inputs = node.inputs.len();
     let mut chain = Chain::new(node);
@@ -218,7 +213,6 @@ fn threads(run: &Run, callbacks: bool) -> (Vec<Sample>, Usage) {
 }
 
 struct Car {
-    /// The last message that each node published.
     messages: Vec<Vec<u8>>,
     sequence: i64,
     began: Usage,
@@ -313,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn every_node_starts_once() {
+    fn every_pipeline_node_starts_once() {
         let mut order: Vec<usize> = (1..NODES).map(starting_as).collect();
         assert_ne!(order, (1..NODES).collect::<Vec<_>>());
         order.sort_unstable();

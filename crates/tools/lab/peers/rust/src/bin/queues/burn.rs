@@ -2,8 +2,6 @@
 
 use onbeat_peers::thread_cpu_ns;
 
-/// Uses `ns` of this thread's CPU time, however often it is preempted. Returns the time that it
-/// took.
 pub fn burn(ns: u64) -> u64 {
     let from = thread_cpu_ns();
     loop {

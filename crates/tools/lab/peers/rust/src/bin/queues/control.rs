@@ -8,12 +8,10 @@ use std::sync::mpsc::{self, Receiver};
 
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Reports whether the experiment has sent `stop`.
 pub fn stopped() -> bool {
     STOPPED.load(Ordering::Relaxed)
 }
 
-/// The commands for the single run of this program.
 pub struct Control {
     start: Receiver<u64>,
     stop: Receiver<()>,
@@ -36,7 +34,7 @@ impl Control {
     }
 
     /// Executes the run. `work` gets the begin of the arrivals and returns how many messages it
-    /// sent or processed. Returns after the experiment has sent `stop`, even if that came before
+    /// sent or processed. Returns after the experiment has sent `stop`, even if `stop` came before
     /// the start.
     pub fn run(&self, work: impl FnOnce(u64) -> Result<usize, String>) -> Result<(), String> {
         protocol::ready();

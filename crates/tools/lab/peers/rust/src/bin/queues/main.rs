@@ -24,7 +24,7 @@ use settings::Settings;
 use std::process::ExitCode;
 use stream::{Received, ReceivedLog, Stream};
 
-/// The interval at which a waiting side checks whether it must stop.
+/// The interval in ns at which a waiting thread checks whether it must stop.
 const CHECK_NS: u64 = 1_000_000_000;
 
 fn main() -> ExitCode {
@@ -37,10 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The log of each stream's consumer. `None` if the consumer is in another program.
 type Logs = Vec<Option<ReceivedLog>>;
 
-/// Errors are one line of text.
 type Result<T> = std::result::Result<T, String>;
 
 fn run(settings: &Settings) -> Result<()> {
@@ -80,7 +78,6 @@ fn sleep_until(ns: u64) {
     onbeat_peers::sleep_until(ns as i64);
 }
 
-/// Processes one message and logs it.
 fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()> {
     let in_ns = now_ns();
     let sequence = item.sequence();
@@ -102,7 +99,6 @@ fn process(stream: &Stream, item: &Item<'_>, log: &mut ReceivedLog) -> Result<()
     Ok(())
 }
 
-/// Sends one message. Returns `false` if the run was stopped before.
 fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
@@ -116,7 +112,8 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> 
     Ok(false)
 }
 
-/// Returns the loan for another try. Returns an error if the message can never be sent.
+/// Returns the loan if sending can be tried again. Returns an error if the message can never be
+/// sent.
 fn retry(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     match reason {
         SendError::NoCredit { .. } | SendError::NotStarted { .. } => Ok(loan),
@@ -124,8 +121,6 @@ fn retry(reason: SendError, loan: Loan<'_>) -> Result<Loan<'_>> {
     }
 }
 
-/// Runs the producer of one stream. Returns how many messages it sent. Dropping the producer ends
-/// the channel.
 fn produce(mut producer: Producer, stream: &Stream, start_ns: u64, bytes: usize) -> Result<usize> {
     let content = vec![0x5a; bytes];
     let mut sent = 0;
@@ -205,7 +200,8 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
     Ok(logs)
 }
 
-/// Opens the channel of a stream: within this process for the role `both`, else in shared memory.
+/// Opens the channel of a stream. It is in this process for the role `both`, otherwise in shared
+/// memory.
 fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {
@@ -215,7 +211,6 @@ fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     onbeat_link::channel(&name, options).map_err(|e| e.to_string())
 }
 
-/// Runs one thread for all producers and one for all consumers, which sleeps on one waker.
 fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let bytes = settings.number("bytes")?;
     let waker = Waker::new();
@@ -243,8 +238,6 @@ fn shared(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<
     Ok(logs)
 }
 
-/// Runs all producers on one thread. `order` holds the due time, stream and number of each message.
-/// Returns how many messages were sent.
 fn produce_all(
     producers: &mut [Producer],
     order: &[(u64, usize, u64)],
@@ -263,7 +256,6 @@ fn produce_all(
     Ok(sent)
 }
 
-/// Runs all consumers on one thread, one message of each in turn.
 fn consume_all(
     consumers: &[Consumer],
     waker: &Waker,
@@ -297,8 +289,6 @@ fn consume_all(
     Ok(logs)
 }
 
-/// Runs producers and consumers in turn on one thread: it sends due messages and processes sent
-/// ones.
 fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<Logs> {
     let content = vec![0x5a; settings.number("bytes")?];
     let mut sides = vec![];
@@ -344,7 +334,7 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<L
     Ok(logs)
 }
 
-/// Sends one message if that is possible without waiting. Returns whether it was sent.
+/// Sends one message if that needs no waiting. Returns whether the message was sent.
 fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);
@@ -355,8 +345,8 @@ fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bo
     }
 }
 
-/// Processes the messages at their due times without a queue. This is the cost of processing and
-/// waiting alone.
+/// Processes the messages at their due times without a queue, which shows the cost of processing
+/// and waiting alone.
 fn bare(control: &Control, streams: &[Stream]) -> Result<Logs> {
     let mut logs = vec![];
     control.run(|start_ns| {

@@ -18,7 +18,6 @@ impl Settings {
         self.0.number(name)
     }
 
-    /// Returns the numbers of the streams that this program carries.
     pub fn streams(&self) -> Result<std::ops::Range<usize>, String> {
         let first = self.number("first")?;
         Ok(first..first + self.number("count")?)

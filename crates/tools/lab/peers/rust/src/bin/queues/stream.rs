@@ -4,7 +4,6 @@ use crate::settings::Settings;
 use std::fmt::Write as _;
 
 pub struct Stream {
-    /// The due time of each message after the start.
     pub due_ns: Vec<u64>,
     pub processing_ns: Vec<u64>,
 }
@@ -32,14 +31,12 @@ impl Stream {
     }
 }
 
-/// A message that the consumer processed, with times in ns of CLOCK_MONOTONIC.
+/// A message that the consumer has processed. Times are in ns of CLOCK_MONOTONIC.
 #[derive(Clone, Copy)]
 pub struct Received {
     pub sequence: u64,
     pub sent_ns: u64,
-    /// The time at which the consumer received it.
     pub in_ns: u64,
-    /// The time at which the consumer had processed it.
     pub out_ns: u64,
 }
 
@@ -49,7 +46,7 @@ pub struct ReceivedLog {
 }
 
 impl ReceivedLog {
-    /// Allocates room for all messages and touches it, so that the run has no page faults.
+    /// Allocates and touches room for all messages, so that the run has no page faults.
     pub fn new(messages: usize) -> ReceivedLog {
         let untouched = Received {
             sequence: 1,
@@ -69,7 +66,6 @@ impl ReceivedLog {
         self.entries.push(received);
     }
 
-    /// Writes the log of stream `k`.
     pub fn write(&self, settings: &Settings, k: usize) -> Result<(), String> {
         let mut text = String::new();
         for e in &self.entries {

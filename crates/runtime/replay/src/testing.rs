@@ -24,7 +24,7 @@ pub(crate) fn frames(mut source: Box<dyn Source>) -> (Vec<Item>, Vec<String>) {
     (all, source.damage().to_vec())
 }
 
-/// Returns a struct of a CAN frame: the identifier, and `rest` filled up to `size` with zeros.
+/// Returns the struct of a CAN frame: the identifier, and `rest`, filled with zeros up to `size` bytes.
 pub(crate) fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
     let mut bytes = id.to_ne_bytes().to_vec();
     bytes.extend_from_slice(rest);

@@ -39,7 +39,7 @@ fn directory(frames: u32) -> TempDir {
 }
 
 #[test]
-fn options_of_the_other_side_are_refused_with_a_hint_to_that_side() {
+fn replay_options_of_the_other_side_are_refused_with_a_hint() {
     let dir = directory(1);
     let send = [
         "replay",

@@ -9,15 +9,16 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSource};
 use std::ops::Range;
 
-/// A decoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
+/// Decodes blocks of a trace file into events. It allocates only to grow its buffers, and reuses them for
+/// every block.
 pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
+    /// The offset CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
     time_ns: u64,
-    /// The total length of the names that the block's events refer to, each reference counted.
+    /// The total length of the names that the block's events refer to. A name counts once for each reference.
     name_bytes: usize,
 }
 
@@ -40,8 +41,8 @@ impl Decoder {
         }
     }
 
-    /// Replaces the content of `out` by the block's events. Leaves `out` empty and fails if the
-    /// block is damaged.
+    /// Replaces the content of `out` by the block's events. Fails if the block is damaged, and leaves `out`
+    /// empty then.
     pub fn decode(
         &mut self,
         header: &BlockHeader,
@@ -210,8 +211,8 @@ impl Columns {
         }
     }
 
-    /// Reads numbers of more than one byte. It is a function of its own so that `varint` stays
-    /// small enough to be inlined.
+    /// Reads a number of more than one byte. It is a function of its own so that `varint` stays small enough
+    /// to be inlined.
     #[inline(never)]
     fn long_varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];

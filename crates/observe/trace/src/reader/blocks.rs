@@ -15,7 +15,7 @@ pub(super) struct Blocks<R> {
     position: u64,
     length: u64,
     body: Vec<u8>,
-    /// False for init.obt, whose block numbers do not continue those of the segments.
+    /// The block numbers continue those of the previous file. False for init.obt.
     numbered: bool,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const MAX_MANIFEST: u64 = 64 << 20;
 
-/// Returns `None` and adds a warning if the manifest cannot be used.
+/// Reads the manifest. Returns `None` and adds a warning if the manifest cannot be used.
 pub(super) fn load(dir: &Path, warnings: &mut Vec<String>) -> Option<Manifest> {
     let path = dir.join(manifest::FILE);
     let mut text = Vec::new();

@@ -184,7 +184,7 @@ fn invalid_records_are_refused_with_a_one_line_error() {
 }
 
 #[test]
-fn nothing_of_a_record_that_is_too_long_is_sent() {
+fn no_part_of_a_too_long_record_is_sent() {
     // These pages are zeroed and never touched.
     let long = vec![0; record::MOST_ITEM + 1];
     let stamp = Stamp {

@@ -188,7 +188,7 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
 }
 
 #[test]
-fn nothing_leaves_before_its_time_at_any_rate() {
+fn no_item_leaves_before_it_is_due_at_any_rate() {
     for rate in [1.0, 4.0] {
         let (source, expected) = many(200, 400_000);
         let (catch, seen) = Catch::new(0, 0);
@@ -353,7 +353,7 @@ fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     assert!(matches!(refused, Err(ReplayError::NoCredit(_))));
 }
 
-/// A source that stands still for `nap_ns` before each item from `from` on.
+/// A source that pauses for `nap_ns` before each item from number `from` on.
 struct Sluggish {
     inner: Listed,
     given: u32,

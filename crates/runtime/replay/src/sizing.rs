@@ -116,7 +116,7 @@ pub struct Sizing {
     pub loader_bytes_per_s: f64,
     /// The long-term rate of playback, in bytes per second as items take them in the buffer.
     pub playback_bytes_per_s: f64,
-    /// The curve against which the loader is checked during playback, or `None` if there is no bound.
+    /// The curve against which the loader is checked during playback, or `None` without a bound.
     #[serde(skip)]
     pub watched: Option<RateLatency>,
 }

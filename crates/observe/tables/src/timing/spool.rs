@@ -41,7 +41,7 @@ impl Rows {
         self.count >= BATCH_ROWS
     }
 
-    /// Returns the columns and removes the rows. Returns `None` if there are no rows.
+    /// Returns the columns and removes the rows. Returns `None` without rows.
     pub(crate) fn take(&mut self) -> Option<Vec<Int64Array>> {
         if std::mem::take(&mut self.count) == 0 {
             return None;

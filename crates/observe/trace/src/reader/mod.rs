@@ -29,6 +29,7 @@ pub enum TraceReadError {
     /// The operating system refuses to open the path.
     #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open {
+        /// The path that the caller gave.
         path: PathBuf,
         /// The error of opening the path, or of reading the list of files or a file header.
         source: io::Error,

@@ -42,6 +42,7 @@ pub enum TraceWriteError {
     DiskFull {
         /// The file that cannot be written.
         path: PathBuf,
+        /// The operating system's error, such as ENOSPC.
         source: io::Error,
         /// The number of events in the block that could not be stored.
         lost_events: u64,
@@ -51,6 +52,7 @@ pub enum TraceWriteError {
     Io {
         /// The file that cannot be written.
         path: PathBuf,
+        /// The operating system's error of the failed write.
         source: io::Error,
         /// The number of events in the block that could not be stored.
         lost_events: u64,

@@ -119,7 +119,6 @@ impl Meta {
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// The path by which the directory was opened. Only messages use the path.
     path: PathBuf,
     owner: Option<Owner>,
 }
@@ -327,8 +326,7 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and for writing at any position. Does not follow a link, and does not wait
-    /// for a pipe's other end.
+    /// Opens a file for reading and for writing at any position. Neither follows a link nor waits.
     ///
     /// # Errors
     ///
@@ -418,7 +416,6 @@ impl AsFd for Directory {
     }
 }
 
-/// Converts a mode to the system's type, which has 16 or 32 bits.
 fn raw_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as fs::RawMode & 0o7777)
 }

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 /// these two.
 pub type FileId = (u64, u64);
 
-/// The number of attempts to resolve a path while other processes move directories of the path.
 const ATTEMPTS: usize = 4;
 
 /// A way to reach a file that may belong to another process.

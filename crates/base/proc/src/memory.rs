@@ -5,7 +5,6 @@ use std::io;
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
-/// The size in bytes of the entry for a page in `/proc/PID/pagemap`.
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
 /// The largest address space that is inspected, in bytes. Reserved address space may be far larger.

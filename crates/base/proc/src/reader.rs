@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 /// The largest size of one answer, in bytes. A table of mappings is read up to this limit.
 pub const ANSWER_MAX: usize = 24 << 20;
-/// The size of the memory for the path of a file, in bytes, including the zero at the path's end.
 const PATH_MAX: usize = 256;
 
 /// The child process did not answer in time. The reader no longer uses this child.
@@ -249,7 +248,6 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     }
 }
 
-/// Copies a process's memory to `answer`. Returns the length, or a negative error number.
 fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
     let length = request.length as usize;
     let local = libc::iovec {
@@ -265,8 +263,6 @@ fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
     unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) as i64 }
 }
 
-/// Reads a file into `answer`; `path` ends with a zero byte. Returns the length, or a negative
-/// error number.
 fn read_file(path: *const libc::c_char, request: &Request, answer: *mut libc::c_void) -> i64 {
     // SAFETY: the pointer refers to this thread's error number.
     let error = || -i64::from(unsafe { *libc::__errno_location() });

@@ -4,7 +4,6 @@
 //! system call where the kernel offers them in the vDSO; the CPU-time clocks and the boot clock may
 //! enter the kernel.
 
-/// The kernel's upper limit of process ids (PID_MAX_LIMIT).
 const MAX_PID: u32 = 1 << 22;
 
 fn read(clock: libc::clockid_t) -> Option<u64> {

@@ -161,7 +161,6 @@ mod tests {
             prop_assert_eq!(cycle.next_start_ns(at), next);
         }
 
-        /// If two starts are equally near, the deviation is from the earlier one.
         #[test]
         fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();

@@ -9,7 +9,6 @@ const KEPT: usize = 128;
 #[derive(Debug, Clone)]
 pub struct Lead {
     delays_ns: [u32; KEPT],
-    /// The number of all delays so far, not only of those that are kept.
     count: usize,
     covers: usize,
     floor_ns: u64,

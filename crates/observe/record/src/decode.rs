@@ -9,14 +9,12 @@ use onbeat_trace::{Event, EventKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
     Event(Event),
-    /// A process has hit a probe for the first time.
     Process {
         pid: u32,
         time_ns: u64,
         /// The process ran before its probes were in place, so earlier events are missing.
         late: bool,
     },
-    /// A thread that runs callbacks has hit a probe for the first time.
     Thread {
         pid: u32,
         tid: u32,
@@ -26,7 +24,6 @@ pub enum Decoded {
     /// seen in its mount namespace.
     Library {
         pid: u32,
-        /// The process may use a dynamic linker on which onbeat has no probe yet.
         loader: bool,
         /// The process is suspended by SIGSTOP and waits for SIGCONT.
         stopped: bool,
@@ -36,7 +33,6 @@ pub enum Decoded {
         pid: u32,
         /// The address at which the listener's function for new data begins, in the process's memory.
         function: u64,
-        /// The listener is one of Fast DDS, otherwise of Cyclone DDS.
         fast: bool,
         stopped: bool,
     },
@@ -69,7 +65,6 @@ impl Decoded {
     }
 }
 
-/// The addresses of the rcl objects that an `rcl_wait_set_t` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitSet {
     pub pid: u32,

@@ -8,7 +8,6 @@ const PER_PROBE: u64 = 2;
 
 static LIMIT_AT_START: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises this process's limit of open files (RLIMIT_NOFILE) to its hard limit.
 pub fn raise() {
     if let Some(limit) = limit() {
         let at_start = LIMIT_AT_START.get_or_init(|| limit);

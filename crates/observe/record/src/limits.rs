@@ -101,7 +101,6 @@ impl Limits {
     }
 }
 
-/// Decides which processes are within the limits of a recording, and remembers those outside.
 #[derive(Debug)]
 pub(crate) struct Border {
     limits: Limits,
@@ -161,7 +160,6 @@ impl Border {
         self.limits.sentence(self.count)
     }
 
-    /// Returns whether a process is within every limit. Returns false for a process that has ended.
     fn is_inside(&self, pid: u32) -> bool {
         let domain = |id| onbeat_proc::environment(pid).is_ok_and(|e| domain_of(&e) == Some(id));
         let cgroup = |cgroup: &Cgroup| {

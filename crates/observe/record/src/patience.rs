@@ -21,12 +21,10 @@ const SILENT_MAX: usize = 16;
 const CPU_PER_USER: Duration = Duration::from_secs(20);
 /// The divisor of the recording's duration: a fifth of the duration is added to the CPU time for each user.
 const DURATION_DIVISOR: u32 = 5;
-/// The number of users that are counted separately. All further users count as one.
 const USERS_MAX: usize = 1024;
 /// The user id that stands for users beyond [`USERS_MAX`], and for processes whose user ids differ.
 const OTHER_USERS: u32 = u32::MAX;
 
-/// Limits the reads of each user's processes, and counts those that were skipped.
 #[derive(Debug)]
 pub struct Patience {
     reader: Reader,
@@ -101,7 +99,6 @@ impl Patience {
         result.ok()
     }
 
-    /// Returns a sentence for each user whose processes were skipped, and for each reason.
     pub fn left_out(&self) -> Vec<String> {
         let name = |uid: &u32| match *uid {
             OTHER_USERS => "other users".to_owned(),

@@ -94,7 +94,6 @@ fn bytes_of<'a>(instruction: &Instruction, code: &'a [u8]) -> &'a [u8] {
     &code[..instruction.len().min(code.len())]
 }
 
-/// Returns whether the instruction is one that Linux 6.18 turns into a call when it is probed.
 fn is_nop5(instruction: &Instruction) -> bool {
     instruction.len() == 5 && instruction.mnemonic() == Mnemonic::Nop
 }

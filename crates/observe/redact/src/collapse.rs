@@ -28,7 +28,6 @@ pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> 
 struct Collapse<'m> {
     model: &'m Model,
     heads: Heads<'m>,
-    /// The hidden callbacks that may join the part from which they get their data.
     inner: BTreeSet<&'m str>,
     hidden: BTreeSet<&'m str>,
     feeders: BTreeMap<&'m str, BTreeSet<&'m str>>,

@@ -197,7 +197,6 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The parts of a callback's id, `{node}:{type}({what})@{caller}#{ordinal}`.
 struct Parts<'c> {
     what: &'c str,
     caller: Option<&'c str>,

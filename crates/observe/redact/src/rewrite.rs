@@ -495,7 +495,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Makes the callback that stands for several callbacks. It begins where the first of them begins.
     fn part(&self, members: &[&Callback], id: String) -> Callback {
         let head = members[0];
         let threads: Vec<ThreadUse> = members.iter().flat_map(|m| m.threads.clone()).collect();
@@ -569,7 +568,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         self.heads.values().filter(|h| **h == head).count() > 1
     }
 
-    /// Returns the new ids of these callbacks without repetitions.
     fn set(&self, ids: &'m [String]) -> Vec<String> {
         let ids: BTreeSet<String> = ids.iter().map(|id| self.id(id)).collect();
         ids.into_iter().collect()
@@ -624,7 +622,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all
     }
 
-    /// Returns the executors. Executors that share a part become one executor.
     fn executors(&self) -> Vec<Executor> {
         let mut all: Vec<(BTreeSet<String>, usize)> = Vec::new();
         for e in &self.model.executors {

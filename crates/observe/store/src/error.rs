@@ -89,7 +89,6 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Returns whether only one file is damaged, so that the others can still be used.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, StoreError::Damaged { .. })
     }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 const SCHEMA: &str = "onbeat-trace-files/1";
 
-/// The object that represents a trace: the list of its files.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     schema: String,

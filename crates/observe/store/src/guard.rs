@@ -5,7 +5,6 @@ use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Set while panics of this thread are caught and must not be printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 

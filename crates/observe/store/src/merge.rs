@@ -122,7 +122,6 @@ struct Work<'s> {
     counts: Merged,
 }
 
-/// The number of bits of an id that one level of the tree of merges uses.
 const BITS: usize = 2;
 
 fn branch(id: &Id, level: usize) -> usize {
@@ -214,7 +213,6 @@ impl Work<'_> {
     }
 }
 
-/// Returns whether a model contains exactly the runs that the index lists for these models.
 fn has_exactly_the_runs<'a>(
     model: &Model,
     models: impl Iterator<Item = &'a Id>,

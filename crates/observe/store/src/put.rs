@@ -146,7 +146,6 @@ impl<'s> Pending<'s> {
         Duration::from_nanos((self.now_ns)().saturating_sub(self.begun_ns))
     }
 
-    /// Adds a written object. Writes the waiting rows to the index if the first row has waited too long.
     fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.rows.extend(rows);
         self.written.push(written);

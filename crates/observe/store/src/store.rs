@@ -16,7 +16,6 @@ const MARK: &str = "onbeat-store.json";
 
 const MAX_SMALL_OBJECT_BYTES: u64 = 1 << 30;
 
-/// The number of attempts to read the index while another process replaces parts of it.
 const ATTEMPTS: usize = 5;
 
 /// An open store of models and traces, in a directory or a bucket.

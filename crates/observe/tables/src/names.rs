@@ -11,7 +11,6 @@ pub(super) struct Entity {
 
 #[derive(Default)]
 pub(super) struct Names {
-    /// The nodes and endpoints by process id and handle.
     entities: HashMap<(u32, u64), Entity>,
     /// The node that each thread created last. It owns the clock that the thread creates next.
     latest_node: HashMap<(u32, u32), Entity>,

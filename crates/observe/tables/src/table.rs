@@ -10,7 +10,6 @@ use parquet::schema::types::Type;
 use std::fs::File;
 use std::sync::Arc;
 
-/// The cells of a column that are not null.
 enum Cells {
     U64(Vec<i64>),
     I64(Vec<i64>),
@@ -52,7 +51,6 @@ impl Column {
 
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// The column indices of each event kind's fields, by the kind's position in `KINDS`.
     places: Vec<Vec<usize>>,
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,

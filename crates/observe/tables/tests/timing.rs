@@ -108,7 +108,6 @@ fn dist(values: impl Iterator<Item = Option<i64>>) -> Dist {
     all
 }
 
-/// Exports a trace and compares its tables with its model.
 fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     let held = tempfile::tempdir().expect("directory");
     export(trace, held.path());
@@ -158,7 +157,6 @@ fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     (model, held)
 }
 
-/// Checks that the stretches of each execution add up to its latency.
 fn compare_stretches(directory: &Path, chains: &[Row]) {
     let mut sums: BTreeMap<i64, i64> = BTreeMap::new();
     let mut next: BTreeMap<i64, i64> = BTreeMap::new();
@@ -176,7 +174,6 @@ fn compare_stretches(directory: &Path, chains: &[Row]) {
     assert!(sums.values().all(|sum| *sum == 0), "{sums:?}");
 }
 
-/// Checks that each edge has as many items as the model counts.
 fn compare_edges(model: &Model, directory: &Path) -> usize {
     let items = read(directory, "items");
     let mut compared = 0;
@@ -456,7 +453,6 @@ fn an_export_fails_if_its_output_is_full() {
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Returns the columns of each table in the document, as `name type`.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let text = fs::read_to_string(root().join("docs/tables.md")).expect("the document");
     let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();

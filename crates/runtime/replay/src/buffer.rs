@@ -17,7 +17,6 @@ pub(crate) const SPAN_NS: i64 = 10_000_000;
 /// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the item,
 /// length of the piece.
 const HEAD: usize = 24;
-/// The size of the number of used bytes, with which a block begins, in bytes.
 const USED: usize = 8;
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
 const MOST_BLOCKS: usize = 1 << 20;
@@ -182,7 +181,6 @@ impl<'b> Filling<'b> {
         self.since.is_none()
     }
 
-    /// Writes the number of used bytes into the block, so that the block can be sent.
     pub(crate) fn finish(self) {
         self.block[..USED].copy_from_slice(&(self.used as u64).to_ne_bytes());
     }
@@ -196,7 +194,6 @@ pub(crate) struct Piece<'b> {
     pub(crate) bytes: &'b [u8],
 }
 
-/// The pieces of a block, in order. Real-time safe.
 pub(crate) struct Pieces<'b> {
     block: &'b [u8],
     at: usize,
@@ -255,7 +252,6 @@ impl Gather {
         Gather { room, have: 0 }
     }
 
-    /// Adds a piece. Returns the whole item if this piece completes the item.
     pub(crate) fn add<'g>(&'g mut self, piece: &Piece<'g>) -> Option<&'g [u8]> {
         if piece.bytes.len() == piece.total {
             return Some(piece.bytes);

@@ -56,7 +56,6 @@ pub struct Chain {
     source: Box<dyn Source>,
     choice: Choice,
     streams: Vec<Stream>,
-    /// For each stream of the recording: its number in the selection, or `None` if the stream is not played.
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
@@ -70,7 +69,6 @@ struct Span {
     last_ns: i64,
     items: i64,
     shift_ns: i64,
-    /// The time by which gaps were shortened so far.
     cut_ns: i64,
 }
 

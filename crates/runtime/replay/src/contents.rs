@@ -4,9 +4,7 @@ use crate::item::{Kind, Source, Stamp};
 use serde::Serialize;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-/// The largest number of CAN identifiers that are counted for each stream.
 const MOST_IDS: usize = 4096;
-/// The largest number of clock steps that are listed.
 const MOST_STEPS: usize = 100;
 /// The length from which on a gap between two items counts as a step of the recorder's clock, in ns: one
 /// hour.
@@ -158,7 +156,6 @@ impl Contents {
         }
     }
 
-    /// Adds the next item.
     pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8]) {
         let time_ns = stamp.time_ns;
         self.items += 1;
@@ -184,7 +181,6 @@ impl Contents {
         }
     }
 
-    /// Completes the list after the last item.
     pub(crate) fn close(&mut self, source: &dyn Source) {
         self.streams.iter_mut().for_each(StreamContents::close);
         self.damage = source.damage().to_vec();

@@ -14,7 +14,6 @@ pub struct Control {
     pub(crate) playing: Playing,
 }
 
-/// The progress of the loader, the thread that fills the buffer. Only the loader writes these values.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     /// The buffer is full, or the source has ended. The player may start.
@@ -27,14 +26,12 @@ pub(crate) struct Loading {
     pub(crate) position_ns: AtomicI64,
 }
 
-/// The progress of the player. Only the player writes these values.
 #[derive(Debug, Default)]
 pub(crate) struct Playing {
     pub(crate) began: AtomicBool,
     pub(crate) played: AtomicU64,
     pub(crate) starved: AtomicU64,
     pub(crate) max_late_ns: AtomicU64,
-    /// The fill level of the buffer, in thousandths.
     pub(crate) fill: AtomicU32,
     /// The loader's delay against its service curve when it was first too late, in ns, or 0 if it never was.
     pub(crate) behind_ns: AtomicU64,

@@ -5,7 +5,6 @@ use crate::item::Stamp;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The largest lateness that a histogram can hold, in ns: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 const SLOTS: usize = 512;
 const SLOT_NS: u64 = 10_000_000;
@@ -164,7 +163,6 @@ struct Row {
     figures: StreamFigures,
     lateness: Histogram<u64>,
     last: Option<(i64, u64)>,
-    /// The number of fragments whose datagram has not left yet.
     kept: u64,
 }
 
@@ -257,7 +255,6 @@ impl Ledger {
         }
     }
 
-    /// Returns the figures of all streams. `read` is the number of items that were read of each stream.
     pub(crate) fn close(self, read: &[u64]) -> Figures {
         let rows = self
             .rows

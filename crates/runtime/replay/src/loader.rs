@@ -8,7 +8,6 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::{LoanError, Producer, Progress, SendError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The interval, in ns, at which a loader that waits for room checks whether it must stop.
 const STOP_PERIOD_NS: u64 = 100_000_000;
 
 /// The reason why the source was not read to its end.
@@ -74,7 +73,6 @@ impl Loader<'_> {
         loaded
     }
 
-    /// Fills one block and sends it. Items that were read before an error are sent too.
     fn block(
         &mut self,
         source: &mut dyn Source,

@@ -105,7 +105,6 @@ pub(crate) fn lock_program() -> io::Result<()> {
     result
 }
 
-/// Returns the address and size of the mapping in a line of `maps`, if the mapping is code or has no file.
 fn lockable(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, access) = (words.next()?, words.next()?);

@@ -43,7 +43,6 @@ impl Axis {
         self.origin_ns = self.origin_ns.saturating_add(by_ns);
     }
 
-    /// Shifts the axis so that an item that was due at `due_ns` is now due at `now_ns`.
     pub(crate) fn move_to(&mut self, due_ns: u64, now_ns: u64) {
         self.origin_ns = match now_ns >= due_ns {
             true => self.origin_ns.saturating_add(now_ns - due_ns),

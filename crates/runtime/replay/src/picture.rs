@@ -8,9 +8,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
-/// Top and height of the plot of lateness, in SVG units.
 const LATE: (f64, f64) = (30.0, 260.0);
-/// Top and height of the plot of the fill level, in SVG units.
 const FILL: (f64, f64) = (330.0, 90.0);
 const HEIGHT: f64 = 470.0;
 const LEAST_NS: f64 = 1000.0;

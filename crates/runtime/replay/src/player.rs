@@ -14,7 +14,6 @@ use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The longest sleep in ns before the player checks for requests.
 const HOP_NS: u64 = 20_000_000;
 const RETRY_NS: u64 = 50_000;
 
@@ -27,7 +26,6 @@ pub enum Pace {
     Consumed,
 }
 
-/// Publishes the recorded time on `/clock` through a sink.
 pub(crate) struct Ticker {
     pub(crate) sink: usize,
     pub(crate) stream: StreamId,
@@ -59,7 +57,6 @@ pub(crate) struct Stage<'c> {
     pub(crate) ledger: Ledger,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
-    /// Checks the loader against its curve. `None` if the curve is unknown.
     pub(crate) monitor: Option<LoaderMonitor>,
 }
 
@@ -244,7 +241,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Counts an item that was not in the buffer when it was due.
     fn caught_up(&mut self, now_ns: u64, due_ns: u64) {
         if self.timeline.starving && due_ns < now_ns {
             let since_ns = now_ns.saturating_sub(self.timeline.began_ns.unwrap_or(now_ns));

@@ -25,7 +25,6 @@ use std::time::Duration;
 #[cfg(doc)]
 use {crate::item::Source, record::Record};
 
-/// The interval, in ns, at which a side that waits for its peer checks whether it must stop.
 const LOOK_NS: u64 = 100_000_000;
 
 /// The sizes of the link's channel, which must be equal on both ends. At most 4 MiB are in transit.

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 /// The number of items whose times a meter keeps exactly. A meter then takes about 3 MB.
 const EXACT: usize = 1 << 16;
-/// The number of items between two progress reports of a measurement.
 const TELL: u64 = 1 << 12;
 
 /// The curves of a recording and its loader, measured by reading the recording once. Bytes are counted as

@@ -12,7 +12,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The largest number of CAN identifiers that the table shows for each stream.
 const IDS_SHOWN: usize = 12;
 
 /// List what recordings have: streams, counts, rates, gaps and damage
@@ -103,7 +102,6 @@ fn instant(ns: i64) -> String {
     format!("{}:{s:02}.{ms:03} UTC", date::minute(ns))
 }
 
-/// Writes the table of streams, and sentences about times, gaps and damage.
 pub fn table(out: &mut dyn Write, contents: &Contents) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("stream", 2)

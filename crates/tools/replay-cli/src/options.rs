@@ -14,7 +14,6 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default SCHED_FIFO priority of the player's thread.
 const PRIORITY: u8 = 80;
 /// The default limit of the buffer, in bytes. The help text calls it 64M.
 const MEMORY: u64 = 64 << 20;
@@ -212,7 +211,6 @@ impl Args {
         here.collect()
     }
 
-    /// Returns the address of the host that plays the recording, or `None` if this host plays it.
     pub fn link(&self) -> Option<&str> {
         self.to.iter().find_map(|to| match to {
             Where::Link(address) => Some(address.as_str()),

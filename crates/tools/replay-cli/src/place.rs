@@ -20,7 +20,6 @@ pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
     Here(Target),
-    /// The recording is sent to another host, `HOST:PORT`, which plays it.
     Link(String),
 }
 

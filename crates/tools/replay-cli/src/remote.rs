@@ -19,7 +19,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time after which the next of several addresses of a host is tried.
 const TURN: Duration = Duration::from_secs(1);
 
 fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
@@ -115,7 +114,6 @@ struct Told<'a> {
     to: &'a str,
     items: u64,
     bytes: u64,
-    /// The user ended the transfer before everything was sent.
     stopped: bool,
     damage: &'a [String],
 }

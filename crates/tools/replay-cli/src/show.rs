@@ -93,7 +93,6 @@ fn row(s: &StreamFigures) -> Vec<String> {
     cells
 }
 
-/// Returns sentences that explain the figures or limit their meaning.
 fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;

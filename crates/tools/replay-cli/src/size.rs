@@ -134,7 +134,6 @@ pub fn warning(state: &State) -> String {
     )
 }
 
-/// The result of `--plan` as JSON.
 #[derive(serde::Serialize)]
 struct Planned<'p> {
     #[serde(flatten)]

@@ -35,7 +35,6 @@ fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&onbeat(dir, args, 0).stdout).unwrap()
 }
 
-/// Writes models of runs with different ids and starts to the files `0.json`, `1.json` and so on.
 fn models(count: u64) -> (TempDir, Vec<String>) {
     let dir = TempDir::new().unwrap();
     onbeat(dir.path(), &["model", TRACE, "-o", "model.json"], 0);

@@ -58,8 +58,6 @@ impl Drop for Guard {
     }
 }
 
-/// Resumes processes that are suspended for too long. Once the pipe is closed, resumes all suspended
-/// processes.
 fn guard(pipe: &File, suspended: &Suspended) {
     // The guard ends only when its pipe is closed. So it ignores signals of the terminal, also
     // those of Ctrl-\ and Ctrl-Z.

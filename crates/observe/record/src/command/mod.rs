@@ -51,7 +51,6 @@ pub enum CommandStartError {
 
 pub struct RecordedCommand {
     child: Child,
-    /// The time at which the command was first asked to end, and the last signal sent to it.
     ending: Option<(Instant, libc::c_int)>,
     suspended: Option<(Suspended, Guard)>,
 }

@@ -106,7 +106,6 @@ impl User {
     }
 }
 
-/// While this value lives, its thread has a user's rights for files.
 struct Acting {
     groups: Vec<libc::gid_t>,
 }
@@ -219,7 +218,6 @@ fn home_of(uid: u32) -> Option<String> {
     })
 }
 
-/// Returns all groups of a user, or only `gid` if the name belongs to another user id.
 fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     let Some(name) = CString::new(name)
         .ok()

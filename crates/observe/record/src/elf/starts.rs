@@ -6,7 +6,6 @@ use super::tables::{Segment, Tables};
 use super::Source;
 use crate::placement::Machine;
 
-/// The largest number of table entries that the search looks at. A binary search needs fewer.
 const STEPS_MAX: u32 = 64;
 const CODE_BYTES: u64 = 64;
 const ENTRY_BYTES: usize = 64;

@@ -112,7 +112,6 @@ impl Tables {
         &self.segments
     }
 
-    /// Returns the segment with the table that leads from an address to its unwind rules.
     pub fn unwind_table(&self) -> Option<Segment> {
         self.unwind
     }
@@ -224,8 +223,6 @@ fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>
     piece(source, at, size, STRINGS_MAX, WHAT)
 }
 
-/// Reads the entries of a table. `size` is the size of an entry in the file, `most` the largest accepted
-/// number of entries.
 fn table<T: Pod + Copy>(
     source: &(impl Source + ?Sized),
     at: u64,

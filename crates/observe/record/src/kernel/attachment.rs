@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 
 const LINK_CREATE: libc::c_int = 28;
 const AT_RETURN: u32 = 1;
-/// The attach type of programs for uprobe links.
 const UPROBE_MULTI: u32 = libbpf_rs::ProgramAttachType::TraceUprobeMulti as u32;
 
 /// The argument `link_create` of `union bpf_attr`, for one uprobe (include/uapi/linux/bpf.h).
@@ -36,7 +35,6 @@ struct LinkCreate {
     unused: u32,
 }
 
-/// An attached uprobe. The kernel detaches the uprobe when the last process closes its descriptor.
 pub enum Attachment {
     Link(OwnedFd),
     Event(Link),

@@ -44,7 +44,6 @@ impl Features {
         features
     }
 
-    /// Returns the features of a kernel by its release, such as `6.18.44-custom`.
     pub fn of_release(release: &str) -> Features {
         let mut numbers = release
             .split(|c: char| !c.is_ascii_digit())
@@ -84,7 +83,6 @@ pub(super) fn context_distance(btf: &Btf<'_>) -> Option<i64> {
     distance(btf, "__preempt_count").or_else(in_struct)
 }
 
-/// Returns the distance in bytes from a CPU's run queue to the per-CPU variable `to`.
 fn distance(btf: &Btf<'_>, to: &str) -> Option<i64> {
     let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
     let offset = |wanted: &str| {

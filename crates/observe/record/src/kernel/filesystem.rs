@@ -18,12 +18,10 @@ const NAMES: &[(u32, &str)] = &[
     (0x786f_4256, "vboxsf"),
 ];
 
-/// The text of EIO in the errors of the standard library and of libbpf.
 const IO_ERROR: &str = "Input/output error";
 
 const CANNOT: &str = "The kernel cannot probe files of this file system";
 
-/// Returns whether the error, as [`explained`] returns it, says that a file system cannot have probes.
 pub fn is_refused(error: &str) -> bool {
     error.contains(CANNOT)
 }

@@ -49,7 +49,6 @@ impl FlagTable {
         set.filter(|(_, f)| *f != 0).map(|(id, _)| id).collect()
     }
 
-    /// Clears the flags of an id, and returns the flags that it had. An id out of range has no flags.
     pub fn clear(&self, id: u32) -> u8 {
         if id as usize >= ID_COUNT {
             return 0;
@@ -64,7 +63,6 @@ impl FlagTable {
         }
     }
 
-    /// Changes the flags of an id. Ignores an id out of range.
     pub fn update(&self, id: u32, change: impl Fn(u8) -> u8) {
         if (id as usize) < ID_COUNT {
             // SAFETY: the byte is within the mapping. The kernel writes single bytes of it too, so

@@ -34,7 +34,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest accepted object file of BPF programs, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
 static PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -44,7 +43,6 @@ static PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )))
 });
 
-/// The BPF programs for a kernel without type information (BTF) of its own.
 static RAW_PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     unpacked(include_bytes!(concat!(
         env!("OUT_DIR"),
@@ -58,7 +56,6 @@ fn unpacked(object: &[u8]) -> Vec<u8> {
     zstd::bulk::decompress(object, MOST_BYTES).unwrap_or_default()
 }
 
-/// The BPF program that checks the type information that the user gave.
 const TYPES_CHECK: &str = "on_types_check";
 
 /// The reason why the BPF programs could not be loaded.
@@ -91,7 +88,6 @@ impl From<libbpf_rs::Error> for KernelLoadError {
 
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// Observes every ROS 2 process, not only the marked ones.
     pub observe_all: bool,
     /// Suspends observed processes when they load a library, until the recorder resumes them.
     pub stop_on_load: bool,
@@ -113,7 +109,6 @@ pub struct Kernel {
     lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
     pub features: Features,
-    /// The type information (BTF) comes from the user's file.
     has_given_types: bool,
 }
 
@@ -123,15 +118,12 @@ pub struct Uprobe<'a> {
     pub file: &'a Path,
     pub offset: u64,
     pub at_return: bool,
-    /// The number that the probe's records carry, or 0 for none.
     pub number: u32,
     /// The offset in the file of a variable in which the kernel counts the probes, or 0 for none.
     pub counter_offset: u64,
-    /// The only process in which the probe is placed, or 0 for all processes that map the file.
     pub pid: u32,
 }
 
-/// An attached uprobe. Dropping this value detaches the uprobe.
 pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
@@ -271,14 +263,11 @@ impl Kernel {
             .ok_or_else(|| format!("no program {name}"))
     }
 
-    /// Returns a sentence that lists what the programs do not record because this kernel has no type
-    /// information.
     pub fn lacks(&self) -> Option<String> {
         let lacks = "The kernel has no type information of its own (--btf). It is not recorded for which mutex a thread sleeps.";
         self.has_given_types.then(|| lacks.into())
     }
 
-    /// Observes a process and all children that it starts from now on.
     pub fn mark(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_MARKED as u8);
     }
@@ -307,7 +296,6 @@ impl Kernel {
         self.lineage.clone()
     }
 
-    /// Returns the table of suspended processes. The table outlives the programs.
     pub fn suspended(&self) -> &Suspended {
         &self.suspended
     }
@@ -338,13 +326,11 @@ impl Kernel {
         self.ring.poll(timeout, out)
     }
 
-    /// Returns the number of records lost so far, as `[kind][cpu]`.
     pub fn lost(&self) -> Vec<Vec<u64>> {
         let kinds = 0..KIND_COUNT as u32;
         kinds.map(|kind| counter(&self.lost, kind)).collect()
     }
 
-    /// Returns the number of recorded hits of a numbered probe.
     pub fn hits(&self, number: u32) -> u64 {
         counter(&self.hits, number).iter().sum::<u64>() + self.ring.records_of(number)
     }
@@ -365,7 +351,6 @@ const EACH_THREAD: &str = "on_each_thread";
 /// The names of the maps that get a minimal size if lineage is not requested.
 const LINEAGE_MAPS: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
 
-/// Sets the sizes of the maps and the settings, before the programs are loaded.
 fn prepare(
     open: &mut OpenObject,
     programs: &[u8],

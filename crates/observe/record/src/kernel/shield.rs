@@ -17,10 +17,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 /// The stack size of a process that works for the recorder. libbpf puts some paths on the stack.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The number of processes that share the work of detaching, which is mostly waiting.
 const HOLDERS_MAX: usize = 12;
 
-/// The work and the result of a process that [`shielded`] starts. Both are in the parent's memory.
 struct Call<F, T> {
     work: Option<F>,
     result: Option<T>,
@@ -56,8 +54,6 @@ pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     call.result
 }
 
-/// Starts the process for [`shielded`] and sleeps until that process has ended. Returns the process id, or
-/// -1.
 fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
     extern "C" fn run<F: FnOnce() -> T, T>(call: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the pointer is the parent's `call`. The parent sleeps and does not use it.

@@ -8,7 +8,6 @@ use std::rc::Rc;
 /// The id that stands for all processes. Its flag is set if any process was suspended.
 const ANY: u32 = 0;
 
-/// The table of suspended processes. It outlives the BPF programs, and a forked child can read it too.
 #[derive(Clone)]
 pub struct Suspended {
     processes: Rc<FlagTable>,
@@ -42,12 +41,10 @@ impl Suspended {
         all
     }
 
-    /// Returns whether any process was suspended since the last call.
     pub fn is_new(&self) -> bool {
         self.table.clear(ANY) != 0
     }
 
-    /// Resumes a process. Returns false if the process was resumed already.
     pub fn resume(&self, pid: u32) -> bool {
         // The flag is cleared first. A process that is suspended again after the signal is in the
         // table again.

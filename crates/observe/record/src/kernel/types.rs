@@ -11,12 +11,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The file with the kernel's own type information (BTF).
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 /// The largest accepted file of type information. A kernel's type information has 3 to 10 MB.
 const BYTES_MAX: u64 = 64 << 20;
 const MAGIC: u16 = 0xeb9f;
-/// The size of `struct btf_header` in bytes (include/uapi/linux/btf.h).
 const HEADER: usize = 24;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -65,7 +63,6 @@ impl Types {
         file.map(Given::read).transpose().map(Types)
     }
 
-    /// Returns whether type information is available, from the kernel or the user.
     pub(super) fn exist(&self) -> bool {
         self.0.is_some() || Path::new(KERNEL).exists()
     }
@@ -148,7 +145,6 @@ fn check(bytes: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns a file in memory with this content. Nobody can change the file.
 fn in_memory(bytes: &[u8]) -> Result<File, Error> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name ends with a zero byte.

@@ -43,7 +43,6 @@ pub trait Memory {
     }
 }
 
-/// The number of bytes that are read at once, because the next reads are usually near.
 const PAGE: u64 = 4096;
 const CACHED_PAGES_MAX: usize = 4096;
 
@@ -52,7 +51,6 @@ const CACHED_PAGES_MAX: usize = 4096;
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,
-    /// The CPU time of this thread up to which reading goes on.
     cpu_until: Duration,
     /// The instant after which nothing is read, even if a busy machine gave this thread little CPU time.
     at_last: Instant,
@@ -78,13 +76,11 @@ impl<'r> ProcessMemory<'r> {
         }
     }
 
-    /// Returns whether the time limit has passed. Nothing can be read any more then.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
         now >= self.at_last || (now >= self.until && cpu_time() >= self.cpu_until)
     }
 
-    /// Returns `found` if the process has answered every read.
     pub fn answered<T>(&self, found: T) -> Result<T, Silent> {
         match self.is_silent.get() {
             true => Err(Silent),

@@ -30,7 +30,6 @@ const MAX_SITES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The number of the endpoint kind, as [`Target::endpoint`] decodes it.
     kind: u8,
     /// The rcl handle, or 0 if only the rmw handle is known.
     pub rcl: u64,
@@ -48,7 +47,6 @@ impl Target {
         Target { kind, rcl, rmw }
     }
 
-    /// Returns whether this is the same endpoint as `by_rmw`, but with a known rcl handle.
     pub fn is_more_of(&self, by_rmw: &Target) -> bool {
         (self.kind, self.rmw) == (by_rmw.kind, by_rmw.rmw) && self.rcl != 0
     }
@@ -74,7 +72,6 @@ pub struct Owner {
 pub struct Found {
     /// The full names of the process's nodes. A node that owns endpoints has its rcl handle too.
     pub nodes: Vec<(Option<u64>, String)>,
-    /// The endpoints whose node is certain. Empty for a process with a single node.
     pub owners: Vec<Owner>,
 }
 
@@ -94,7 +91,6 @@ type Layout = (u64, i64);
 /// The pairs of node handle and endpoint handle that were found for each layout and endpoint.
 type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 
-/// Searches a process's memory for its nodes and for the owners of endpoints.
 pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     let size: u64 = memory.regions().iter().map(|r| r.end - r.start).sum();
     if size > MAX_SEARCHED_BYTES {
@@ -163,7 +159,6 @@ struct Nodes {
     /// The possible rcl handles of nodes. The value lists the rmw structs to which the private struct behind
     /// a handle points: the pointer's offset in words, and the rmw struct's address.
     handles: HashMap<u64, Vec<(u64, u64)>>,
-    /// The offset of the rmw pointer, in words, in the private structs of all nodes.
     place: Option<u64>,
 }
 

@@ -22,7 +22,6 @@ pub struct LateProcess {
     searches: u32,
     nodes: usize,
     seen_publishers: BTreeSet<u64>,
-    /// The handles of timers that were already read, or made during the recording.
     seen_timers: BTreeSet<u64>,
 }
 
@@ -33,7 +32,6 @@ pub struct Searched {
     pub events: Vec<EventKind>,
     /// The number of endpoints whose node stays unknown, in a process with several nodes.
     pub unowned: usize,
-    /// The search ran out of time.
     pub is_cut: bool,
 }
 
@@ -47,7 +45,6 @@ impl LateProcesses {
         self.processes.insert(pid, LateProcess::default());
     }
 
-    /// Returns whether a late process publishes by this rcl handle for the first time within the process.
     pub fn is_new_publisher(&mut self, pid: u32, rcl: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
         process.is_some_and(|process| {
@@ -62,7 +59,6 @@ impl LateProcesses {
         self.is_new_timer(pid, timer);
     }
 
-    /// Returns whether a timer of a late process appears for the first time.
     pub fn is_new_timer(&mut self, pid: u32, timer: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| timer != 0);
         process.is_some_and(|process| {
@@ -71,7 +67,6 @@ impl LateProcesses {
         })
     }
 
-    /// Finds the rmw handle and the name behind the rcl handle of a new publisher.
     pub fn publisher(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
         let (rmw, name) = super::find_rmw(memory, rcl)?;
         let endpoint = EndpointKind::Publisher;
@@ -84,7 +79,6 @@ impl LateProcesses {
         })
     }
 
-    /// Adds an endpoint of a late process. `rcl` is 0 if only the rmw handle is known.
     pub fn endpoint(&mut self, pid: u32, endpoint: EndpointKind, rcl: u64, rmw: u64) {
         let now = Instant::now();
         let process = self.processes.entry(pid).or_default();
@@ -126,7 +120,6 @@ impl LateProcesses {
         self.processes.remove(&pid)
     }
 
-    /// Puts back a process whose memory was searched.
     pub fn searched(&mut self, pid: u32, process: LateProcess) {
         self.processes.insert(pid, process);
     }

@@ -15,7 +15,6 @@ const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
 const MIN_PERIOD_NS: u64 = 10_000;
 
-/// The values of ROS time and steady time in `rcl_clock_type_t`.
 const ROS_TIME: u8 = 1;
 const STEADY_TIME: u8 = 3;
 

@@ -13,7 +13,6 @@ const PROBES_PER_USER: usize = 512;
 /// is twice as high.
 const FILES_MAX: usize = 1 << 16;
 const FILES_PER_USER: usize = FILES_MAX / 8;
-/// The largest number of sentences about skipped probes. Further sentences are only counted.
 const SENTENCES_MAX: usize = 50;
 
 /// The number of probes and probed files of each Linux user, which is limited. Also collects a sentence about
@@ -21,7 +20,6 @@ const SENTENCES_MAX: usize = 50;
 #[derive(Debug, Default)]
 pub struct Budget {
     visited_pid: Option<u32>,
-    /// The user of the process that is visited, or `None` for an installation.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
     files: HashMap<u32, usize>,
@@ -41,7 +39,6 @@ impl Budget {
         self.visited_pid
     }
 
-    /// Returns whether one more file may be probed, after `files` have been probed.
     pub fn has_room(&mut self, files: usize) -> bool {
         let is_roots = matches!(self.user, None | Some(0));
         let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
@@ -79,7 +76,6 @@ impl Budget {
         self.user
     }
 
-    /// Subtracts detached probes from the count of their user.
     pub fn give_back(&mut self, user: Option<u32>, probes: usize) {
         self.all_probes = self.all_probes.saturating_sub(probes);
         if let Some(count) = user.and_then(|user| self.probes.get_mut(&user)) {
@@ -100,7 +96,6 @@ impl Budget {
         }
     }
 
-    /// Notes a sentence about something that is not probed. The sentence's text is untrusted.
     pub fn leave_out(&mut self, sentence: String) {
         if self.sentences.len() < SENTENCES_MAX || self.sentences.contains(&sentence) {
             self.sentences.insert(sentence);

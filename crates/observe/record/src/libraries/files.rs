@@ -77,8 +77,6 @@ fn known_files(directory: &Path) -> Vec<MappedFile> {
     known.collect()
 }
 
-/// Returns the library directories of the ROS 2 installations of this machine and of the user's
-/// environment.
 pub fn installations() -> Vec<PathBuf> {
     let prefixes = user::variable("AMENT_PREFIX_PATH").unwrap_or_default();
     let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();

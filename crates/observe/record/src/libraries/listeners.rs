@@ -252,7 +252,6 @@ impl Libraries {
         self.probes.push(Attached { info, link: None });
     }
 
-    /// Detaches the listener probes of a process that has ended or executes another program.
     pub fn forget_listeners(&mut self, pid: u32) {
         let Some(of) = self.listeners.processes.remove(&pid) else {
             return;

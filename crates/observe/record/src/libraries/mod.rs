@@ -29,7 +29,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unseen::Unseen;
 
-/// The function that the dynamic linker calls after a change of its list of libraries.
 const LOADER_STATE: &str = "_dl_debug_state";
 const LOADER_LIST: &str = "_r_debug";
 
@@ -55,7 +54,6 @@ pub struct Libraries {
     done: HashSet<((u64, u64), Option<Library>)>,
     /// The ROS 2 distribution and the owner of each tracing library, by the file's device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
-    /// The probes, in the order of their numbers, which begin at 1.
     probes: Vec<Attached>,
     loaders: HashSet<(u64, u64)>,
     flow: HashMap<(u64, u64), bool>,
@@ -115,7 +113,6 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns the probe's entry for the manifest. `error` says why the probe is not attached.
     fn info(&self, error: Option<String>) -> ProbeInfo {
         ProbeInfo {
             name: self.name.into(),
@@ -131,7 +128,6 @@ impl<'a> Site<'a> {
     }
 }
 
-/// Facts about the libraries of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     pub distribution: Option<Distribution>,
@@ -167,7 +163,6 @@ impl Libraries {
         }
     }
 
-    /// Returns the number for the next probe. Numbers begin at 1, because 0 means no probe.
     fn next_number(&self) -> u32 {
         self.probes.len() as u32 + 1
     }
@@ -365,7 +360,6 @@ impl Libraries {
     }
 }
 
-/// Returns the offset from a function's start to its first instruction that may be probed.
 fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
     entry(symbols.machine, &function.code, kernel.features.fast_nop).offset
 }
@@ -383,7 +377,6 @@ impl Libraries {
         mapped
     }
 
-    /// Returns a sentence for each middleware that an observed process uses and onbeat does not record.
     pub fn unseen(&self) -> Vec<String> {
         self.unseen.sentences()
     }
@@ -428,7 +421,6 @@ impl Libraries {
         is_flow
     }
 
-    /// Probes all files of a process that are not probed yet.
     pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
         let mut found = self.visit_ros(kernel, pid);
         found.attached += self.visit_own(kernel, pid);
@@ -448,15 +440,11 @@ impl Libraries {
         self.visit_files(kernel, &mapped.files)
     }
 
-    /// Probes an installation of ROS 2 before any process loads its libraries. `directory` is the
-    /// installation's `lib`.
     pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
         self.budget.visit(None);
         self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
-    /// Finds out which ROS 2 libraries a process has mapped, and of which distribution, without
-    /// attaching a probe.
     pub fn identify(&mut self, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);

@@ -19,10 +19,8 @@ const NAMES: &[(&str, &str)] = &[
 /// The middleware of ROS 2 that uses Zenoh. onbeat records its items.
 const RMW_ZENOH: &str = "librmw_zenoh";
 
-/// The largest number of processes that a sentence names.
 const PROCESSES_MAX: usize = 4;
 
-/// The largest number of processes that are noted for a middleware.
 const NOTED_MAX: usize = 4096;
 
 fn middleware(path: &str) -> Option<&'static str> {
@@ -31,7 +29,6 @@ fn middleware(path: &str) -> Option<&'static str> {
     known.map(|(_, middleware)| *middleware)
 }
 
-/// Returns whether the path names a library of a middleware that onbeat does not record.
 pub fn is_unseen(path: &str) -> bool {
     middleware(path).is_some() || file_name(path).starts_with(RMW_ZENOH)
 }

@@ -55,8 +55,6 @@ impl Buffer {
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Copies `length` bytes of records. Records that reach the end of the buffer continue at its
-    /// beginning.
     fn copy(&mut self, from: u64, length: usize) {
         self.record.resize(length, 0);
         let at = (from % self.bytes as u64) as usize;

@@ -28,7 +28,6 @@ struct Attributes {
 
 const SOFTWARE: u32 = 1;
 const DUMMY: u64 = 9;
-/// The sample type with which every record ends with process and thread, time, and CPU.
 const SAMPLE_TID_TIME_CPU: u64 = 1 << 1 | 1 << 2 | 1 << 7;
 /// Bits of `struct perf_event_attr`: `inherit`; no events inside the kernel, which would need a privilege;
 /// records of `comm` (with `comm_exec`), `task` and `context_switch`, each with `sample_id_all`; `watermark`;
@@ -37,15 +36,12 @@ const FLAGS: u64 =
     1 << 1 | 1 << 5 | 1 << 6 | 1 << 9 | 1 << 13 | 1 << 14 | 1 << 18 | 1 << 24 | 1 << 25 | 1 << 26;
 /// Bits of `struct perf_event_attr`: the event is `disabled` until the program executes (`enable_on_exec`).
 const FROM_EXEC_ON: u64 = 1 | 1 << 12;
-/// The ioctl that redirects an event's records to the buffer of another event.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
 #[derive(Clone, Copy)]
 pub enum Observed {
-    /// All processes that the calling thread starts, from their `exec` on.
     OurChildren,
-    /// A thread, and every thread and process that it starts.
     Thread(u32),
 }
 
@@ -84,7 +80,6 @@ pub fn open(observed: Observed, cpu: i32, wakeup_bytes: u32) -> io::Result<File>
     }
 }
 
-/// Redirects an event's records to the buffer of another event on the same CPU.
 pub fn write_to(event: &File, other: &File) -> io::Result<()> {
     // SAFETY: plain system call on two descriptors.
     match unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, other.as_raw_fd()) } {

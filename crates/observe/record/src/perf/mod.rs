@@ -42,7 +42,6 @@ const LOOKS: usize = 16;
 pub struct Switches {
     cpus: Vec<Cpu>,
     followed: Vec<File>,
-    /// Records that arrived while an event was opened for a running process, and that are not taken yet.
     early: Vec<Seen>,
     lost: u64,
 }
@@ -211,7 +210,6 @@ impl Switches {
         };
     }
 
-    /// Moves the records so far to `seen`, one CPU after the other.
     pub fn take(&mut self, seen: &mut Vec<Seen>) {
         seen.append(&mut self.early);
         for cpu in &mut self.cpus {
@@ -223,7 +221,6 @@ impl Switches {
         }
     }
 
-    /// Returns the number of records lost so far because a buffer was full.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -10,16 +10,13 @@ const SWITCH: u32 = 14;
 /// Flags in a record's head: a `comm` record comes from an exec; a switch leaves the CPU.
 const BY_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
-/// The flag of a thread that was preempted: it left the CPU but stays ready to run.
 const PREEMPTED: u16 = 1 << 14;
-/// The size of the end that each record has, in bytes: process, thread, time, CPU.
 const END_BYTES: usize = 24;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub time_ns: u64,
     pub cpu: u16,
-    /// The process id in the recorder's PID namespace.
     pub pid: u32,
     pub tid: u32,
     pub action: Action,
@@ -37,7 +34,6 @@ pub enum Action {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Record {
     Seen(Seen),
-    /// The number of records that were lost because the buffer was full.
     Lost(u64),
 }
 
@@ -56,7 +52,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Decodes a record with its header. Returns `None` for record kinds that the recorder does not use.
 pub fn read(record: &[u8]) -> Option<Record> {
     let (kind, flags) = (u32_at(record, 0)?, u16_at(record, 4)?);
     let content = record.get(8..record.len().checked_sub(END_BYTES)?)?;

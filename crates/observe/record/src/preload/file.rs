@@ -21,7 +21,6 @@ const AT_NAMESPACE: usize = 16;
 const AT_RING_BYTES: usize = 24;
 const AT_RINGS: usize = 32;
 const AT_LOST: usize = 40;
-/// The largest accepted record in bytes. Every real record is shorter.
 const RECORD_MAX: usize = 8192;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +29,6 @@ pub struct Head {
     /// The inode of the PID namespace of the process. 0 means unknown.
     pub namespace: u64,
     pub ring_bytes: u64,
-    /// The number of rings that have been used.
     pub rings: usize,
     pub lost: Vec<u64>,
 }
@@ -38,14 +36,12 @@ pub struct Head {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Short,
-    /// A length or a position in the file is impossible.
     Wrong,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ring {
     read: u64,
-    /// A defect was found in the ring, so the ring is not read any more.
     is_broken: bool,
 }
 
@@ -188,7 +184,6 @@ fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     file.write_all_at(&both, (HEAD_BYTES + index * RING_HEAD_BYTES + 8) as u64)
 }
 
-/// Returns the losses that are not zero, by record name.
 pub fn named(lost: &[u64]) -> Vec<(&'static str, u64)> {
     let counts = lost.iter().enumerate().filter(|(_, &count)| count > 0);
     counts

@@ -25,7 +25,6 @@ pub(super) struct Report {
     /// The sender, in this process's PID namespace, or 0 if the sender has no id there.
     pub pid: u32,
     pub error: i32,
-    /// The number of hits so far that the process did not record.
     pub calls: u64,
 }
 

@@ -137,7 +137,6 @@ impl Place {
     }
 }
 
-/// Returns how many seccomp filters restrict this process. Linux before 5.9 does not report the number.
 fn own_filters() -> u64 {
     let Ok(status) = onbeat_proc::Status::of(std::process::id()) else {
         return 0;
@@ -202,7 +201,6 @@ fn make<'a>(
     Err(failed)
 }
 
-/// Removes the directories of this user's killed recordings. The recordings' locks on them have ended.
 fn sweep(parent: &Path) {
     // SAFETY: geteuid only reads a number of this process.
     let own = unsafe { libc::geteuid() };

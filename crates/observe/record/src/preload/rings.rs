@@ -61,8 +61,6 @@ struct ProcessFile {
     file: File,
     head: Option<Head>,
     rings: Vec<Ring>,
-    /// The start time of the process, or `None` if the process has ended or its id belongs to another
-    /// namespace.
     start_ticks: Option<u64>,
     looked: Instant,
 }
@@ -294,8 +292,6 @@ fn pid_of(name: &OsStr) -> u32 {
     pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
 }
 
-/// Describes why a process has no rings. If the process has ended normally, the text includes how many hits
-/// are missing.
 fn without_rings(report: Report) -> String {
     let error = io::Error::from_raw_os_error(report.error);
     match report.calls {

@@ -19,7 +19,6 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Counts `records`, which came at once, by process. Ignores fewer than [`MANY`] records.
     pub fn count(&mut self, records: &[Decoded]) {
         if records.len() < MANY {
             return;
@@ -35,7 +34,6 @@ impl Crowd {
         }
     }
 
-    /// Returns a sentence for each process that made more than a quarter of the counted records.
     pub fn sentences(&self) -> Vec<String> {
         let mut most: Vec<(u32, u64)> = self
             .by_process

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 pub struct Described {
     pub probes: Vec<ProbeInfo>,
-    /// A sentence for each part of the system that was not recorded, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -61,7 +60,6 @@ impl Log {
         })
     }
 
-    /// Starts the recording now. Returns its start time (CLOCK_MONOTONIC, ns).
     pub fn start(&mut self) -> u64 {
         self.manifest.start();
         self.manifest.content.span.start_monotonic_ns
@@ -122,7 +120,6 @@ impl Log {
         }
     }
 
-    /// Records the thread's name, policy, priority and CPUs.
     pub fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
         let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
             return;
@@ -191,7 +188,6 @@ impl Log {
         }
     }
 
-    /// Ends a block, so that readers see everything written so far.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         Ok(self.output.flush()?)
     }

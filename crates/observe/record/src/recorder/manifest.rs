@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Default)]
 pub struct RunManifest {
     pub content: Manifest,
-    /// The handles of called callbacks of each running process. One handle is one callback.
     callbacks: HashMap<u32, HashSet<u64>>,
     callback_count: usize,
     unlisted: Unlisted,
@@ -27,7 +26,6 @@ pub struct RunManifest {
 const OF_PROCESS_MAX: usize = 4096;
 const LISTED_MAX: usize = 1 << 16;
 
-/// Counts items that are in the trace but do not fit into the manifest's lists.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Unlisted {
     processes: usize,
@@ -83,7 +81,6 @@ impl RunManifest {
         manifest
     }
 
-    /// Sets the start of the recording to now. All probes must be in place.
     pub fn start(&mut self) {
         self.content.span.start_monotonic_ns = monotonic_ns();
         self.content.span.start_realtime_ns = realtime_ns();
@@ -200,7 +197,6 @@ impl RunManifest {
         by_cpu.insert(cpu, total);
     }
 
-    /// Updates the manifest's facts about probes, omissions and duration.
     pub fn update(&mut self, probes: Vec<ProbeInfo>, left_out: Vec<String>) {
         self.content.span.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
@@ -246,7 +242,6 @@ impl RunManifest {
         ))
     }
 
-    /// Returns the sentences for the user at the end of a recording that lost `lost` events.
     pub fn notes(&self, lost: u64) -> Vec<String> {
         let mut notes = self.content.coverage.clone();
         notes.extend(self.content.not_recovered.iter().cloned());

@@ -127,7 +127,6 @@ fn run(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// The duration is over, or the observer ended the recording.
     Over,
     Interrupted,
     /// SIGTERM, or SIGHUP if the caller handles no hangup.
@@ -211,7 +210,6 @@ impl Upkeep {
     }
 }
 
-/// A periodic due time. A missed due time is skipped.
 struct Interval {
     next: Instant,
     period: Duration,

@@ -33,7 +33,6 @@ pub trait Observer {
 
 /// The part of a recording that an [`Observer`] may change.
 pub struct Control<'a> {
-    /// The BPF programs, or `None` if the preloaded library records.
     pub(super) kernel: Option<&'a Kernel>,
 }
 

@@ -13,7 +13,6 @@ pub const REORDER_NS: u64 = 5_000_000;
 
 pub struct Output {
     writer: Writer,
-    /// The events that are not written yet, because earlier events may still arrive.
     pending: Vec<Event>,
     /// The trace directory, if it belongs to the user behind sudo.
     shared: Option<SharedDirectory>,
@@ -51,7 +50,6 @@ impl Output {
         self.pending.push(event);
     }
 
-    /// Queues an event that the recorder itself makes.
     pub fn push_own(&mut self, time_ns: u64, pid: u32, tid: u32, kind: EventKind) {
         self.pending.push(Event {
             time_ns,

@@ -16,7 +16,6 @@ pub struct Place {
     /// The empty trace directory. New files in it belong to the directory's owner.
     pub directory: Directory,
     pub shared: Option<SharedDirectory>,
-    /// A sentence for the user about the directory.
     pub note: Option<String>,
 }
 

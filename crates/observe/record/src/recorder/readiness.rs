@@ -23,7 +23,6 @@ struct Ready {
 }
 
 impl Readiness {
-    /// Starts the recording. Events of processes without an own start time count from `now_ns` on.
     pub fn start(&mut self, now_ns: u64) {
         self.start_ns = now_ns;
     }
@@ -45,7 +44,6 @@ impl Readiness {
         event.time_ns >= from_ns || is_state(&event.kind)
     }
 
-    /// Removes a process that has ended, because another process may get its id.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }

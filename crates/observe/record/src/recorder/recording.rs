@@ -34,10 +34,7 @@ const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(2000),
 ];
 
-/// The time limit for a search of a process's memory. A GiB takes less than a second.
 const SEARCH: Duration = Duration::from_secs(2);
-/// The time limit for a search for the names behind a wait set's handles. The search usually takes a
-/// millisecond.
 const EXPLORE: Duration = Duration::from_millis(500);
 
 pub struct Recording {

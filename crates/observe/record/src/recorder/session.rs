@@ -28,7 +28,6 @@ pub trait Session: Sized {
 
     fn log(&mut self) -> &mut Log;
 
-    /// Adds new losses to the trace and the manifest.
     fn count_losses(&mut self);
 
     fn progress(&self) -> Progress;

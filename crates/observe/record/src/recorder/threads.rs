@@ -22,7 +22,6 @@ pub struct AllThreads {
 }
 
 impl AllThreads {
-    /// Prepares the kernel to report threads. Fails if the kernel cannot report them.
     pub fn begin(kernel: &Kernel) -> Result<AllThreads, RecordError> {
         let refused = |reason| RecordError::Tracepoint {
             name: "list of threads (--all-threads)",
@@ -36,7 +35,6 @@ impl AllThreads {
         })
     }
 
-    /// Starts to record the threads of a new process, and the threads that these start.
     pub fn add_process(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
         self.names.insert(pid, BTreeMap::new());
         if let Err(e) = kernel.observe_threads(&self.link) {
@@ -77,7 +75,6 @@ impl AllThreads {
         }
     }
 
-    /// Returns a sentence on which threads are not recorded, and why, or `None` if all are recorded.
     pub fn sentence(&self) -> Option<String> {
         let why = self.refused.as_ref()?;
         Some(format!(

@@ -19,7 +19,6 @@ impl Tracepoints {
             .map(Tracepoints)
     }
 
-    /// Returns every tracepoint for the manifest, attached or not.
     pub fn report(&self) -> impl Iterator<Item = ProbeInfo> + '_ {
         self.0.iter().map(|(info, _)| info.clone())
     }

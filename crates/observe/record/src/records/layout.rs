@@ -24,9 +24,7 @@ pub struct Enum {
 
 #[derive(Debug)]
 pub struct Record {
-    /// The name of the record kind in the table and in manifests.
     pub name: String,
-    /// The number of the record kind, which stands in the record's head.
     pub number: u64,
     /// The event that the record is decoded to, or `None` for a message to the recorder.
     pub event: Option<String>,
@@ -36,7 +34,6 @@ pub struct Record {
 
 #[derive(Debug)]
 pub struct Field {
-    /// The name of the field, which is the same in C, in Rust and in the event.
     pub name: String,
     pub ty: String,
     /// The offset from the record's start in bytes, or `None` if the field has no bytes in the record.

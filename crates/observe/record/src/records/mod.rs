@@ -15,13 +15,10 @@ include!(concat!(env!("OUT_DIR"), "/records.rs"));
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub time_ns: u64,
-    /// The process id in the initial PID namespace.
     pub pid: u32,
     pub tid: u32,
-    /// The kind of the record: a constant of [`kind`].
     pub kind: u16,
     pub cpu: u16,
-    /// The number of the probe that was hit, or 0 for none.
     pub probe: u16,
 }
 
@@ -86,7 +83,6 @@ impl Fields<'_> {
         String::from_utf8_lossy(&bytes[..length]).into()
     }
 
-    /// Reads a count and as many addresses. Leaves out null addresses.
     fn handles(self, at: usize) -> Vec<u64> {
         let count = usize::try_from(self.u64(at)).unwrap_or(usize::MAX);
         let handles = (1..=count.min(WAIT_SET_MAX)).map(|i| self.u64(at + i * 8));

@@ -67,7 +67,6 @@ print('published', len(done), flush=True)
 
 const ITEMS: usize = 48;
 
-/// The lineage table, mapped into memory as a shaper maps it.
 struct Table(*const u64);
 
 impl Table {
@@ -109,7 +108,6 @@ struct Witness {
     subscription_b: Option<u64>,
     joined: Joined,
     call: Option<(u64, u64)>,
-    /// The time at which the timer of /a became the root.
     since_ns: Option<u64>,
     called_ns: HashMap<i64, u64>,
     taken: Option<i64>,

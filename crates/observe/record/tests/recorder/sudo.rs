@@ -284,7 +284,6 @@ fn under_sudo_the_users_files_do_not_get_roots_group(harness: &Harness) {
     assert_eq!(fs::metadata(&trace).expect("there").mode() & 0o7777, 0o2755);
 }
 
-/// sudo-rs changes only its child's ids and keeps its own.
 fn a_sudo_with_its_callers_real_user_id_is_recognised(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "real") else {
         return;
@@ -305,7 +304,6 @@ fn a_sudo_with_its_callers_real_user_id_is_recognised(harness: &Harness) {
     is_trace_of(&scene.home.join("trace"), NOBODY);
 }
 
-/// The variables may be left from a sudo that has ended, or be made up.
 fn sudo_variables_without_a_sudo_process_are_refused(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "doubt") else {
         return;

@@ -33,14 +33,12 @@ pub(crate) trait Backend: Send + Sync {
     /// Reads `bytes` bytes from `from` and writes them as a file. Replaces an existing file.
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()>;
 
-    /// Returns all files whose keys begin with `PLACE/`, in any order.
     fn list(&self, place: &str) -> io::Result<Vec<Entry>>;
 
     /// Returns the time since the last write of a file, as in [`Entry`], or `None` if the file does not
     /// exist.
     fn age(&self, key: &str) -> io::Result<Option<Duration>>;
 
-    /// Removes a file. Succeeds if the file does not exist.
     fn remove(&self, key: &str) -> io::Result<()>;
 
     /// Creates the place if this kind of place can be created. Succeeds if it exists already.

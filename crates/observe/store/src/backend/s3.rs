@@ -22,9 +22,7 @@ use ureq::{Agent, Body};
 
 const SIGNATURE_VALIDITY: Duration = Duration::from_secs(900);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time after which a connection without any traffic counts as broken.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The number of attempts for a request that the server refuses because it is too busy.
 const ATTEMPTS: u32 = 4;
 const MAX_OBJECT_BYTES: u64 = 5 << 30;
 /// The largest accepted page of a list, in bytes: a thousand names of a kilobyte, with their metadata.
@@ -40,7 +38,6 @@ pub(crate) struct Bucket {
     place: String,
     bucket: rusty_s3::Bucket,
     credentials: Credentials,
-    /// The prefix of all keys: empty, or ends with a slash.
     prefix: String,
     agent: Agent,
 }
@@ -159,7 +156,6 @@ fn header(answer: &Response<Body>, name: &str) -> Option<Timestamp> {
     Some(time.timestamp())
 }
 
-/// Returns the server's time. The times of its files use the same clock.
 fn now(answer: &Response<Body>) -> Timestamp {
     header(answer, "date").unwrap_or_else(Timestamp::now)
 }
@@ -182,8 +178,6 @@ fn agent() -> Agent {
     config.build().new_agent()
 }
 
-/// Returns whether a name is not empty and has only lower-case letters, digits and the characters in
-/// `others`.
 fn plain(name: &str, others: &str) -> bool {
     let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     !name.is_empty() && name.chars().all(may)

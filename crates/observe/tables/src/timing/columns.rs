@@ -7,7 +7,6 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
     Time,
-    /// A point in time in ns, which several rows have in common.
     SharedTime,
     Ns,
     /// A number that needs more than 31 bits.
@@ -25,7 +24,6 @@ pub(crate) enum Type {
     Chain,
     /// The id of the first callback of a chain. Rows have the number of a path.
     Source,
-    /// One of these words, by its index.
     Word(&'static [&'static str]),
     /// The culprit of a stretch, as [`super::pass::culprit`] encodes it.
     Culprit,

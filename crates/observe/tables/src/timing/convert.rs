@@ -16,16 +16,13 @@ pub(crate) struct Lookup {
     pub(crate) run: String,
     pub(crate) host: String,
     pub(crate) ids: Vec<Option<String>>,
-    /// For each callback number: the callback is in the model.
     pub(crate) is_in_model: Vec<bool>,
     pub(crate) topics: FxHashMap<u32, String>,
     pub(crate) components: Vec<String>,
-    /// For each path number: the id of the chain and of its first callback.
     pub(crate) chains: FxHashMap<u32, (String, String)>,
     pub(crate) names: Vec<String>,
 }
 
-/// A value of a table whose rows are made at the end.
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Null,
@@ -119,7 +116,6 @@ impl Lookup {
         RecordBatch::try_new(table.schema(), all)
     }
 
-    /// Returns whether a row with this value belongs to the table.
     fn has(&self, ty: Type, column: &Int64Array, row: usize) -> bool {
         let number = || column.value(row);
         match ty {

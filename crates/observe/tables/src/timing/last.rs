@@ -16,7 +16,6 @@ pub(crate) fn is_last(table: Table) -> bool {
     )
 }
 
-/// Returns the rows of a table, in the order of its columns.
 pub(crate) fn rows(
     table: Table,
     model: &Model,

@@ -195,7 +195,6 @@ fn in_files(
     })
 }
 
-/// Stands for the writer of a stream where tables are written to Parquet files.
 type NoStream = io::Sink;
 
 type Sinks<W> = BTreeMap<Table, Sink<W>>;
@@ -208,7 +207,6 @@ fn sinks(files: &BTreeMap<Table, File>) -> Result<Sinks<NoStream>, TablesError> 
     files.iter().map(sink).collect()
 }
 
-/// The rows of the wanted tables on their way to files or a stream.
 struct Tables<W: Write> {
     wanted: BTreeMap<Table, Wanted<W>>,
     lookup: Lookup,
@@ -217,12 +215,10 @@ struct Tables<W: Write> {
 
 struct Wanted<W: Write> {
     rows: Rows,
-    /// The rows that wait for names, or `None` if the rows need no names.
     spool: Option<Spool>,
     sink: Sink<W>,
 }
 
-/// The facts that are known only after all events: names, the model and more.
 struct Known {
     lookup: Lookup,
     model: Model,
@@ -282,7 +278,6 @@ impl<W: Write> Take for Tables<W> {
     }
 }
 
-/// Converts the tables on two threads, because tables do not depend on one another.
 fn in_parallel(
     wanted: BTreeMap<Table, Wanted<NoStream>>,
     known: &Known,
@@ -359,7 +354,6 @@ fn read<W: Write>(
     }
 }
 
-/// Finds the names that numbers in rows stand for, after all events.
 fn known(reader: &Reader, mut lookup: Lookup, pass: Pass) -> Known {
     let Pass {
         synth,

@@ -11,12 +11,10 @@ use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
-/// The names of the kinds of culprits, by their numbers.
 pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_by"];
 
 pub(crate) const CALLBACK: usize = 0;
 
-/// Encodes a culprit as one number.
 fn culprit(whom: Whom) -> i64 {
     let (kind, number) = match whom {
         Whom::Callback(n) => (0, n),
@@ -27,7 +25,6 @@ fn culprit(whom: Whom) -> i64 {
     (kind << 32) | i64::from(number)
 }
 
-/// Decodes the kind and the number of a culprit.
 pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
     let kind = usize::try_from(number >> 32).ok()?;
     Some((kind, (number & i64::from(u32::MAX)) as u32))
@@ -41,7 +38,6 @@ pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 /// stretches yet.
 type OfChain = (i64, i64);
 
-/// A receiver of rows of numbers.
 pub(crate) trait Take {
     fn row(&mut self, table: Table, row: &[Option<i64>]);
 }
@@ -52,7 +48,6 @@ pub(crate) struct Pass {
     pub(crate) system: System,
     /// Divides latencies into stretches. `None` if no table needs stretches.
     every: Option<Every<OfChain>>,
-    /// The topics that occur in rows, by their numbers.
     pub(crate) topics: FxHashSet<u32>,
     /// Each path on which executions of chains ended, with the steps of one such execution.
     pub(crate) paths: FxHashMap<u32, ChainEnd>,
@@ -348,7 +343,6 @@ fn thread_row(thread: &Thread) -> [Option<i64>; 10] {
     ]
 }
 
-/// Returns the steps of a chain's execution for [`onbeat_why::leads_along`].
 pub(crate) fn steps(end: &ChainEnd) -> &[ChainStep] {
     &end.steps
 }

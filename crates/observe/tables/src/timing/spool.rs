@@ -13,7 +13,6 @@ use std::io::{BufReader, BufWriter, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The number of rows that are kept in memory.
 const BATCH_ROWS: usize = 1 << 14;
 
 pub(crate) struct Rows {
@@ -50,14 +49,12 @@ impl Rows {
     }
 }
 
-/// The rows of one table, in a temporary file.
 pub(crate) struct Spool {
     schema: SchemaRef,
     out: StreamWriter<BufWriter<File>>,
 }
 
 impl Spool {
-    /// Creates a temporary file without a name for rows of `width` numbers.
     pub(crate) fn create(directory: Option<&Path>, width: usize) -> Result<Spool, ArrowError> {
         let file = match directory {
             Some(directory) => tempfile::tempfile_in(directory)?,

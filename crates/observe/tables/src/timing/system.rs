@@ -4,7 +4,6 @@ use onbeat_trace::event::{Event, EventKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// A process, as the recorder's event describes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -16,12 +15,10 @@ pub(crate) struct Process {
     pub(crate) end: Option<u64>,
 }
 
-/// A thread that the recording names or whose events it has.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// The index of the thread's name in [`System::names`].
     pub(crate) comm: Option<u32>,
     pub(crate) observed: bool,
     pub(crate) policy: Option<u8>,
@@ -30,7 +27,6 @@ pub(crate) struct Thread {
     pub(crate) end: Option<u64>,
     pub(crate) on_cpu: Option<u64>,
     pub(crate) switches: u64,
-    /// The time in ns from which on the thread was ready to run.
     ready: Option<u64>,
     stay: Option<Stay>,
 }
@@ -55,7 +51,6 @@ pub(crate) struct Done {
     pub(crate) threads: Vec<Thread>,
 }
 
-/// The processes and threads of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct System {
     pub(crate) processes: Vec<Process>,

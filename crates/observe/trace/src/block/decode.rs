@@ -141,7 +141,6 @@ fn entry<T: Copy>(
 
 struct Columns {
     data: Vec<u8>,
-    /// The unread part of each column, as a range in `data`.
     rest: [Range<usize>; COLUMNS],
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -287,7 +286,6 @@ impl Dictionaries {
     }
 }
 
-/// Returns the process or thread id that is stored as its difference from `base`.
 fn relative_to(base: u32, difference: u64) -> u32 {
     i64::from(base).wrapping_add(unzigzag(difference)) as u32
 }

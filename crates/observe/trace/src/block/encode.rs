@@ -102,7 +102,6 @@ impl Encoder {
         self.time_ns = first_ns;
     }
 
-    /// Joins the columns into the block's body. The body is compressed if that makes it smaller.
     fn pack(&mut self) {
         self.raw.clear();
         for column in &self.columns {
@@ -245,7 +244,6 @@ impl FieldSink for Encoder {
     }
 }
 
-/// Returns at most the first [`MAX_NAME`] bytes of a name, in whole characters.
 fn cut(name: &str) -> &str {
     let mut end = name.len().min(MAX_NAME);
     while !name.is_char_boundary(end) {

@@ -47,17 +47,11 @@ enum Column {
     /// For each source time stamp: no stamp, a new one, or the number of new stamps since the same stamp was
     /// new.
     Stamp,
-    /// For each new source time stamp: its difference from the event's own time.
     NewStamp,
-    /// For each field of type handle: an index into `Handles`.
     Handle,
-    /// For each field of type message: an index into `Messages`.
     Message,
-    /// For each field of type tid: an index into `Tids`.
     Tid,
-    /// For each field of type gid: an index into `Gids`.
     Gid,
-    /// For each field of type text: an index into `Names`.
     Name,
     Small,
     Int,

@@ -24,7 +24,6 @@ const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// The distance from an rcl handle to the rmw handle of the same endpoint.
 const RMW: u64 = 0x10000;
 
 /// The shape of a generated dense graph and the length of its run.
@@ -54,7 +53,6 @@ pub struct DenseOutput {
 /// The outputs in order of time, by source and sink. Each of these is given by its column.
 pub type DenseTruth = BTreeMap<(usize, usize), Vec<DenseOutput>>;
 
-/// The starts of each source's executions, by the source's column.
 type Starts = Rc<BTreeMap<usize, BTreeSet<u64>>>;
 
 #[derive(Clone)]
@@ -66,9 +64,7 @@ struct Message {
 struct Graph {
     shape: Dense,
     random: Random,
-    /// The events of this round, unsorted.
     events: Vec<Event>,
-    /// The latest message of each input, by layer, column and input.
     stored: Vec<Vec<Vec<Option<Starts>>>>,
     truth: DenseTruth,
 }
@@ -183,7 +179,6 @@ impl Graph {
         }
     }
 
-    /// Simulates one execution of each source and everything that follows from it.
     fn round(&mut self, at_ns: u64) {
         let mut messages: Vec<Message> = (0..self.shape.width)
             .map(|column| self.source(column, at_ns + PHASE_NS * column as u64))

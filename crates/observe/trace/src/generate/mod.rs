@@ -18,7 +18,6 @@ use system::{pid, NODES};
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 1_000_000 * MS;
-/// The offset CLOCK_REALTIME minus CLOCK_MONOTONIC at the start of a generated trace.
 const OFFSET_NS: i64 = 1_750_000_000_000_000_000;
 const CPUS: usize = 4;
 

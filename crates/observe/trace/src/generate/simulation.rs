@@ -42,8 +42,6 @@ struct Node {
     messages: u64,
 }
 
-/// An entry of a queue: time, number in the order of creation, content. The queue is ordered by the first
-/// two.
 struct At<T>(u64, u64, T);
 
 impl<T> PartialEq for At<T> {
@@ -469,7 +467,6 @@ impl Simulation {
         self.plan(t + transport, step);
     }
 
-    /// Returns the address of a new message. Allocators reuse the same few addresses.
     fn message(&mut self, node: usize) -> u64 {
         let message = &mut self.nodes[node].messages;
         *message += 1;

@@ -2,7 +2,6 @@
 use crate::event::ExecuteKind;
 
 pub(super) enum Input {
-    /// A timer with this period and phase, in ms.
     Timer(u64, u64),
     Topic(&'static str),
     Service,

@@ -233,7 +233,6 @@ impl<R: Read + Seek> Blocks<R> {
     }
 }
 
-/// Returns the first valid block header in a file, and ignores all bytes before it.
 pub(super) fn first_block(path: &Path) -> Option<BlockHeader> {
     let mut file = File::open(path).ok()?;
     let length = file.seek(SeekFrom::End(0)).ok()?;

@@ -3,7 +3,6 @@ use super::ReadStats;
 
 pub(super) struct Log<'a> {
     pub(super) warnings: &'a mut Vec<String>,
-    /// The largest number of warnings. Later ones only increase the counters.
     pub(super) limit: usize,
     pub(super) stats: &'a mut ReadStats,
     pub(super) file: String,
@@ -22,7 +21,6 @@ impl Log<'_> {
 #[derive(Default)]
 pub(super) struct Sequence {
     pub(super) next: Option<u64>,
-    /// The number of damaged blocks since the last valid one.
     pub(super) counted: u64,
 }
 

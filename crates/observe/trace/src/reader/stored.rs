@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 const MAX_MANIFEST: u64 = 64 << 20;
 
-/// Reads the manifest. Returns `None` and adds a warning if the manifest cannot be used.
 pub(super) fn load(dir: &Path, warnings: &mut Vec<String>) -> Option<Manifest> {
     let path = dir.join(manifest::FILE);
     let mut text = Vec::new();
@@ -36,7 +35,6 @@ pub fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     }
 }
 
-/// Makes a manifest with only the id and the start, from the headers of the segments.
 pub(super) fn recovered(path: &Path, first: Option<&FileHeader>, files: &[PathBuf]) -> Manifest {
     let block = files.iter().find_map(|f| first_block(f));
     Manifest {

@@ -17,7 +17,6 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The estimated size in bytes of an event before compression, without its names.
 const EVENT_BYTES: usize = 10;
 
 /// The settings of a trace writer: sizes of files and blocks, compression, id.
@@ -52,7 +51,6 @@ struct Segment {
     number: u32,
     path: PathBuf,
     file: File,
-    /// The number of bytes that were written completely.
     length: u64,
 }
 
@@ -76,7 +74,6 @@ struct Pending {
     events: Vec<Event>,
     bytes: usize,
     sorted: bool,
-    /// The latest time of an event in this block and all earlier blocks, in ns.
     latest_ns: u64,
 }
 

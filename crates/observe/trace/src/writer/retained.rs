@@ -7,12 +7,10 @@ use std::collections::{HashSet, VecDeque};
 #[derive(Default)]
 pub(super) struct Retained {
     pub(super) live: VecDeque<(u32, Vec<Event>)>,
-    /// The initialisation events of deleted segments, if they describe objects that still exist.
     pub(super) past: Vec<Event>,
 }
 
 impl Retained {
-    /// Notes which of `events` must be kept when the segment that has them is deleted.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, retained)) = self.live.back_mut() else {
             return;

@@ -63,7 +63,6 @@ impl RateLatency {
         self.rate.within(time_ns.saturating_sub(self.latency_ns))
     }
 
-    /// Returns the latest time at which this many units have arrived.
     fn reached(self, units: u64) -> u64 {
         match units {
             0 => 0,

@@ -23,7 +23,6 @@ struct Bucket {
     /// The units that arrived, minus the units that the rate let out, each times `units_per` nanoseconds.
     level: u128,
     limit: u128,
-    /// The decrease of `level` per nanosecond.
     out: u64,
     per_unit: u64,
     from_ns: u64,
@@ -101,7 +100,6 @@ impl Bucket {
         }
     }
 
-    /// Adds `units` after `passed_ns`. Returns the number of units above the bucket's limit.
     fn pass(&mut self, passed_ns: u64, units: u64) -> u64 {
         self.level = self
             .level

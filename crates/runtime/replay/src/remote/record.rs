@@ -5,9 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 pub(super) const MOST_ITEM: usize = 1 << 30;
-/// The largest size in bytes of a record that begins or ends a transfer.
 const MOST_TEXT: usize = 16 << 20;
-/// The size in bytes of time and stream, which precede an item.
 const STAMP: usize = 12;
 
 const BEGIN: u8 = 0;
@@ -48,7 +46,6 @@ pub(super) struct End {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Record<'b> {
-    /// The list of all streams, which is the first record.
     Begin(Vec<Stream>),
     Item(Stamp, &'b [u8]),
     End(End),

@@ -55,9 +55,7 @@ struct Writer<'s> {
     message: Vec<u8>,
     failed: Option<SendFault>,
     stop: &'s dyn Fn() -> bool,
-    /// The number of items and of their bytes that were sent completely.
     left: (u64, u64),
-    /// The number of items and of their bytes in messages that were not sent yet.
     waiting: (u64, u64),
 }
 

@@ -353,7 +353,6 @@ fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     assert!(matches!(refused, Err(ReplayError::NoCredit(_))));
 }
 
-/// A source that pauses for `nap_ns` before each item from number `from` on.
 struct Sluggish {
     inner: Listed,
     given: u32,

@@ -3,13 +3,11 @@
 use etherparse::{Ipv6ExtensionSlice, LaxIpPayloadSlice, LaxNetSlice};
 
 const DATAGRAMS: usize = 16;
-/// The longest IP payload in bytes.
 const LONGEST: usize = 65_535;
 const UNIT: usize = 8;
 const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
 
-/// The fields that all fragments of a datagram share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     source: [u8; 16],
@@ -17,7 +15,6 @@ struct Key {
     id: u32,
 }
 
-/// A fragment of a UDP datagram.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment<'p> {
     key: Key,
@@ -75,22 +72,18 @@ impl<'p> Fragment<'p> {
     }
 }
 
-/// Returns the bytes of a fragment of a UDP datagram that was captured whole.
 fn whole<'p>(payload: &LaxIpPayloadSlice<'p>) -> Option<&'p [u8]> {
     let fits = payload.fragmented && !payload.incomplete && payload.ip_number.0 == UDP;
     fits.then_some(payload.payload)
 }
 
-/// A datagram of which some fragments have arrived.
 struct Datagram {
     key: Option<Key>,
     bytes: Box<[u8]>,
     /// One bit for each unit of 8 bytes that has arrived.
     came: Box<[u64]>,
     units: usize,
-    /// The length of the datagram in bytes, or `None` until its last fragment has arrived.
     length: Option<usize>,
-    /// The number of fragments that have arrived.
     parts: u32,
     /// The number of the fragment that arrived last. It shows which datagram has waited longest.
     touched: u64,
@@ -115,7 +108,6 @@ impl Datagram {
         (self.units, self.length, self.parts) = (0, None, 0);
     }
 
-    /// Returns the range of units of 8 bytes that a fragment covers.
     fn units(fragment: &Fragment<'_>) -> std::ops::Range<usize> {
         fragment.at / UNIT..(fragment.at + fragment.data.len()).div_ceil(UNIT)
     }
@@ -154,12 +146,9 @@ impl Datagram {
     }
 }
 
-/// The result of adding a fragment to its datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined<'f> {
-    /// Other fragments of the datagram are missing.
     Waits,
-    /// The datagram is complete.
     Whole {
         /// The payload of the datagram, without its UDP header.
         payload: &'f [u8],
@@ -174,7 +163,6 @@ pub(super) enum Joined<'f> {
 pub(super) struct Fragments {
     datagrams: Vec<Datagram>,
     count: u64,
-    /// The index of the complete datagram that has not been sent yet.
     whole: Option<usize>,
 }
 

@@ -13,7 +13,6 @@ pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
     }
 }
 
-/// Opens a non-blocking raw socket.
 pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: nothing else owns the new descriptor.

@@ -14,7 +14,6 @@ pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 /// The longest time in ns for which the middleware may refuse one message before the replay fails.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// The period at which the sink checks for subscribers.
 const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a subscriber was found. It gives best-effort subscribers the time to discover the
 /// publisher too.
@@ -23,7 +22,6 @@ const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
 /// A sink that publishes recorded messages on topics of ROS 2.
 pub struct Topics {
-    /// The publishers by stream number. `None` for streams of other sinks.
     publishers: Vec<Option<Publisher>>,
     names: Vec<String>,
     refused_since: Option<u64>,
@@ -37,7 +35,6 @@ struct Answers {
     asked: Vec<(StreamId, u64)>,
     topic: String,
     subscription: Subscription,
-    /// The buffer for an answer, whose content is ignored.
     item: Item,
     credits: u64,
     answered: u64,
@@ -264,7 +261,6 @@ impl Sink for Topics {
     }
 }
 
-/// Returns a failure that further attempts would not end.
 fn hung(why: impl ToString) -> Refused {
     Refused::Failed(io::Error::other(why.to_string()))
 }

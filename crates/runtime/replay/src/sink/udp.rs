@@ -98,9 +98,7 @@ impl Sink for Udp {
     }
 }
 
-/// The part of a captured packet that is played.
 enum Content<'p> {
-    /// The payload of a UDP packet.
     Payload(&'p [u8]),
     Part(Fragment<'p>),
 }
@@ -156,7 +154,6 @@ mod tests {
         }
     }
 
-    /// An IPv4 or IPv6 fragment of a UDP datagram, as captured from Ethernet.
     fn fragment(v6: bool, at: u16, more: bool, data: &[u8]) -> Vec<u8> {
         let offset = etherparse::IpFragOffset::try_new(at / 8).unwrap();
         let mut bytes = vec![1; 12];

@@ -12,7 +12,6 @@ use std::io::{BufRead, BufReader, Seek};
 mod frame;
 mod header;
 
-/// The largest accepted number of channels, as a limit for damaged files. No real log has as many.
 const MOST_CHANNELS: usize = 256;
 
 /// Returns whether a file that begins with these bytes is an ASC log.
@@ -57,7 +56,6 @@ struct Log<R> {
     name: String,
     lines: Lines<R>,
     header: Header,
-    /// The recorded time of the previous line since the log's beginning, in ns.
     last_ns: i64,
     streams: Vec<Stream>,
     /// The stream for each channel number, or `None` for a channel without frames so far.
@@ -80,7 +78,6 @@ impl<R: BufRead> Log<R> {
         }
     }
 
-    /// Returns the stream of a channel. The stream of channel 1 is called `can1`.
     fn stream(&mut self, channel: u8) -> StreamId {
         let at = &mut self.channels[usize::from(channel)];
         let at = *at.get_or_insert_with(|| {

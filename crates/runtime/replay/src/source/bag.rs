@@ -44,7 +44,6 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
 
 struct Bag {
     streams: Vec<Stream>,
-    /// The files whose items are not due yet, the latest first.
     waiting: Vec<Waiting>,
     open: Vec<Open>,
     sentences: Vec<String>,
@@ -103,7 +102,6 @@ impl Bag {
         StreamId(at as u32)
     }
 
-    /// Opens the files that begin before the earliest available item, or else the next file.
     fn open_due(&mut self) -> Result<(), SourceError> {
         loop {
             let earliest = self

@@ -12,7 +12,6 @@ use std::io::{BufRead, BufReader, Seek};
 mod frame;
 mod printed;
 
-/// The largest accepted number of interfaces, as a limit for damaged files. No real machine has as many.
 const MOST_INTERFACES: usize = 1024;
 
 /// Returns whether a file that begins with these bytes is a candump log.
@@ -113,7 +112,6 @@ impl Line<'_> {
         })
     }
 
-    /// Returns whether `candump` printed the line without a time.
     fn lacks_time(line: &[u8]) -> bool {
         let printed = interface(line).and_then(|(_, rest)| printed::find(rest));
         !line.trim_ascii().starts_with(b"(") && printed.is_some()
@@ -201,7 +199,6 @@ struct Log<R> {
     lines: Lines<R>,
     streams: Vec<Stream>,
     times: printed::Times,
-    /// The sum of the distances between the frames so far, in ns.
     elapsed_ns: i64,
     damage: Damage,
     ended: bool,

@@ -55,7 +55,8 @@ impl Damage {
     }
 }
 
-/// Returns text of a file with its control characters replaced, so that it cannot disturb a terminal.
+/// Returns at most 200 characters of a file's text. Control characters are escaped, so that the text cannot
+/// disturb a terminal.
 pub fn printable(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut shown = String::new();

@@ -8,7 +8,6 @@ const LONGEST: usize = 8192;
 pub struct Lines<R> {
     bytes: R,
     pub line: Vec<u8>,
-    /// The number of the line that was read last. The first line has number 1.
     pub number: u64,
 }
 

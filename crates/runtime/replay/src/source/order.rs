@@ -13,7 +13,6 @@ const MOST_ITEMS: usize = 1 << 20;
 /// Sorts the items of a source by time. It holds the items of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,
-    /// The longest time by which an item is behind an earlier one, in ns.
     span_ns: u64,
     /// The held items, the earliest first: time, number in the file, stream, index in `slots`.
     heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,

@@ -12,7 +12,6 @@ use zstd::bulk::Decompressor;
 
 /// The first bytes of a zstd frame. A serialised message begins with 0 instead.
 pub const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// The longest message that is unpacked, in bytes.
 const LONGEST: usize = 512 << 20;
 /// The limit for unpacking a file, as a multiple of the file's size. One gibibyte is added. A larger result
 /// is not a recording.

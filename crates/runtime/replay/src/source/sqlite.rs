@@ -10,9 +10,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
-/// The number of messages that are read from the database at once.
 const PAGE: i64 = 1024;
-/// The largest accepted number of topics. No real system has as many.
 const MOST_TOPICS: i64 = 100_000;
 
 /// Opens an sqlite3 file of a bag. Errors name the file as `shown`.
@@ -189,7 +187,6 @@ struct Rows {
     places: Places,
     by_time: bool,
     page: VecDeque<(i64, i64)>,
-    /// The time and id of the last message that was read.
     last: Option<(i64, i64)>,
     given_ns: i64,
     ended: bool,
@@ -218,7 +215,6 @@ impl Rows {
         back_ns
     }
 
-    /// Reads the next messages from the database. An error ends the recording.
     fn look_up(&mut self) {
         if self.ended {
             return;

@@ -98,7 +98,6 @@ impl Run {
         {}
     }
 
-    /// Runs a program and reads its records meanwhile. Returns the program's standard output.
     fn run(&mut self, program: &str, words: &[&str]) -> String {
         let mut child = self.start(program, words);
         while child.try_wait().expect("a child").is_none() {

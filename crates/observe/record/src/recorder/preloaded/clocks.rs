@@ -13,7 +13,6 @@ const THREADS_MAX: usize = 1 << 16;
 
 pub type Off = (u64, u64);
 
-/// The last reading of each thread's CPU clock, by thread id.
 #[derive(Default)]
 pub struct Readings(HashMap<u32, u64>);
 
@@ -87,7 +86,6 @@ impl Clocks {
         off
     }
 
-    /// Removes a thread that has ended, or whose id another thread has now.
     pub fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }

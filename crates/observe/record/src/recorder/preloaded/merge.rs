@@ -15,7 +15,6 @@ use std::collections::{HashMap, HashSet};
 /// The priority and the scheduling policy of a thread, as in [`EventKind::SwitchIn`].
 pub type Profile = (u8, u8);
 
-/// The assumed profile of a thread that ended before its profile was read.
 const ORDINARY: Profile = (120, 0);
 
 enum Item {
@@ -38,7 +37,6 @@ struct Thread {
     profile: Option<Profile>,
 }
 
-/// The use of readings of threads' CPU clocks.
 enum CpuTimes {
     /// Readings correct the times that follow from the kernel's records of switches.
     Measured(Readings),
@@ -95,7 +93,6 @@ impl Merge {
         self.cpu_times.forget(pid);
     }
 
-    /// Forgets the threads' profiles, so that they are read again.
     pub fn forget_profiles(&mut self) {
         self.threads.values_mut().for_each(|t| t.profile = None);
     }

@@ -59,7 +59,6 @@ struct Lost {
 }
 
 impl Lost {
-    /// Returns the new losses of a kind and the total, or `None` if nothing was lost since the last call.
     fn update(&mut self, kind: &'static str, total: u64) -> Option<(u64, u64)> {
         let complete = self.by_kind.entry(kind).or_default();
         let new = total.saturating_sub(*complete);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 pub enum Scheduler {
     Perf(Switches),
-    /// Scheduler events are not recorded, because the kernel refused them for this reason.
     Refused(String),
 }
 
@@ -56,7 +55,6 @@ impl Scheduler {
         }
     }
 
-    /// Waits until the timeout, a half-full buffer, or a signal.
     pub fn wait(&self, timeout: Duration) {
         match self {
             Scheduler::Perf(switches) => switches.wait(timeout),

@@ -25,7 +25,6 @@ impl Unloaded {
         }
     }
 
-    /// Removes a process that executes another program, because the new program may load the library.
     pub fn forget(&mut self, pid: u32) {
         self.loaded.remove(&pid);
         self.undecided.remove(&pid);

@@ -4,7 +4,6 @@ use crate::source::calendar::{days, digits, fraction, time_of_day};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The number base of identifiers and data in an ASC log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Base {
     #[default]
@@ -22,7 +21,6 @@ pub struct Header {
     date_ns: Option<i64>,
     /// The instant of the first trigger block, in ns since 1970, for logs without a date.
     trigger_ns: Option<i64>,
-    /// The log has a line that only ASC logs have.
     is_asc: bool,
 }
 
@@ -57,7 +55,6 @@ impl Header {
         true
     }
 
-    /// Returns whether the log has a line that only ASC logs have.
     pub fn is_stated(&self) -> bool {
         self.is_asc
     }

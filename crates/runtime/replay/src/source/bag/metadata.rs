@@ -4,8 +4,6 @@ use crate::source::damage::Damage;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The largest accepted number of files, as a limit for damaged directories. No real bag is split into as
-/// many.
 const MOST_FILES: usize = 10_000;
 
 #[derive(Deserialize)]

@@ -67,13 +67,11 @@ pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Splits a text into its first word and the rest behind the blanks.
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
     (&text[..end], text[end..].trim_ascii_start())
 }
 
-/// The meaning of the times in a log that `candump` printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Times {
     /// Each time is an instant or the time since one fixed instant.
@@ -97,7 +95,6 @@ pub struct Survey {
 const SMALL_NS: i64 = 10_000_000 * 1_000_000_000;
 
 impl Survey {
-    /// Adds the time of a printed line.
     pub fn add(&mut self, time_ns: i64) {
         self.lines += 1;
         self.down += u64::from(self.last_ns.is_some_and(|last| time_ns < last));

@@ -20,7 +20,6 @@ pub const MESSAGE_HEADER: usize = 22;
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     pub at: u64,
-    /// The number of bytes of the block's records, as far as the file has them.
     pub length: u64,
     pub first_ns: u64,
 }
@@ -42,7 +41,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Returns the next message without removing it, or `None` at the end of the block.
     pub fn head(&self) -> Option<&Message> {
         self.messages.get(self.given)
     }
@@ -51,7 +49,6 @@ impl Loaded {
         self.payloads.len()
     }
 
-    /// Removes the next message and copies its bytes to `payload`.
     pub fn take(&mut self, payload: &mut Vec<u8>) -> Option<Message> {
         let message = *self.messages.get(self.given)?;
         self.given += 1;

@@ -6,7 +6,6 @@ use std::io::{Read, Result, Seek, SeekFrom};
 pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
 pub const TORN: &str = "chunks that end within a record, read up to that record";
 
-/// The size in bytes of opcode and length, which precede a record.
 const RECORD: usize = 9;
 /// The size in bytes of an uncompressed chunk's header: times, size, checksum, length of the compression's
 /// name, size.

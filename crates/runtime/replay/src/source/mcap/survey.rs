@@ -14,17 +14,12 @@ pub struct Survey {
     pub channels: Channels,
 }
 
-/// The size in bytes of opcode and length, which precede a record.
 const RECORD: u64 = 9;
 /// The size in bytes at which consecutive messages outside of chunks are split into blocks.
 const RUN: u64 = 1 << 20;
 const MOST_DECLARED: u64 = 16 << 20;
 
 impl Survey {
-    /// Finds the blocks of a file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn of<R: Read + Seek>(
         bytes: &mut BufReader<R>,
         damage: &mut Damage,
@@ -69,7 +64,6 @@ struct Walk<'a, R> {
     end: u64,
     at: u64,
     found: Survey,
-    /// The index of the block of consecutive messages that may still grow.
     run: Option<usize>,
     data_ended: bool,
     summarised: bool,

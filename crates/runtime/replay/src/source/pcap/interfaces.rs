@@ -13,13 +13,11 @@ const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
 /// The kernel's type number of CAN interfaces, which both headers contain.
 const ARPHRD_CAN: u16 = 280;
-/// The largest accepted number of interfaces, as a limit for damaged files. No real capture has as many.
 const MOST: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub per_second: u64,
-    /// The offset that is added to each time, in seconds.
     pub offset_s: i64,
 }
 
@@ -40,7 +38,6 @@ struct Interface {
     clock: Option<Clock>,
     /// The stream of the interface's packets, or `None` before its first packet.
     packets: Option<u32>,
-    /// The streams of CAN frames, by the kernel's number of the CAN interface.
     frames: Vec<(Option<u32>, u32)>,
 }
 
@@ -96,7 +93,6 @@ impl Interfaces {
         }));
     }
 
-    /// Returns the stream of this name and link type. Creates the stream if it does not exist.
     fn stream(&mut self, name: String, link_type: u32) -> u32 {
         let next = self.streams.len() as u32;
         let stream = *self.known.entry((name.clone(), link_type)).or_insert(next);

@@ -18,12 +18,10 @@ use pcap_parser::{
 };
 use std::io::{Read, Result};
 
-/// The longest accepted block, in bytes. Longer blocks count as damage.
 const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    /// A packet with this stamp. The packet's bytes are in the payload.
     Of(Stamp),
     None,
     End,
@@ -42,7 +40,6 @@ pub struct Packets<R> {
     start: usize,
     end: usize,
     at_eof: bool,
-    /// The position in the file of the first byte that was not used yet.
     at: u64,
     form: Form,
 }
@@ -78,10 +75,6 @@ impl<R: Read> Packets<R> {
         self.bytes
     }
 
-    /// Reads the next block of the capture.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn next(
         &mut self,
         known: &mut Interfaces,

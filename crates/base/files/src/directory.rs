@@ -104,7 +104,7 @@ impl Meta {
         if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
             return Ok(());
         }
-        let why = "another user owns it or may write to it";
+        let why = "another user owns the file or directory, or may write to it";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 

@@ -161,7 +161,7 @@ impl Mounts {
         match self.kinds().find(|(id, _)| *id == mount) {
             Some((_, kind)) if is_served(kind) => Err(refused(SERVED)),
             Some(_) => Ok(()),
-            None => Err(refused("its file system is no longer mounted")),
+            None => Err(refused("the file's file system is no longer mounted")),
         }
     }
 

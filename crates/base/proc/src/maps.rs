@@ -37,7 +37,7 @@ impl MappedFile {
         let opened = self.reach.open()?;
         match opened.id() == self.id {
             true => Ok(opened),
-            false => Err(io::Error::other("another file has taken its place")),
+            false => Err(io::Error::other("the path now leads to another file")),
         }
     }
 }

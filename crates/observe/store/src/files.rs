@@ -51,12 +51,12 @@ impl Listing {
     /// occur twice.
     pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
         let listing: Listing =
-            serde_json::from_slice(bytes).map_err(|e| format!("it is not a list of files: {e}"))?;
+            serde_json::from_slice(bytes).map_err(|e| format!("the object is not a list of files: {e}"))?;
         let named = |f: &Listed| Self::is_name(&f.name) && Id::parse(&f.object).is_some();
         let sorted = listing.files.windows(2).all(|f| f[0].name < f[1].name);
         match listing.schema == SCHEMA && sorted && listing.files.iter().all(named) {
             true => Ok(listing),
-            false => Err("it is not a list of a trace's files".into()),
+            false => Err("the object is not a list of a trace's files".into()),
         }
     }
 }

@@ -188,7 +188,7 @@ impl Written<'_> {
                 true => object.store(store, self.path),
                 false => Err(fault(
                     self.path,
-                    "it changed while it was put. Put it again.",
+                    "the file changed while it was put. Put it again.",
                 )),
             };
         }

@@ -47,7 +47,7 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.most {
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("it is larger than {most} MiB")));
+            return Err(io::Error::other(format!("the file is larger than {most} MiB")));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -201,7 +201,7 @@ impl Store {
         let bytes = bytes.ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match Id::of(&bytes) == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not match its name")),
+            false => Err(self.damaged(&key, "the file's content does not match its name")),
         }
     }
 
@@ -215,7 +215,7 @@ impl Store {
             .ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match hashing.id() == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not match its name")),
+            false => Err(self.damaged(&key, "the file's content does not match its name")),
         }
     }
 
@@ -254,7 +254,7 @@ impl Store {
             return Ok(None);
         };
         if Id::of(&bytes) != id {
-            return Err(damaged("its content does not match its name"));
+            return Err(damaged("the file's content does not match its name"));
         }
         index::decode(&bytes)
             .map(Some)

@@ -337,7 +337,7 @@ impl FieldSource for Fields<'_> {
         field: &'static str,
         words: &'static [&'static str],
     ) -> Result<u8, Problem> {
-        self.convert(field, "one of the words for it", |v| {
+        self.convert(field, "one of the words that the field allows", |v| {
             words.iter().position(|w| *w == v).map(|i| i as u8)
         })
     }

@@ -28,9 +28,7 @@ pub const LEAST_BYTES: usize = 512 << 10;
 pub enum BufferError {
     /// The buffer would be smaller than [`LEAST_BYTES`].
     #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}.")]
-    TooSmall {
-        asked: usize,
-    },
+    TooSmall { asked: usize },
     /// The system does not have this much memory.
     #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {

@@ -203,7 +203,7 @@ fn choose(
     if streams.is_empty() {
         let fault = match all.is_empty() {
             // The reason is among the damage: encodings that cannot be played, or no readable part.
-            true => "nothing to play: no stream of it can be read",
+            true => "nothing to play: no stream of the recording can be read",
             false => "nothing to play: --exclude removes all streams. Exclude fewer",
         };
         return Err(SourceError {

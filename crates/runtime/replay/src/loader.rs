@@ -18,10 +18,7 @@ pub enum LoadError {
     Source(#[from] SourceError),
     /// An item does not fit into the buffer.
     #[error("stream {stream}: an item of {bytes} bytes does not fit into the buffer. Give --buffer {least} or more", least = 4 * .bytes)]
-    TooLarge {
-        stream: String,
-        bytes: usize,
-    },
+    TooLarge { stream: String, bytes: usize },
     /// The channel refuses to lend a block.
     #[error("the buffer failed: {0}")]
     Buffer(#[from] LoanError),

@@ -69,7 +69,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     match (from, args.link()) {
         (Some(_), Some(_)) => {
             return Err(CliError::Usage(
-                "link: on both sides: a recording that comes over a link can be played here, but not sent on. Choose another --to"
+                "the source and --to are both links: a recording that comes over a link can be played here, but not sent on. Choose another --to"
                     .into(),
             ))
         }

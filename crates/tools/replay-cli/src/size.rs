@@ -122,7 +122,7 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured (without that, {least} would do); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured ({least} would suffice without that); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 

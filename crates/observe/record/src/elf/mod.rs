@@ -48,10 +48,10 @@ pub enum Malformed {
     #[error("contains code for machine {0}; onbeat probes x86-64 and 64-bit Arm code")]
     Machine(u16),
     /// The named part lies outside of the file, or the file became shorter while it was read.
-    #[error("its {0} lie outside of the file")]
+    #[error("the {0} lie outside of the file")]
     Outside(&'static str),
     /// The named part is larger than onbeat reads.
-    #[error("its {0} are larger than onbeat reads")]
+    #[error("the {0} are larger than onbeat reads")]
     TooLarge(&'static str),
 }
 

@@ -124,7 +124,7 @@ impl Decoder {
     fn small_value(&mut self, max: u16) -> Result<u16, BlockError> {
         match u16::try_from(self.columns.varint(Column::Small)?) {
             Ok(value) if value <= max => Ok(value),
-            _ => Err(BlockError::Content("a small number is too large")),
+            _ => Err(BlockError::Content("a number is too large for its field")),
         }
     }
 }
@@ -480,7 +480,7 @@ mod tests {
         columns[Column::NewStamp as usize] = vec![0];
         columns[Column::Small as usize] = vec![2];
         let why = decode(1, &body(&columns)).expect_err("refused");
-        assert_eq!(why, "a small number is too large");
+        assert_eq!(why, "a number is too large for its field");
     }
 
     #[test]

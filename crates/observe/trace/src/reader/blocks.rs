@@ -49,7 +49,7 @@ impl<R: Read + Seek> Blocks<R> {
         } else {
             log.stats.cut_blocks += 1;
             log.stats.skipped_bytes += length;
-            log.warn(format_args!("ends inside its file header"));
+            log.warn(format_args!("the file ends inside its header"));
             blocks.position = length;
         }
         Ok(blocks)
@@ -81,7 +81,7 @@ impl<R: Read + Seek> Blocks<R> {
             Ok(more) => more,
             Err(error) => {
                 log.warn(format_args!(
-                    "cannot be read beyond byte {}: {error}",
+                    "the file cannot be read beyond byte {}: {error}",
                     self.position
                 ));
                 log.stats.skipped_bytes += self.length.saturating_sub(self.position);
@@ -184,7 +184,7 @@ impl<R: Read + Seek> Blocks<R> {
         if found.is_none() && self.looks_cut(at)? {
             log.stats.cut_blocks += 1;
             log.warn(format_args!(
-                "ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
+                "the file ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
             ));
         } else {
             log.stats.damaged_blocks += 1;

@@ -27,7 +27,7 @@ pub enum SendFault {
     #[error("the receiving side: {0}")]
     Link(#[from] SendError),
     /// The peer ended before it confirmed that it took all items.
-    #[error("the receiving side: {0}. It has not confirmed that it has everything")]
+    #[error("the receiving side has not confirmed that it has all items: {0}")]
     Unconfirmed(interface::End),
     /// The peer counted another number of items than were sent.
     #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]

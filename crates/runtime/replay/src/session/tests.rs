@@ -172,7 +172,7 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
         &settings(Pace::Recorded(1.0)),
     );
     let seen = seen.lock().unwrap();
-    assert!(seen.items == expected, "same bytes, same order");
+    assert!(seen.items == expected, "the items should arrive unchanged and in order");
     assert_eq!(seen.allocations, 0, "allocations of the player's thread");
     let items = played.items;
     assert_eq!((items.read, items.played, items.lost), (3001, 3001, 0));
@@ -339,7 +339,7 @@ fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     );
     assert!(
         seen.lock().unwrap().items == expected,
-        "without waiting for five minutes"
+        "the replay should not wait for five minutes"
     );
     assert!(played.items.retries >= 299);
     let (source, _) = many(1, 0);
@@ -409,7 +409,7 @@ fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
     let sinks = outputs(vec![Box::new(catch)], vec![0]);
     let session = Session::start(Box::new(source), sinks, &settings, control).unwrap();
     let played = session.finish().unwrap();
-    assert_eq!(seen.lock().unwrap().items.len(), 3000, "all, late or not");
+    assert_eq!(seen.lock().unwrap().items.len(), 3000, "all items should be played, late or not");
     (sizing, played)
 }
 

@@ -24,7 +24,7 @@ pub enum SendFault {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The link to the peer failed.
-    #[error("the receiving side: {0}")]
+    #[error("the link to the receiving side failed: {0}")]
     Link(#[from] SendError),
     /// The peer ended before it confirmed that it took all items.
     #[error("the receiving side has not confirmed that it has all items: {0}")]

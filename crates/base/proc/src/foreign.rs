@@ -50,7 +50,7 @@ impl Opened {
         self.id
     }
 
-    /// Returns the file for reading.
+    /// Returns the open file. Any read from it can fail.
     pub fn file(&self) -> &File {
         &self.file
     }

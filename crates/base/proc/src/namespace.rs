@@ -8,17 +8,17 @@ use std::os::unix::fs::MetadataExt;
 /// change which object a name or id refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// The namespace of cgroup paths.
+    /// A cgroup namespace, which hides the upper part of cgroup paths.
     Cgroup,
     /// The namespace of System V objects and POSIX message queues.
     Ipc,
-    /// The namespace of mounted file systems.
+    /// A mount namespace, which has mounted file systems of its own.
     Mount,
-    /// The namespace of network interfaces and ports.
+    /// A network namespace, which has interfaces and ports of its own.
     Network,
-    /// The namespace of process ids.
+    /// A PID namespace, which has process ids of its own.
     Pid,
-    /// The namespace of the host name.
+    /// A UTS namespace, which has a host name of its own.
     Uts,
 }
 

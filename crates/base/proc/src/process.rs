@@ -119,9 +119,9 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
 /// The user and group that a process runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user id of the process.
+    /// The user id: the same as real, effective, saved and file-system id.
     pub uid: u32,
-    /// The group id of the process.
+    /// The group id: the same as real, effective, saved and file-system id.
     pub gid: u32,
 }
 

@@ -85,7 +85,7 @@ impl Cycle {
         self.position(at_ns).offset_ns
     }
 
-    /// Returns the start of the cycle with this number.
+    /// Returns the instant at which the given cycle begins, in ns, on the clock of the origin.
     #[inline]
     pub fn start_ns(&self, cycle: i64) -> i64 {
         limited(self.start(cycle))

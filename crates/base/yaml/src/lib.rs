@@ -22,7 +22,7 @@ pub enum YamlError {
     /// The file is longer than [`MAX_BYTES`].
     #[error("the file is too long: {bytes} bytes, but at most {MAX_BYTES} are read")]
     TooLong {
-        /// The size of the file in bytes.
+        /// The size of the refused file, in bytes.
         bytes: usize,
     },
     /// The file is not UTF-8 text.

@@ -41,7 +41,7 @@ pub struct Visible {
     pub threads: Vec<String>,
     /// The names of visible modes, for example `urban`.
     pub modes: Vec<String>,
-    /// The names of visible hosts.
+    /// The host names of machines that may stay in the model.
     pub hosts: Vec<String>,
 }
 

@@ -64,7 +64,7 @@ impl Listing {
 /// The result of copying an object from a store to this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Got {
-    /// The id of the copied object.
+    /// The id of the object that was copied out of the store.
     pub object: Id,
     /// Whether the object is a model or a trace.
     pub kind: Kind,

@@ -42,7 +42,7 @@ pub struct Row {
     pub object: Id,
     /// Whether the object is a model or a trace.
     pub kind: Kind,
-    /// The id of the run in the object.
+    /// The id of the run: the id of its recording.
     pub run: String,
     /// The name that the user gave with `onbeat store put --build`, for example a version. Empty if the user
     /// gave none.
@@ -55,7 +55,7 @@ pub struct Row {
     pub distribution: String,
     /// The start of the run, in ns since 1970 (CLOCK_REALTIME).
     pub start_ns: u64,
-    /// The duration of the run, in ns.
+    /// The duration of the run's recording, in ns.
     pub duration_ns: u64,
     /// The number of events that were recorded in the run.
     pub events: u64,

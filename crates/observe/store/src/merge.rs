@@ -28,7 +28,7 @@ const MAX_MERGE_BYTES: u64 = 4 << 30;
 pub struct Merged {
     /// The merge of all models, or `None` if no undamaged model is left.
     pub model: Option<Model>,
-    /// The number of models that `model` contains.
+    /// The number of models that were merged, including those in reused merges.
     pub models: usize,
     /// The number of models that were read from the store.
     pub models_read: usize,

@@ -41,7 +41,7 @@ pub enum ExportError {
     Table {
         /// The path of the Parquet file.
         path: PathBuf,
-        /// The error of the Parquet library.
+        /// The Parquet library's error of encoding or writing the table.
         source: ParquetError,
     },
 }

@@ -17,7 +17,7 @@ pub type Name = Box<str>;
 pub struct Event {
     /// The time of the event in ns, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The CPU on which the event happened.
+    /// The number of the CPU on which the event happened.
     pub cpu: u16,
     /// The process id (thread group id), in the recorder's PID namespace.
     pub pid: u32,
@@ -46,13 +46,13 @@ pub enum EndpointKind {
 /// The function `rclcpp::Executor::execute_*` from which an execution event comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecuteKind {
-    /// The function `execute_timer` of the executor.
+    /// The executor executes a timer (function `execute_timer`).
     Timer,
-    /// The function `execute_subscription` of the executor.
+    /// The executor executes a subscription (function `execute_subscription`).
     Subscription,
-    /// The function `execute_service` of the executor.
+    /// The executor executes a service (function `execute_service`).
     Service,
-    /// The function `execute_client` of the executor.
+    /// The executor executes a client (function `execute_client`).
     Client,
 }
 
@@ -202,9 +202,9 @@ pub enum EventKind {
     },
 
     // ---- Run time (ROS2-RT)
-    /// The exact start of a callback in rclcpp (`callback_start`).
+    /// A callback of rclcpp starts (`callback_start`). The time is exact.
     CallbackStart { callback: u64, intra_process: bool },
-    /// The exact end of a callback in rclcpp (`callback_end`).
+    /// A callback of rclcpp ends (`callback_end`). The time is exact.
     CallbackEnd { callback: u64 },
     /// The executor calls a timer (entry of `rcl_timer_call` or `rcl_timer_call_with_info`).
     TimerCall { timer: u64 },

@@ -77,9 +77,9 @@ pub enum FieldType {
     Message,
     /// A process or thread id in the recorder's PID namespace.
     Tid,
-    /// A number up to 255.
+    /// An unsigned number of 8 bits.
     Byte,
-    /// A number up to 65,535.
+    /// An unsigned number of 16 bits.
     Word,
     /// A signed 64-bit number.
     Int,
@@ -231,7 +231,7 @@ macro_rules! kinds {
             fields: &[$(FieldInfo { name: stringify!($field), ty: FieldType::$ty }),*],
         }),*];
 
-        /// Returns the code of an event's kind.
+        /// Returns the number that stands for the kind of an event in block files.
         #[inline]
         pub fn code(kind: &EventKind) -> u8 {
             match kind { $(EventKind::$variant { .. } => $code),* }

@@ -38,11 +38,11 @@ pub struct Contents {
 pub struct Gap {
     /// The recorded time of the last item before the gap, in ns since 1970.
     pub at_ns: i64,
-    /// The length of the gap, in ns.
+    /// The time from the last item before the gap to the first item after it, in ns.
     pub length_ns: u64,
 }
 
-/// The contents of one stream of a recording.
+/// The contents of one stream: kind, number and size of items, time span and CAN identifiers.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamContents {
     /// The name of the topic, CAN interface or network interface.
@@ -51,7 +51,7 @@ pub struct StreamContents {
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
-    /// The number of the stream's items.
+    /// The number of items that the stream has in this recording.
     pub items: u64,
     /// The sum of the sizes of the stream's items, in bytes.
     pub bytes: u64,

@@ -39,7 +39,7 @@ pub(crate) struct Playing {
     pub(crate) position_ns: AtomicI64,
 }
 
-/// The progress of a replay.
+/// The progress of a replay at one time: counts, lateness, fill level and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// The number of items that the loader has read from the recording.

@@ -37,7 +37,7 @@ impl Extent {
     }
 }
 
-/// A distribution of lateness, in ns.
+/// The distribution of how late items left, in ns after they were due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
     /// The median, exact to one per cent. `None` if there are too few items for this percentile.
@@ -308,11 +308,11 @@ fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
 pub struct Figures {
     /// The lateness of the items of all streams.
     pub lateness_ns: Lateness,
-    /// The figures of each stream.
+    /// The figures of each stream, by stream number.
     pub streams: Vec<StreamFigures>,
     /// The course over time: slots from when the first item was due, without gaps.
     pub over_time: Vec<Slot>,
-    /// The width of a slot, in ns.
+    /// The width of each slot in `over_time`, in ns.
     pub slot_ns: u64,
 }
 

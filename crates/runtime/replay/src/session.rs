@@ -76,7 +76,7 @@ pub enum ReplayError {
     Panicked,
 }
 
-/// The result of a replay.
+/// The result of a replay: figures, counts of items, resources and damage.
 #[derive(Debug, Serialize)]
 pub struct Played {
     /// The lateness and the cycles of the items that left.
@@ -126,7 +126,7 @@ pub struct Machine {
     pub memory: String,
     /// The time from the first item to the last, in ns.
     pub wall_ns: u64,
-    /// The CPU time of the player, in ns.
+    /// The CPU time that the player's thread used, in ns.
     pub player_cpu_ns: u64,
     /// The CPU time of the process from the first item to the last, in ns.
     pub process_cpu_ns: u64,

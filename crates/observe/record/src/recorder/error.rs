@@ -42,7 +42,7 @@ pub enum RecordError {
         "--preload needs a command to load its library into: onbeat record --preload -- COMMAND"
     )]
     PreloadWithoutCommand,
-    /// The command could not be started.
+    /// The command to record could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
     /// The recorder runs in a PID namespace that is not the initial one, so the kernel's process ids mean
@@ -52,7 +52,7 @@ pub enum RecordError {
     /// No process with this id, which the caller named, exists.
     #[error("no process has the id {0}. Give --pid the id of a running process.")]
     NoProcess(u32),
-    /// A limit of the recording is not valid.
+    /// A limit of the recording, such as `--domain`, is not valid.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The signals that end a recording could not be caught.

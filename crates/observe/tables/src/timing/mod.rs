@@ -78,11 +78,11 @@ pub struct TableWritten {
     pub table: Table,
     /// The path of the table's file, or `None` for a stream.
     pub path: Option<PathBuf>,
-    /// The number of rows in the table.
+    /// The number of rows that were written to the table.
     pub rows: u64,
 }
 
-/// The options of an export of tables.
+/// The description of the recording and a progress function, for an export of tables.
 pub struct TableOptions<'a> {
     /// The description of the recording, which is written to the table `runs`.
     pub run: Run,

@@ -84,7 +84,7 @@ pub struct BlockHeader {
     pub body_len: u32,
     /// The CRC-32 (IEEE) of the body.
     pub body_crc: u32,
-    /// The number of events in the block.
+    /// The number of events in the block, at most [`MAX_EVENTS`].
     pub events: u32,
     /// The number of the block in its recording. The first block has number 0.
     pub sequence: u64,

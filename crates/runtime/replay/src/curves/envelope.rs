@@ -4,7 +4,7 @@
 /// A rate of items or bytes: a number of units in a number of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The number of items or bytes.
+    /// The number of items or bytes in `ns` nanoseconds.
     pub units: u64,
     /// The time in nanoseconds. 0 counts as 1.
     pub ns: u64,

@@ -352,7 +352,7 @@ fn time_of(units: u64, rate: Rate) -> u64 {
 pub struct Arrivals {
     /// The curve of all streams together.
     pub sum: Arrival,
-    /// The curve of each stream.
+    /// The curve of each stream, by stream number.
     pub streams: Vec<Arrival>,
 }
 

@@ -9,9 +9,9 @@ use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 /// The result of sending a recording to another host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of items that were sent.
+    /// The number of items that were sent completely.
     pub items: u64,
-    /// The number of bytes in the items that were sent.
+    /// The sum of the sizes of these items, in bytes.
     pub bytes: u64,
     /// A sentence for each kind of damage in the recording that was skipped.
     pub damage: Vec<String>,

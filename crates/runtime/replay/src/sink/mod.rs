@@ -75,7 +75,7 @@ pub trait Sink: Send {
     fn settle(&mut self, _deadline_ns: u64) {}
 }
 
-/// A sink cannot be used.
+/// A sink cannot be opened or used. The error names the sink and the way out.
 #[derive(Debug, thiserror::Error)]
 #[error("{sink}: {fault}")]
 pub struct SinkError {

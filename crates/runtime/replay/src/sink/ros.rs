@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of the node that publishes.
+/// The name of the ROS 2 node that publishes the recorded messages.
 pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 /// The longest time in ns for which the middleware may refuse one message before the replay fails.

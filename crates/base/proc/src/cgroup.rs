@@ -127,7 +127,6 @@ impl Mount {
 /// A cgroup that the user named by its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// A name that `/proc/PID/cgroup` gives to the cgroup's hierarchy, or empty for version 2.
     hierarchy: String,
     path: PathBuf,
 }

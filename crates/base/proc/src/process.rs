@@ -191,7 +191,6 @@ mod tests {
         assert!(!is_alive(child.id()));
     }
 
-    /// A program with root's set-user-id bit has root's rights and its caller's environment.
     #[test]
     fn a_process_with_different_user_ids_has_no_user() {
         // SAFETY: `geteuid` cannot fail and takes no pointers.

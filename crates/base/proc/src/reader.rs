@@ -45,7 +45,6 @@ unsafe impl Send for Area {}
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// The id of the process whose memory is read, or 0 to read a file.
     memory_of: u64,
     at: u64,
     length: u64,

@@ -74,7 +74,6 @@ const LENGTH: usize = 12;
 pub(crate) struct Names<'a> {
     policy: &'a Policy,
     key: &'a Key,
-    /// The nodes of visible callbacks. `topics` has the inputs of these callbacks.
     nodes: BTreeSet<String>,
     topics: BTreeSet<String>,
 }

@@ -55,7 +55,6 @@ pub(super) struct Table {
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,
     pub(super) rows: usize,
-    /// The position of the current event's kind in `KINDS`. `field` is the number of its next field.
     kind: usize,
     field: usize,
 }

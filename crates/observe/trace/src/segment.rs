@@ -10,7 +10,6 @@ pub(crate) const VERSION: u16 = 5;
 /// events.
 pub(crate) const OLDEST: u16 = 2;
 pub(crate) const HEADER_LEN: usize = 44;
-/// The name of the file with the initialisation events of deleted segments.
 pub(crate) const INIT_FILE: &str = "init.obt";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -73,7 +73,6 @@ struct Span {
 }
 
 impl Span {
-    /// Adds an item. Returns the item's time after the shortening of gaps.
     fn add(&mut self, time_ns: i64, max_gap_ns: Option<u64>) -> i64 {
         let mut at_ns = time_ns.saturating_sub(self.cut_ns);
         let gap_ns = match self.first_ns {

@@ -64,7 +64,6 @@ pub(crate) struct Stage<'c> {
 pub(crate) struct Timeline {
     axis: Option<Axis>,
     began_ns: Option<u64>,
-    /// The buffer was empty when an item was due, and the player is still behind.
     starving: bool,
     pub(crate) retries: u64,
     fill: u16,

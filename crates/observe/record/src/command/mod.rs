@@ -23,7 +23,6 @@ use user::{Caller, User};
 /// The environment variable that makes the preloaded library read threads' CPU clocks also at publications.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
-/// The time from SIGINT to SIGTERM. SIGKILL follows later.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 

@@ -130,7 +130,6 @@ fn a_fifo_is_refused_without_waiting() {
     assert!(error.to_string().contains("regular file"), "{error}");
 }
 
-/// The file has a size of one TiB, but only two pages are on the disk.
 #[test]
 fn a_sparse_file_needs_memory_only_for_its_symbols() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,7 +4,6 @@ use super::Types;
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 
-/// The environment variable that makes onbeat attach uprobes as on older kernels.
 const PERF_EVENTS: &str = "ONBEAT_PERF_EVENTS";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -405,7 +405,6 @@ fn leave_out_each_thread(open: &mut OpenObject) {
     }
 }
 
-/// The largest interval at which the kernel updates a running thread's sum of CPU time.
 const SUM_AGE: Duration = Duration::from_millis(100);
 
 /// Checks that the user's types fit the running kernel, by reading fields of this process. Kernels

@@ -50,7 +50,6 @@ pub enum TypesError {
 /// The type information that describes the running kernel's structs: the kernel's own, or a file of the user.
 pub struct Types(Option<Given>);
 
-/// A copy of the user's file in memory. Nobody can change it between its check and its use.
 struct Given {
     path: PathBuf,
     copy: File,

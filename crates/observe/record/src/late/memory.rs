@@ -55,7 +55,6 @@ pub struct ProcessMemory<'r> {
     /// The instant after which nothing is read, even if a busy machine gave this thread little CPU time.
     at_last: Instant,
     reader: RefCell<&'r mut Reader>,
-    /// The process has not answered, so onbeat reads nothing more.
     is_silent: Cell<bool>,
     pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }

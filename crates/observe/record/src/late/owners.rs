@@ -284,7 +284,6 @@ fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize
     holders.into_iter().collect()
 }
 
-/// Returns the owners of endpoints for which the layout of their kind shows exactly one node.
 fn owners(
     memory: &impl Memory,
     targets: &[Target],

@@ -22,7 +22,6 @@ const CREDENTIALS_BYTES: usize =
 /// A message in which a process says that it has no rings. The kernel provides the sender's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The sender, in this process's PID namespace, or 0 if the sender has no id there.
     pub pid: u32,
     pub error: i32,
     pub calls: u64,
@@ -130,7 +129,6 @@ mod tests {
         assert_eq!(mailbox.receive(), None);
     }
 
-    /// Any process that can send a message to this socket can also send descriptors with the message.
     #[test]
     fn descriptors_sent_along_are_not_kept() {
         let mailbox = Mailbox::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));

@@ -49,7 +49,6 @@ pub struct Place {
     /// The socket on which processes report that they cannot write rings, or `None` if this user may not open
     /// a socket.
     mailbox: Option<Mailbox>,
-    /// The locks on both directories, which show other recordings that these directories are in use.
     _locks: [File; 2],
 }
 

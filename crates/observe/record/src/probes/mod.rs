@@ -235,7 +235,6 @@ mod tests {
         assert!(!humble.iter().any(|r| r.contains("ring_buffer")));
     }
 
-    /// The functions of Lyrical's tracetools, without the prefix `ros_trace_` (tracetools.h).
     const LYRICAL: &[&str] = &[
         "rcl_init",
         "rcl_node_init",

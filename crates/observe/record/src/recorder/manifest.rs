@@ -12,7 +12,6 @@ pub struct RunManifest {
     callbacks: HashMap<u32, HashSet<u64>>,
     callback_count: usize,
     unlisted: Unlisted,
-    /// The number of nodes. A node that appears again counts again.
     nodes: usize,
     events: u64,
     unresolved: HashMap<u32, usize>,

@@ -129,7 +129,6 @@ fn run(
 enum Stop {
     Over,
     Interrupted,
-    /// SIGTERM, or SIGHUP if the caller handles no hangup.
     Terminated,
 }
 

@@ -14,7 +14,6 @@ pub const REORDER_NS: u64 = 5_000_000;
 pub struct Output {
     writer: Writer,
     pending: Vec<Event>,
-    /// The trace directory, if it belongs to the user behind sudo.
     shared: Option<SharedDirectory>,
     note: Option<String>,
 }

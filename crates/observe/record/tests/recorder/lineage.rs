@@ -119,11 +119,8 @@ struct Witness {
 
 #[derive(Default)]
 struct Joined {
-    /// The starts of the executions whose items are stored. `None` stands for an unknown start.
     stored: Vec<Option<u64>>,
-    /// Set once an item on /b with known lineage came last, so that no earlier item is stored.
     is_certain: bool,
-    /// Set after several items were stored at once, until an item on /b comes last.
     had_several: bool,
     last_take_was_b: bool,
 }

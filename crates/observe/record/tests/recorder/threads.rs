@@ -77,7 +77,6 @@ struct Locker {
     lines: Lines<BufReader<ChildStdout>>,
     locks: [u64; 2],
     holder: u32,
-    /// The address of words that look like a mutex. A thread waits on them.
     alike: u64,
 }
 

@@ -9,7 +9,6 @@ pub(crate) enum Type {
     Time,
     SharedTime,
     Ns,
-    /// A number that needs more than 31 bits.
     Long,
     Number,
     Share,
@@ -22,7 +21,6 @@ pub(crate) enum Type {
     Topic,
     /// The id of a chain. Rows have the number of a path, and rows of paths that are not chains are left out.
     Chain,
-    /// The id of the first callback of a chain. Rows have the number of a path.
     Source,
     Word(&'static [&'static str]),
     /// The culprit of a stretch, as [`super::pass::culprit`] encodes it.

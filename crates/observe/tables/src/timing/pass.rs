@@ -34,8 +34,6 @@ pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
 /// time of the publication and fate.
 pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 
-/// The path number and the execution number of a chain's execution whose latency is not divided into
-/// stretches yet.
 type OfChain = (i64, i64);
 
 pub(crate) trait Take {
@@ -46,7 +44,6 @@ pub(crate) trait Take {
 pub(crate) struct Pass {
     pub(crate) synth: Synth,
     pub(crate) system: System,
-    /// Divides latencies into stretches. `None` if no table needs stretches.
     every: Option<Every<OfChain>>,
     pub(crate) topics: FxHashSet<u32>,
     /// Each path on which executions of chains ended, with the steps of one such execution.
@@ -91,7 +88,6 @@ impl Pass {
         self.cut(rows, false);
     }
 
-    /// Ends the events and passes the remaining rows on.
     pub(crate) fn finish(&mut self, rows: &mut impl Take) {
         self.synth.end_of_events();
         self.take(rows);

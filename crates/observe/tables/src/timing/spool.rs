@@ -74,7 +74,6 @@ impl Spool {
         self.out.write(&batch)
     }
 
-    /// Ends the rows and passes all of them to `visit`, batch by batch.
     pub(crate) fn read(
         self,
         mut visit: impl FnMut(&[Int64Array]) -> Result<(), ArrowError>,

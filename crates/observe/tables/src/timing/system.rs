@@ -157,7 +157,6 @@ impl System {
         }
     }
 
-    /// Ends the events. All stays and threads are then in [`System::done`].
     pub(crate) fn finish(&mut self) {
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();

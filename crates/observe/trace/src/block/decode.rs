@@ -15,7 +15,6 @@ pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// The offset CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
     time_ns: u64,
     /// The total length of the names that the block's events refer to. A name counts once for each reference.

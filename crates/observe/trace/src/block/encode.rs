@@ -13,7 +13,6 @@ pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, kept from block to block.
     offset_ns: Option<i64>,
     time_ns: u64,
     raw: Vec<u8>,

@@ -1,6 +1,5 @@
 //! Remembers recent source time stamps, because a take repeats the stamp of a recent publication.
 
-/// The number of new stamps after which an older stamp is forgotten.
 const RECENT: usize = 64;
 
 /// The latest source time stamps of a block. Encoder and decoder keep identical lists, so a repeated stamp

@@ -17,7 +17,6 @@ const PERIOD_NS: u64 = 100 * MS;
 /// time, so that the order of arrivals never changes.
 const PHASE_NS: u64 = 3 * MS;
 
-/// The first handle of each kind in a process. The handles of a node's inputs count up from there.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
 const TIMER: u64 = 0x3000;

@@ -64,7 +64,6 @@ impl<T> Ord for At<T> {
 pub(super) struct Simulation {
     random: Random,
     steps: BinaryHeap<Reverse<At<Step>>>,
-    /// The generated events before which another event may still be inserted.
     out: BinaryHeap<Reverse<At<Event>>>,
     count: u64,
     nodes: Vec<Node>,

@@ -60,7 +60,6 @@ fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     kept
 }
 
-/// Returns the object that an event describes, as a key within its process and among events of its kind.
 fn subject(event: &Event) -> (u64, u64) {
     use EventKind::*;
     match event.kind {

@@ -20,7 +20,6 @@ pub struct Monitor {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// The units that arrived, minus the units that the rate let out, each times `units_per` nanoseconds.
     level: u128,
     limit: u128,
     out: u64,

@@ -12,7 +12,6 @@ pub struct Remote {
     name: String,
     outgoing: Box<dyn Outgoing>,
     incoming: Box<dyn Incoming>,
-    /// The bytes of the latest message, and of a record that is not complete yet.
     bytes: Vec<u8>,
     read: usize,
     streams: Vec<Stream>,

@@ -80,7 +80,6 @@ fn whole<'p>(payload: &LaxIpPayloadSlice<'p>) -> Option<&'p [u8]> {
 struct Datagram {
     key: Option<Key>,
     bytes: Box<[u8]>,
-    /// One bit for each unit of 8 bytes that has arrived.
     came: Box<[u64]>,
     units: usize,
     length: Option<usize>,

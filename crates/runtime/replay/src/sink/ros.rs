@@ -12,7 +12,6 @@ use std::time::Duration;
 /// The name of the ROS 2 node that publishes the recorded messages.
 pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
-/// The longest time in ns for which the middleware may refuse one message before the replay fails.
 const PATIENCE_NS: u64 = 30_000_000_000;
 const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a subscriber was found. It gives best-effort subscribers the time to discover the
@@ -31,7 +30,6 @@ pub struct Topics {
 /// The answers of the application, which pace the replay: for each message of some topics the application
 /// publishes a message on another topic.
 struct Answers {
-    /// The streams that the application answers, each with the number of its messages that have left.
     asked: Vec<(StreamId, u64)>,
     topic: String,
     subscription: Subscription,

@@ -20,7 +20,6 @@ const LINUX_SLL2: u32 = 276;
 pub struct Udp {
     socket: UdpSocket,
     to: SocketAddr,
-    /// For each stream: the link type of its packets, or `None` if its items are sent unchanged.
     links: Vec<Option<u32>>,
     /// The datagrams that were captured as fragments. `None` if no stream has packets.
     fragments: Option<Fragments>,

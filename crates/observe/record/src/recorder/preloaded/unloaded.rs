@@ -10,7 +10,6 @@ const LISTED_MAX: usize = 1 << 12;
 pub struct Unloaded {
     library: String,
     loaded: BTreeSet<u32>,
-    /// Processes that had not mapped the library at the last look. They may still load it.
     undecided: BTreeSet<u32>,
     without_library: BTreeMap<u32, String>,
 }

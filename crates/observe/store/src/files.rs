@@ -50,8 +50,8 @@ impl Listing {
     /// Reads a list of files from untrusted bytes. Refuses names that a trace does not use, and names that
     /// occur twice.
     pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
-        let listing: Listing =
-            serde_json::from_slice(bytes).map_err(|e| format!("the object is not a list of files: {e}"))?;
+        let listing: Listing = serde_json::from_slice(bytes)
+            .map_err(|e| format!("the object is not a list of files: {e}"))?;
         let named = |f: &Listed| Self::is_name(&f.name) && Id::parse(&f.object).is_some();
         let sorted = listing.files.windows(2).all(|f| f[0].name < f[1].name);
         match listing.schema == SCHEMA && sorted && listing.files.iter().all(named) {

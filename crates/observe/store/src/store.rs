@@ -47,7 +47,9 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.most {
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("the file is larger than {most} MiB")));
+            return Err(io::Error::other(format!(
+                "the file is larger than {most} MiB"
+            )));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())

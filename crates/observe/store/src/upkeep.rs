@@ -212,7 +212,10 @@ fn check_trace(
             Ok(read) if read == bytes => {}
             Ok(_) => damaged.push(
                 store
-                    .damaged(&id.key("objects"), "the trace's list of files has a wrong size")
+                    .damaged(
+                        &id.key("objects"),
+                        "the trace's list of files has a wrong size",
+                    )
                     .to_string(),
             ),
             Err(e) if e.is_damage() => damaged.push(e.to_string()),

@@ -65,7 +65,9 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     }
     out.flush().map_err(CliError::Stdout)?;
     if let Some(error) = all.iter().find_map(|listed| listed.contents.error.as_ref()) {
-        return Err(failed(format!("{error}. The list has only the part before the error")));
+        return Err(failed(format!(
+            "{error}. The list has only the part before the error"
+        )));
     }
     Ok(match all.iter().any(|listed| listed.contents.items == 0) {
         true => ExitStatus::NothingFound,

@@ -191,6 +191,8 @@ fn no_part_of_a_too_long_record_is_sent() {
         time_ns: 1,
         stream: StreamId(0),
     };
-    let refused = record::item(stamp, &long, &mut |_| panic!("no part of the record should be sent"));
+    let refused = record::item(stamp, &long, &mut |_| {
+        panic!("no part of the record should be sent")
+    });
     assert_eq!(refused, Err(record::TooLong(long.len())));
 }

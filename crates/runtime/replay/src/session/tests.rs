@@ -172,7 +172,10 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
         &settings(Pace::Recorded(1.0)),
     );
     let seen = seen.lock().unwrap();
-    assert!(seen.items == expected, "the items should arrive unchanged and in order");
+    assert!(
+        seen.items == expected,
+        "the items should arrive unchanged and in order"
+    );
     assert_eq!(seen.allocations, 0, "allocations of the player's thread");
     let items = played.items;
     assert_eq!((items.read, items.played, items.lost), (3001, 3001, 0));
@@ -409,7 +412,11 @@ fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
     let sinks = outputs(vec![Box::new(catch)], vec![0]);
     let session = Session::start(Box::new(source), sinks, &settings, control).unwrap();
     let played = session.finish().unwrap();
-    assert_eq!(seen.lock().unwrap().items.len(), 3000, "all items should be played, late or not");
+    assert_eq!(
+        seen.lock().unwrap().items.len(),
+        3000,
+        "all items should be played, late or not"
+    );
     (sizing, played)
 }
 

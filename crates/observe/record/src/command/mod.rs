@@ -132,8 +132,8 @@ impl RecordedCommand {
         })
     }
 
-    /// Returns the exit code, or 128 plus the signal that ended the command. Returns `None` while the command
-    /// runs.
+    /// Returns the exit code, or 128 plus the number of the signal that ended the command. Returns `None`
+    /// while the command runs.
     pub fn exit_status(&mut self) -> Option<i32> {
         let ended = self.child.try_wait().ok()??;
         ended.code().or_else(|| ended.signal().map(|s| 128 + s))

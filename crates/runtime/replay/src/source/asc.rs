@@ -22,8 +22,8 @@ pub fn begins(head: &[u8]) -> bool {
         .any(|line| header.take(line.trim_ascii()) && header.is_stated())
 }
 
-/// Opens an ASC log and reads it once. This first pass finds the channels, and how far items are out of
-/// order.
+/// Opens an ASC log. The log is read twice: a first pass finds the channels, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.

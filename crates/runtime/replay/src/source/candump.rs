@@ -21,8 +21,8 @@ pub fn begins(head: &[u8]) -> bool {
         .any(|line| Line::parse(line).is_some() || Line::lacks_time(line))
 }
 
-/// Opens a candump log and reads it once. This first pass finds the interfaces, and how far items are out of
-/// order.
+/// Opens a candump log. The log is read twice: a first pass finds the interfaces, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or contains no line of a log.

@@ -87,7 +87,7 @@ fn replay_options_of_the_other_side_are_refused_with_a_hint() {
                 "--to",
                 "link:127.0.0.1:1",
             ],
-            "both sides",
+            "are both links",
         ),
         (
             &["replay", "link:127.0.0.1:0", "--key", "key", "--loop", "2"],

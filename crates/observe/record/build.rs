@@ -32,7 +32,7 @@ fn main() {
 }
 
 /// Compiles the preloaded library for the recorder's processor. The library depends only on libc.
-/// `CC_<target>` names the compiler, as for the libraries in C: it decides which glibc suffices.
+/// The variable `CC_<target>` names the compiler. The compiler decides which glibc the library needs.
 fn compile_library(out: &Path) {
     let target = env::var("TARGET").expect("cargo sets TARGET");
     let is_foreign = env::var("HOST").is_ok_and(|host| host != target);
@@ -56,7 +56,7 @@ fn compile_library(out: &Path) {
     match status {
         Ok(s) if s.success() => {}
         Ok(s) => panic!("{compiler} could not compile {LIBRARY} ({s})"),
-        Err(e) => panic!("{compiler}: {e}: install a C compiler for {target}"),
+        Err(e) => panic!("cannot run {compiler}: {e}. Install a C compiler for {target}."),
     }
 }
 
@@ -92,12 +92,12 @@ fn compile_programs(out: &Path, name: &str, defines: &[&str]) {
     match status {
         Ok(s) if s.success() => {}
         Ok(s) => panic!("{clang} could not compile {PROGRAMS} ({s})"),
-        Err(e) => panic!("{clang}: {e}: install clang and libbpf-dev (apt-get install clang libbpf-dev libelf-dev zlib1g-dev)"),
+        Err(e) => panic!("cannot run {clang}: {e}. Install clang and libbpf-dev (apt-get install clang libbpf-dev libelf-dev zlib1g-dev)"),
     }
     // The recorder needs the object's BTF, not its DWARF. Without llvm-strip the DWARF stays, which
     // only makes the program larger.
     let _ = Command::new("llvm-strip").arg("-g").arg(&object).status();
-    let bytes = fs::read(&object).expect("clang has written it");
+    let bytes = fs::read(&object).expect("clang wrote the object file");
     let packed = zstd::bulk::compress(&bytes, 19).expect("memory suffices");
     fs::write(object.with_extension("o.zst"), packed).expect("OUT_DIR can be written");
 }

@@ -66,7 +66,7 @@ def replay_keys(harness):
         os.close(terminal)
     got = device.close()
     compare("frames", got, (frames * (len(got) // len(frames) + 1))[: len(got)])
-    need("the replay was ended before" in out, f"it did not say that it was ended: {out}")
+    need("the replay was ended earlier" in out, f"it did not say that it was ended: {out}")
 
 
 def press(terminal, key, device, least):

@@ -17,21 +17,20 @@ pub(crate) const DIRECTORY: OFlags = OFlags::RDONLY
 const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 const ATTEMPTS: u32 = 16;
 
-/// The reason why a directory for new files cannot be made. The message is one line and includes
-/// the way out.
+/// The reason why a directory for new files cannot be made. The message is one line and includes the way out.
 #[derive(Debug, Error)]
 pub enum MakeError {
-    /// The path is a symbolic link. Links are not followed, because whoever made one decides where
-    /// it leads.
+    /// The path is a symbolic link. onbeat does not follow it, because whoever made the link decides where it
+    /// leads.
     #[error("{} is a symbolic link. Name the directory itself, or one that does not exist yet.", .0.display())]
     Link(PathBuf),
     /// The directory already contains files, which belong to something else.
     #[error("{} is not empty. Name a directory that does not exist yet.", .0.display())]
     NotEmpty(PathBuf),
-    /// The directory exists and belongs to another user, who could change what is written to it.
+    /// The directory exists and belongs to another user, who could change files in it.
     #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
     Foreign {
-        /// The directory that belongs to another user.
+        /// The path of the existing directory.
         path: PathBuf,
         /// The user id of the directory's owner.
         uid: u32,
@@ -39,9 +38,9 @@ pub enum MakeError {
     /// The operating system refuses to make or open the directory.
     #[error("cannot create directory {}: {source}. Name another directory.", path.display())]
     System {
-        /// The directory that cannot be created or opened.
+        /// The path that the caller gave.
         path: PathBuf,
-        /// The error of creating or opening the directory.
+        /// The operating system's error of making or opening the directory.
         source: io::Error,
     },
 }
@@ -52,7 +51,7 @@ impl MakeError {
         MakeError::System { path, source }
     }
 
-    /// Reports whether the reason is missing permission, so that another user might succeed.
+    /// Returns whether permission is missing, so that another user might succeed.
     pub fn is_denied(&self) -> bool {
         match self {
             MakeError::Foreign { .. } => true,
@@ -62,25 +61,25 @@ impl MakeError {
     }
 }
 
-/// The user and group that new files are given to.
+/// The user and group to which new files are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The id of the user who gets new files.
+    /// The user id that new files get.
     pub uid: u32,
-    /// The id of the group that gets new files.
+    /// The group id that new files get.
     pub gid: u32,
 }
 
 /// The owner and permissions of an open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// The user id of the owner.
+    /// The id of the user who owns the file or directory.
     pub uid: u32,
-    /// The group id of the owner.
+    /// The id of the group that owns the file or directory.
     pub gid: u32,
     /// The permission bits: the lower twelve bits of the mode.
     pub mode: u32,
-    /// Is true for a regular file.
+    /// The file is a regular file, not a directory, link or device.
     pub is_file: bool,
 }
 
@@ -99,28 +98,27 @@ impl Meta {
         })
     }
 
-    /// Fails with *permission denied* unless the file belongs to this user and no other user may
-    /// write to it.
+    /// Fails with *permission denied* unless the file belongs to this user and no other user may write to the
+    /// file.
     pub fn is_private(&self) -> io::Result<()> {
         if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
             return Ok(());
         }
-        let why = "another user owns it or may write to it";
+        let why = "another user owns the file or directory, or may write to it";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
-    /// Reports whether users other than the owner may write.
+    /// Returns whether users other than the owner may write.
     pub fn others_may_write(&self) -> bool {
         self.mode & 0o022 != 0
     }
 }
 
-/// A directory that is held open. Names are looked up in this directory, even if its path leads
-/// elsewhere by now.
+/// A directory that is held open. Names are looked up in this directory, even if its path now leads to
+/// another one.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// The path of the directory when it was opened. Only messages use it.
     path: PathBuf,
     owner: Option<Owner>,
 }
@@ -142,7 +140,7 @@ impl Directory {
         }
     }
 
-    /// Opens a directory. Links on the way to it are followed.
+    /// Opens a directory. Follows links on the way to the directory.
     ///
     /// # Errors
     ///
@@ -162,8 +160,8 @@ impl Directory {
         Directory::make_as(path, rustix::process::geteuid().as_raw())
     }
 
-    /// Makes a directory as [`Directory::make`] does, for a thread that accesses files as user
-    /// `uid` (`setfsuid`).
+    /// Makes a directory like [`Directory::make`], for a thread that accesses files as user `uid`
+    /// (`setfsuid`).
     ///
     /// # Errors
     ///
@@ -182,8 +180,8 @@ impl Directory {
         above.make_below(name, path, uid, 0o777)
     }
 
-    /// Makes the directory `name` in this one, as [`Directory::make`] does. `path` is for messages,
-    /// `uid` must own the new directory, and the umask reduces `mode`.
+    /// Makes the directory `name` in this one, like [`Directory::make`]. `path` is for messages, `uid` must
+    /// own the new directory, and the umask reduces `mode`.
     pub(crate) fn make_below(
         &self,
         name: &OsStr,
@@ -224,13 +222,13 @@ impl Directory {
         }
     }
 
-    /// Returns the path by which the directory was opened, for messages. The path may lead
-    /// elsewhere by now.
+    /// Returns the path by which the directory was opened, for messages. The path may now lead to another
+    /// directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Duplicates the descriptor of the directory.
+    /// Returns another handle of the same open directory, with the same owner for new files.
     ///
     /// # Errors
     ///
@@ -243,7 +241,8 @@ impl Directory {
         })
     }
 
-    /// Gives every file that is created from now on to a user and group.
+    /// Gives every file that this value creates from now on to a user and group. `None` gives files to the
+    /// caller.
     #[must_use]
     pub fn owned_by(self, owner: Option<Owner>) -> Directory {
         Directory { owner, ..self }
@@ -315,7 +314,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and appending, without following a link and without waiting.
+    /// Opens a file for reading and appending. Does not follow a link, and does not wait for a pipe's other
+    /// end.
     ///
     /// # Errors
     ///
@@ -326,8 +326,7 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and for writing at any position, without following a link and
-    /// without waiting.
+    /// Opens a file for reading and for writing at any position. Neither follows a link nor waits.
     ///
     /// # Errors
     ///
@@ -338,8 +337,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a program that is only to be started through this descriptor (`O_PATH`). Without
-    /// `follow`, a link itself is opened, which is not a regular file.
+    /// Opens a program that the caller only starts through this descriptor (`O_PATH`). Without `follow`, a
+    /// link itself is opened, which is not a regular file.
     ///
     /// # Errors
     ///
@@ -351,8 +350,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Replaces a file completely or not at all: writes a file with an unguessable name, then
-    /// renames it.
+    /// Replaces a file completely or not at all: writes a file with an unguessable name, then renames that
+    /// file.
     ///
     /// # Errors
     ///
@@ -401,7 +400,7 @@ impl Directory {
         )?)
     }
 
-    /// Removes a file. A link is removed itself, not its target.
+    /// Removes a file. If the name is a link, removes the link, not its target.
     ///
     /// # Errors
     ///
@@ -417,7 +416,6 @@ impl AsFd for Directory {
     }
 }
 
-/// The system's type has 16 or 32 bits.
 fn raw_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode as fs::RawMode & 0o7777)
 }

@@ -6,15 +6,14 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// A mounted cgroup hierarchy.
+/// A cgroup hierarchy that is mounted as a file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// The directory at which the hierarchy is mounted, as the table of mounts gives it.
     pub point: PathBuf,
     /// The directory within the hierarchy that is mounted at `point`. In a container it is not `/`.
     pub root: PathBuf,
-    /// The controller that names a version 1 hierarchy in `/proc/PID/cgroup`. It is empty for
-    /// version 2.
+    /// The controller by which `/proc/PID/cgroup` names a version 1 hierarchy, or empty for version 2.
     pub controller: &'static str,
 }
 
@@ -24,7 +23,7 @@ pub fn freezers(table: &Path) -> io::Result<(Option<Mount>, Option<Mount>)> {
     Ok(parse_freezers(&fs::read_to_string(table)?))
 }
 
-/// Finds the hierarchies of [`freezers`] in the text of a table of mounts.
+/// Finds the hierarchies that [`freezers`] returns, in the text of a table of mounts.
 pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     let (mut v1, mut v2) = (None, None);
     for line in table.lines() {
@@ -54,7 +53,8 @@ pub fn parse_freezers(table: &str) -> (Option<Mount>, Option<Mount>) {
     (v1, v2)
 }
 
-/// Finds the version 1 hierarchy of a controller in the text of a table of mounts.
+/// Finds the version 1 hierarchy of a controller in the text of a table of mounts. Returns `None` if it is
+/// not mounted.
 pub fn parse_controller(table: &str, controller: &'static str) -> Option<Mount> {
     table.lines().find_map(|line| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -78,7 +78,7 @@ pub fn grouping(table: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(parse_grouping(&fs::read_to_string(table)?))
 }
 
-/// Finds the mount points of [`grouping`] in the text of a table of mounts.
+/// Finds the mount points that [`grouping`] returns, in the text of a table of mounts.
 pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
     let groups = |line: &str| {
         let (mount, super_block) = line.split_once(" - ")?;
@@ -96,8 +96,8 @@ pub fn parse_grouping(table: &str) -> Vec<PathBuf> {
 }
 
 impl Mount {
-    /// Returns the directory of the cgroup that a thread is in. Fails if the thread has ended, or
-    /// if its cgroup is not in this hierarchy or not mounted here.
+    /// Returns the directory of the cgroup that a thread is in. Fails if the thread has ended, or if its
+    /// cgroup is outside of this hierarchy or not mounted here.
     pub fn of_thread(&self, tid: u32) -> io::Result<PathBuf> {
         self.directory(&fs::read_to_string(format!("/proc/{tid}/cgroup"))?)
     }
@@ -124,10 +124,9 @@ impl Mount {
     }
 }
 
-/// A cgroup that the user names by its directory in a mounted hierarchy.
+/// A cgroup that the user named by its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
-    /// One of the names that `/proc/PID/cgroup` gives to the hierarchy, or empty for version 2.
     hierarchy: String,
     path: PathBuf,
 }
@@ -159,7 +158,7 @@ impl Cgroup {
             .1
     }
 
-    /// Reports whether a process is in this cgroup or below it, from the text of its
+    /// Returns whether a process is in this cgroup or below it. `text` is the content of the process's
     /// `/proc/PID/cgroup`.
     pub fn has(&self, text: &str) -> bool {
         text.lines().any(|line| {
@@ -177,14 +176,14 @@ impl Cgroup {
     }
 }
 
-/// Reads the ids in a file with one per line, such as `cgroup.procs`. Returns an empty list if the
-/// file is gone.
+/// Reads a file with one id per line, such as `cgroup.procs`. Returns an empty list if the file no longer
+/// exists.
 pub fn ids(file: &Path) -> Vec<u32> {
     let text = fs::read_to_string(file).unwrap_or_default();
     text.lines().filter_map(|l| l.trim().parse().ok()).collect()
 }
 
-/// Decodes the octal numbers that stand for blanks and backslashes in the table of mounts.
+/// Decodes a path in the table of mounts, where octal numbers stand for blanks and backslashes.
 fn unescape(text: &str) -> PathBuf {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -17,26 +17,26 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The device and inode of a file, as stat(2) reports them. Uprobes identify files by it.
+/// The device and inode of a file, as stat(2) reports them. The kernel identifies the file of a uprobe by
+/// these two.
 pub type FileId = (u64, u64);
 
-/// The attempts to resolve a path while the directories above the file are being moved.
 const ATTEMPTS: usize = 4;
 
-/// The way to reach a file.
+/// A way to reach a file that may belong to another process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
     /// A path below the root of the process with this id. The path has no links, because the kernel
     /// names mapped files by their real paths.
     Root(u32, PathBuf),
-    /// The program that the process with this id runs, even if its path leads elsewhere by now.
+    /// The program that the process with this id runs, even if another file now has the program's path.
     Program(u32),
-    /// A path in the mount namespace of this process. Links are followed.
+    /// A path in the mount namespace of the calling process. Links are followed.
     Here(PathBuf),
 }
 
-/// A regular file that is open for reading. Other processes may change its content and size at any
-/// time: do not map it, and expect every read to fail.
+/// A regular file that is open for reading. Other processes may change its content and size at any time: do
+/// not map the file, and expect every read to fail.
 #[derive(Debug)]
 pub struct Opened {
     file: File,
@@ -45,35 +45,35 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Returns the device and inode.
+    /// Returns the device and inode of the file.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// Returns the open file.
+    /// Returns the open file. Any read from it can fail.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Returns the size in bytes at the time of opening.
+    /// Returns the size in bytes that the file had when it was opened.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Returns a path that leads to this very file while it is open.
+    /// Returns a path below `/proc` that leads to this open file, even if the file was renamed.
     pub fn path(&self) -> PathBuf {
         own_path(&self.file)
     }
 }
 
 impl Reach {
-    /// Returns the identity of the file without opening it.
+    /// Returns the device and inode of the file without opening the file.
     pub fn id(&self) -> io::Result<FileId> {
         identify_place(&self.resolve()?).map(|(id, _)| id)
     }
 
-    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a
-    /// program serves its file system.
+    /// Opens the file. Fails if it is not a regular file, or if it belongs to another process and a program
+    /// (FUSE) serves its file system.
     pub fn open(&self) -> io::Result<Opened> {
         let place = self.resolve()?;
         let (_, mount) = identify_place(&place)?;
@@ -127,12 +127,12 @@ fn resolve_below(
     Err(rustix::io::Errno::AGAIN)
 }
 
-/// The largest part of a table of mounts that is read. It has room for more than the kernel's
-/// default limit of 100000 mounts.
+/// The largest part of a table of mounts that is read, in bytes. It holds more than 100,000 mounts, the
+/// kernel's default limit.
 const MOUNTS_MAX: u64 = 4 << 20;
 
-/// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes it without
-/// asking a file system.
+/// The mounts of a process, as the text of `/proc/PID/mountinfo`. The kernel writes this text without asking
+/// a file system.
 struct Mounts(String);
 
 impl Mounts {
@@ -151,9 +151,9 @@ impl Mounts {
         })
     }
 
-    /// Fails if a program serves this mount, or if the mount is not in the table. A mount that was
-    /// removed has no known owner. `None` checks all mounts, because kernels before 5.8 do not
-    /// report the mount of a file.
+    /// Fails if a program serves this mount, or if the mount is not in the table. It is unknown what serves a
+    /// mount that was removed. `None` checks all mounts, because kernels before 5.8 do not report the mount
+    /// of a file.
     fn check(&self, mount: Option<u64>) -> io::Result<()> {
         let Some(mount) = mount else {
             return self.check_all();
@@ -161,7 +161,7 @@ impl Mounts {
         match self.kinds().find(|(id, _)| *id == mount) {
             Some((_, kind)) if is_served(kind) => Err(refused(SERVED)),
             Some(_) => Ok(()),
-            None => Err(refused("its file system is no longer mounted")),
+            None => Err(refused("the file's file system is no longer mounted")),
         }
     }
 
@@ -200,8 +200,8 @@ fn identify(file: impl AsFd) -> io::Result<(FileId, u64)> {
     Ok(((stat.st_dev, stat.st_ino), stat.st_size.max(0) as u64))
 }
 
-/// Returns the identity and mount of a regular file, as far as the kernel knows them without asking
-/// the file system.
+/// Returns the identity and the mount of a regular file, as far as the kernel knows them without asking the
+/// file system.
 fn identify_place(place: impl AsFd) -> io::Result<(FileId, Option<u64>)> {
     const MOUNT: StatxFlags = StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;

@@ -8,46 +8,46 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The largest part of a table of mappings that is read. It has room for the kernel's default limit
-/// of 65530 mappings, with paths of 250 characters.
+/// The largest part of a table of mappings that is read, in bytes. It holds the kernel's default limit of
+/// 65,530 mappings, with paths of 250 characters.
 const MAPS_MAX: u64 = 24 << 20;
-/// The most files that are listed for one process. Large ROS 2 processes map some hundred.
+/// The largest number of files that are listed for one process. Large ROS 2 processes map a few hundred.
 const PATHS_MAX: usize = 8192;
 
-/// A file that a process has mapped, or that was found on disk, with its identity.
+/// A file that a process has mapped, or a file on disk, with its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappedFile {
-    /// The device and inode, as stat(2) reports them.
+    /// The device and inode of the file, as stat(2) reports them.
     pub id: FileId,
-    /// The path in the process's own mount namespace. It is untrusted.
+    /// The path in the mount namespace of the process. The path is untrusted.
     pub path: String,
     reach: Reach,
 }
 
 impl MappedFile {
-    /// Identifies the file at `reach`, which its process calls `path`. Fails if the file does not
+    /// Identifies the file at `reach`, which has the path `path` in its process. Fails if the file does not
     /// exist or is not a regular file.
     pub fn at(path: String, reach: Reach) -> io::Result<MappedFile> {
         let id = reach.id()?;
         Ok(MappedFile { id, path, reach })
     }
 
-    /// Opens the file. Fails if another file has taken its place.
+    /// Opens the file. Fails if the path now leads to another file.
     pub fn open(&self) -> io::Result<Opened> {
         let opened = self.reach.open()?;
         match opened.id() == self.id {
             true => Ok(opened),
-            false => Err(io::Error::other("another file has taken its place")),
+            false => Err(io::Error::other("the path now leads to another file")),
         }
     }
 }
 
-/// The files that a process has mapped.
+/// A list of the files that a process has mapped.
 #[derive(Debug)]
 pub struct Mapped<T> {
-    /// The files in the order of their first mapping, each once.
+    /// The files in the order of their first mapping. Each file is listed once.
     pub files: Vec<T>,
-    /// The reasons why some files are not listed, one sentence each. Paths in them are untrusted.
+    /// A sentence for each reason why files are not listed. Paths in the sentences are untrusted.
     pub left_out: Vec<String>,
 }
 
@@ -60,8 +60,8 @@ impl<T> Default for Mapped<T> {
     }
 }
 
-/// Lists the paths of the files in the text of a `/proc/PID/maps`, each once and in order. Deleted
-/// files are left out.
+/// Lists the paths of the files in the text of a `/proc/PID/maps`, each once and in order. Leaves out deleted
+/// files.
 pub fn parse_paths(maps: impl Read) -> io::Result<Mapped<PathBuf>> {
     let mut maps = BufReader::with_capacity(1 << 16, maps.take(MAPS_MAX));
     let (mut seen, mut files, mut left_out) = (HashSet::new(), Vec::new(), Vec::new());
@@ -99,19 +99,18 @@ fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
 }
 
-/// Lists the paths of the files that a process has mapped, in its own mount namespace. Fails if the
+/// Lists the paths of the files that a process has mapped, in the process's mount namespace. Fails if the
 /// process has ended or if the caller may not inspect it.
 pub fn mapped_paths(pid: u32) -> io::Result<Mapped<PathBuf>> {
     parse_paths(File::open(format!("/proc/{pid}/maps"))?)
 }
 
-/// Lists the mapped files of a process whose path `wanted` accepts, or none if the process has
-/// ended.
+/// Lists the mapped files of a process whose paths `wanted` accepts. Lists none if the process has ended.
 pub fn mapped_files(pid: u32, wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, mapped_paths(pid).unwrap_or_default(), wanted)
 }
 
-/// Lists the mapped files as [`mapped_files`] does, from the text of the table of mappings.
+/// Lists mapped files like [`mapped_files`], from the text `maps` of the table of mappings.
 pub fn mapped_files_in(pid: u32, maps: &[u8], wanted: impl Fn(&str) -> bool) -> Mapped<MappedFile> {
     files_of(pid, parse_paths(maps).unwrap_or_default(), wanted)
 }

@@ -4,15 +4,14 @@ use crate::reader::{Reader, Silent, ANSWER_MAX};
 use std::io;
 use std::ops::Range;
 
-/// The sizes in bytes: of a page, and of the entry of `/proc/PID/pagemap` that describes it.
 const PAGE: u64 = 4096;
 const ENTRY: u64 = 8;
 const ENTRIES_AT_ONCE: u64 = 64 * 1024;
-/// The most address space that is inspected. Reserved address space may be far larger.
+/// The largest address space that is inspected, in bytes. Reserved address space may be far larger.
 const BYTES_MAX: u64 = 64 << 30;
 
-/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are
-/// the heaps, without the stack of the main thread.
+/// Lists the private writable mappings without a file in the bytes of `/proc/PID/maps`. These are the heaps,
+/// without the stack of the main thread.
 pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
     let heap = |line: &&[u8]| {
         let mut words = line.split(|&b| b == b' ').filter(|w| !w.is_empty());
@@ -33,8 +32,8 @@ pub fn parse_writable(maps: &[u8]) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Lists the pages of [`parse_writable`] that are in memory. Reading these pages does not make the
-/// process larger. Fails if the process has ended or if the caller may not inspect it.
+/// Lists the pages of the mappings of [`parse_writable`] that are in memory. Reading these pages does not
+/// make the process larger. Fails if the process has ended or if the caller may not inspect it.
 pub fn written(pid: u32, reader: &mut Reader) -> Result<io::Result<Vec<Range<u64>>>, Silent> {
     let maps = match reader.file(&format!("/proc/{pid}/maps"), 0, ANSWER_MAX)? {
         Ok(maps) => maps,

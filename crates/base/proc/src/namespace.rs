@@ -4,29 +4,29 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// A kind of namespace that a container can have. User and time namespaces are left out: they do
-/// not change the meaning of names.
+/// A kind of namespace that a container can have. User and time namespaces are left out, because they do not
+/// change which object a name or id refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
-    /// The namespace of cgroup paths.
+    /// A cgroup namespace, which hides the upper part of cgroup paths.
     Cgroup,
     /// The namespace of System V objects and POSIX message queues.
     Ipc,
-    /// The namespace of mounted file systems.
+    /// A mount namespace, which has mounted file systems of its own.
     Mount,
-    /// The namespace of network interfaces and ports.
+    /// A network namespace, which has interfaces and ports of its own.
     Network,
-    /// The namespace of process ids.
+    /// A PID namespace, which has process ids of its own.
     Pid,
-    /// The namespace of the host name.
+    /// A UTS namespace, which has a host name of its own.
     Uts,
 }
 
-/// The device and inode of a namespace, which distinguish it from all others of its kind.
+/// The device and inode of a namespace. No other namespace of the same kind has the same two numbers.
 pub type NamespaceId = (u64, u64);
 
 impl Namespace {
-    /// All kinds of namespaces.
+    /// The kinds of namespaces, each once.
     pub const ALL: [Namespace; 6] = [
         Namespace::Cgroup,
         Namespace::Ipc,
@@ -47,7 +47,7 @@ impl Namespace {
         }
     }
 
-    /// Returns the flag of this kind, as setns(2) takes it.
+    /// Returns the flag (`CLONE_NEW*`) that stands for this kind in setns(2).
     pub fn flag(self) -> i32 {
         match self {
             Namespace::Cgroup => libc::CLONE_NEWCGROUP,

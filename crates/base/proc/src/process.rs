@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The name and value of an environment variable.
+/// The name and the value of an environment variable, which may contain any bytes.
 pub type Variable = (OsString, OsString);
 
-/// Lists the ids of all processes, in no particular order.
+/// Lists the ids of all processes in `/proc`, in no particular order.
 pub fn processes() -> Vec<u32> {
     numbered(Path::new("/proc"))
 }
 
-/// Lists the ids of a process's threads in the kernel's order. The list is empty if the process has
+/// Lists the ids of a process's threads in the kernel's order. Returns an empty list if the process has
 /// ended.
 pub fn threads(pid: u32) -> Vec<u32> {
     numbered(Path::new(&format!("/proc/{pid}/task")))
@@ -30,13 +30,13 @@ pub fn thread_count(pid: u32) -> u64 {
     fs::metadata(format!("/proc/{pid}/task")).map_or(0, |m| m.nlink().saturating_sub(2))
 }
 
-/// Returns the parent of a process, or `None` if the process has ended.
+/// Returns the id of a process's parent, or `None` if the process has ended.
 pub fn parent(pid: u32) -> Option<u32> {
     Some(Stat::of(pid)?.parent)
 }
 
-/// Reports whether a process is running. A zombie, which has ended but still waits for its parent,
-/// is not.
+/// Returns whether a process is running. Returns false for a zombie, which has ended but whose parent has not
+/// noticed yet.
 pub fn is_alive(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.has_ended())
 }
@@ -65,18 +65,17 @@ fn descendants(root: u32, children: &[(u32, u32)]) -> Vec<u32> {
     tree
 }
 
-/// Returns the name of a thread (`comm`) without the line end, or `None` if the thread has ended.
-/// For the name of a process, give its id twice.
+/// Returns the name of a thread (`comm`), or `None` if the thread has ended. For the name of a process, give
+/// the process's id twice.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// The limit for a command line in bytes. A process may place it anywhere in its memory and make it
-/// that long.
+/// The limit for a command line, in bytes. A process may give its command line any length.
 const COMMAND_MAX: usize = 64 << 10;
-/// The limit for an environment in bytes: more than the kernel accepts for a new program.
+/// The limit for an environment, in bytes. The kernel accepts less for a new program.
 const ENVIRONMENT_MAX: u64 = 8 << 20;
 
 fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
@@ -85,7 +84,7 @@ fn first_bytes(path: &str, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the command line of a process, joined by blanks and cut off after 64 KiB. It is empty
+/// Returns the command line of a process, joined by blanks and cut off after 64 KiB. Returns an empty text
 /// for a kernel thread, and `None` if the process has ended.
 pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Silent> {
     let bytes = reader.file(&format!("/proc/{pid}/cmdline"), 0, COMMAND_MAX)?;
@@ -95,8 +94,8 @@ pub fn command_line(pid: u32, reader: &mut Reader) -> Result<Option<String>, Sil
     }))
 }
 
-/// Reads the environment variables that a process was started with, in order. Fails if the caller
-/// may not read them or if they are longer than 8 MiB.
+/// Reads the environment variables that a process was started with, in order. Fails if the caller may not
+/// read them or if they are longer than 8 MiB.
 pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
     let bytes = first_bytes(&format!("/proc/{pid}/environ"), ENVIRONMENT_MAX)?;
     match bytes.len() as u64 == ENVIRONMENT_MAX {
@@ -107,7 +106,7 @@ pub fn environment(pid: u32) -> io::Result<Vec<Variable>> {
     }
 }
 
-/// Parses the bytes of `/proc/PID/environ`. Entries without a name or without `=` are left out.
+/// Parses the bytes of `/proc/PID/environ`. Leaves out entries without a name or without `=`.
 pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     let variable = |text: &[u8]| {
         let at = text.iter().position(|&b| b == b'=').filter(|&at| at > 0)?;
@@ -117,18 +116,17 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     bytes.split(|&b| b == 0).filter_map(variable).collect()
 }
 
-/// The user and group of a process.
+/// The user and group that a process runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user id of the process.
+    /// The user id: the same as real, effective, saved and file-system id.
     pub uid: u32,
-    /// The group id of the process.
+    /// The group id: the same as real, effective, saved and file-system id.
     pub gid: u32,
 }
 
-/// Returns the user and group of a process, or `None` if it has ended. The result is also `None` if
-/// the real, effective, saved and file-system ids differ: the process then belongs to no single
-/// user.
+/// Returns the user and group of a process, or `None` if the process has ended. Also returns `None` if the
+/// real, effective, saved and file-system ids differ, because the process then belongs to no single user.
 pub fn user(pid: u32) -> Option<User> {
     // The owner of /proc/PID shows only the effective user.
     let status = Status::of(pid).ok()?;
@@ -193,7 +191,6 @@ mod tests {
         assert!(!is_alive(child.id()));
     }
 
-    /// A program with root's set-user-id bit has root's rights and its caller's environment.
     #[test]
     fn a_process_with_different_user_ids_has_no_user() {
         // SAFETY: `geteuid` cannot fail and takes no pointers.

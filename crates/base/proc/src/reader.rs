@@ -11,17 +11,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// The most bytes of one answer. A table of mappings is read up to this limit.
+/// The largest size of one answer, in bytes. A table of mappings is read up to this limit.
 pub const ANSWER_MAX: usize = 24 << 20;
-/// Space for the path of a file, in bytes, including the zero at its end.
 const PATH_MAX: usize = 256;
 
-/// The error for a child that did not answer in time. The child is abandoned.
+/// The child process did not answer in time. The reader no longer uses this child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 
-/// A reader that works through a child process. The child is started at the first read, with the
-/// rights that this process has then.
+/// Reads memory and files of other processes through a child process, because such a read may never return.
+/// The child is started at the first read, with the rights that this process has then.
 #[derive(Debug)]
 pub struct Reader {
     patience: Duration,
@@ -35,7 +34,7 @@ struct Child {
     area: Area,
 }
 
-/// Memory shared with the child. It holds a path, then the answer.
+/// The memory that this process shares with the child. It contains a path, then the answer.
 #[derive(Debug)]
 struct Area(NonNull<u8>);
 
@@ -46,14 +45,13 @@ unsafe impl Send for Area {}
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// The process id, or 0 to read the file.
     memory_of: u64,
     at: u64,
     length: u64,
 }
 
 impl Reader {
-    /// Creates a reader that abandons its child after `patience` without an answer.
+    /// Creates a reader. If its child gives no answer for `patience`, the reader no longer uses this child.
     pub fn new(patience: Duration) -> Reader {
         Reader {
             patience,
@@ -61,7 +59,8 @@ impl Reader {
         }
     }
 
-    /// Fills `buffer` from a process's memory. Returns false if that memory cannot be read.
+    /// Fills `buffer` from a process's memory, beginning at `address`. Returns false if that memory cannot be
+    /// read.
     pub fn memory(&mut self, pid: u32, address: u64, buffer: &mut [u8]) -> Result<bool, Silent> {
         let request = Request {
             memory_of: pid.into(),
@@ -78,8 +77,8 @@ impl Reader {
         Ok(read?.unwrap_or(false))
     }
 
-    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is
-    /// an error if the file is gone or may not be read.
+    /// Reads up to `most` bytes of a file in `/proc`, beginning at offset `at`. The inner result is an error
+    /// if the file does not exist or may not be read.
     pub fn file(
         &mut self,
         path: &str,
@@ -104,7 +103,7 @@ impl Reader {
         Ok(read?.and_then(|bytes| bytes))
     }
 
-    /// Sends a request and passes the answer to `take`: its length, or a negative error number.
+    /// Sends a request to the child and passes the answer to `take`: its length, or a negative error number.
     fn ask<T>(
         &mut self,
         request: &Request,
@@ -209,8 +208,8 @@ impl Drop for Child {
     }
 }
 
-/// Serves requests in the child until the parent has ended. `area` is shared memory for a path and
-/// an answer.
+/// Serves requests in the child until the parent has ended. `area` is the shared memory for a path and an
+/// answer.
 fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     // SAFETY: the process has one thread and only makes system calls.
     //
@@ -248,7 +247,6 @@ fn serve(socket: libc::c_int, area: *mut u8, parent: u32) -> ! {
     }
 }
 
-/// Copies a process's memory to `answer`. Returns the length, or a negative error number.
 fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
     let length = request.length as usize;
     let local = libc::iovec {
@@ -264,8 +262,6 @@ fn read_memory(request: &Request, answer: *mut libc::c_void) -> i64 {
     unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) as i64 }
 }
 
-/// Reads a file into `answer`; `path` ends with a zero byte. Returns the length, or a negative
-/// error number.
 fn read_file(path: *const libc::c_char, request: &Request, answer: *mut libc::c_void) -> i64 {
     // SAFETY: the pointer refers to this thread's error number.
     let error = || -i64::from(unsafe { *libc::__errno_location() });

@@ -2,27 +2,27 @@
 
 use std::fs;
 
-/// The one-line report of the kernel about a process or thread.
+/// The kernel's report about a process or thread in one line (`/proc/PID/stat`).
 ///
-/// The numbers of fields in the descriptions are those of proc(5).
+/// Field numbers in the descriptions are those of proc(5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
-    /// The process or thread id.
+    /// The id of the process or thread, field 1.
     pub id: u32,
-    /// The name (`comm`). It is untrusted.
+    /// The name (`comm`), field 2. The process can choose its name, so the text is untrusted.
     pub name: String,
-    /// The state, field 3: R, S, D, T, Z, ...
+    /// The state, field 3, for example R for running or ready, S for asleep, T for stopped, Z for zombie.
     pub state: char,
-    /// The id of the process's parent, field 4.
+    /// The id of the parent process, field 4.
     pub parent: u32,
-    /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). The
-    /// line of a process sums it over all its threads.
+    /// The CPU time in user mode, field 14, in ticks ([`crate::system::ticks_per_second`]). For a process it
+    /// is the sum over all its threads.
     pub user_ticks: u64,
     /// The CPU time in the kernel, field 15, in ticks.
     pub system_ticks: u64,
-    /// The kernel priority, field 18 plus 100. Values of 0 to 99 are real-time, 100 to 139 normal.
+    /// The kernel's priority, field 18 plus 100: 0 to 99 are real-time, 100 to 139 normal.
     pub priority: u8,
-    /// The number of threads, field 20.
+    /// The number of threads of the process, field 20.
     pub threads: u32,
     /// The start time, field 22, in ticks since the machine started. Together with the id, it
     /// distinguishes a process from a later one with the same id.
@@ -32,8 +32,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the line of a process, or of the thread that has this id. Returns `None` if it has
-    /// ended.
+    /// Reads the line of a process, or of the thread that has this id. Returns `None` if the process or
+    /// thread has ended.
     pub fn of(id: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{id}/stat"))
     }
@@ -72,8 +72,7 @@ impl Stat {
         })
     }
 
-    /// Reports whether the process is a zombie or dead: it has ended, and only its parent still
-    /// refers to it.
+    /// Returns whether the process is a zombie or dead: it has ended, and only its parent still refers to it.
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }

@@ -3,18 +3,18 @@
 use std::fs;
 use std::io;
 
-/// The text of a `status` file, with a field per line. Fields are parsed on demand, because callers
+/// The text of a `/proc/PID/status` file, with a field per line. Fields are parsed on demand, because callers
 /// need one or two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status(String);
 
 impl Status {
-    /// Reads the file of a process, or of the thread that has this id.
+    /// Reads the `status` file of a process, or of the thread that has this id.
     pub fn of(id: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{id}/status"))
     }
 
-    /// Reads the file of a thread.
+    /// Reads the `status` file of a thread, `/proc/PID/task/TID/status`.
     pub fn of_thread(pid: u32, tid: u32) -> io::Result<Status> {
         Status::read(&format!("/proc/{pid}/task/{tid}/status"))
     }
@@ -30,12 +30,13 @@ impl Status {
         Ok(Status::parse(&String::from_utf8_lossy(&bytes)))
     }
 
-    /// Wraps a text that has the format of the file.
+    /// Wraps a text that has the format of a `status` file.
     pub fn parse(text: &str) -> Status {
         Status(text.to_owned())
     }
 
-    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`.
+    /// Returns the value of a field as the file has it: `field("VmLck")` may be `0 kB`. Returns `None` if the
+    /// file lacks the field.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?;
@@ -43,7 +44,7 @@ impl Status {
         })
     }
 
-    /// Returns the first word of a field as a number: `number("VmRSS")` is in KiB.
+    /// Returns the first word of a field's value as a number: `number("VmRSS")` is in KiB.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.field(name)?
             .split_ascii_whitespace()

@@ -12,30 +12,29 @@ pub fn hostname() -> String {
     line("/proc/sys/kernel/hostname")
 }
 
-/// Returns the id of the current boot, or an empty string if it is unknown. Monotonic clocks of two
-/// boots cannot be compared.
+/// Returns the id of the current boot, or an empty string if the id is unknown. Monotonic clocks of two boots
+/// cannot be compared.
 pub fn boot_id() -> String {
     line("/proc/sys/kernel/random/boot_id")
 }
 
-/// Reports whether this process is in a pid namespace of its own. The ids that BPF programs see are
-/// then not the ids that system calls and `/proc` take.
+/// Returns whether this process is in a PID namespace other than the machine's. The ids that BPF programs see
+/// are then not the ids that system calls and `/proc` use.
 pub fn is_in_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name.as_os_str() != FIRST_PID_NAMESPACE)
 }
 
-/// The pid namespace of the machine itself. The kernel gives this fixed number to no other.
+/// The PID namespace of the machine itself. The kernel gives this fixed number to no other namespace.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// Returns the ticks per second, the unit of times in `stat` files.
+/// Returns the number of ticks per second. Times in `stat` files are in ticks.
 pub fn ticks_per_second() -> u64 {
     // SAFETY: the call only reads a constant.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     u64::try_from(ticks).unwrap_or(100).max(1)
 }
 
-/// Returns the share of a CPU that real-time threads may use (0 to 1), or `None` if it is not
-/// limited.
+/// Returns the share of a CPU that real-time threads may use (0 to 1), or `None` if the share is not limited.
 pub fn real_time_share() -> Option<f64> {
     let read = |name: &str| -> Option<i64> {
         line(&format!("/proc/sys/kernel/sched_rt_{name}_us"))
@@ -56,7 +55,7 @@ pub fn cpu_model() -> String {
         .unwrap_or_default()
 }
 
-/// Returns the size of the memory in MiB, or 0 if it is unknown.
+/// Returns the size of the machine's main memory in MiB, or 0 if the size is unknown.
 pub fn memory_mib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = crate::Status::parse(&text).number("MemTotal");
@@ -68,32 +67,33 @@ pub fn clock_source() -> String {
     line("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// Returns the load average over one minute, or 0 if it is unknown.
+/// Returns the load average of the machine over one minute, or 0 if unknown.
 pub fn load_average() -> f64 {
     let text = line("/proc/loadavg");
     let first = text.split(' ').next();
     first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// The use of CPU time since the machine started, in ticks (see [`ticks_per_second`]).
+/// The CPU time since the machine started, divided by use, in ticks (see [`ticks_per_second`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTicks {
-    /// The ticks of programs, the kernel and interrupts.
+    /// The ticks in which programs, the kernel or interrupts used a CPU.
     pub used: u64,
-    /// The ticks without work, including those that waited for a device.
+    /// The ticks in which a CPU had no work, even if a program waited for a device.
     pub idle: u64,
     /// The ticks that the host of a virtual machine took.
     pub stolen: u64,
 }
 
 impl CpuTicks {
-    /// Reads the ticks of one CPU, or the sum of all with `None`. They are zero if unknown.
+    /// Reads the ticks of one CPU, or the sum over all CPUs with `None`. Returns zeros if the ticks are
+    /// unknown.
     pub fn now(cpu: Option<usize>) -> CpuTicks {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         CpuTicks::parse(&text, cpu).unwrap_or_default()
     }
 
-    /// Parses the text of `/proc/stat`.
+    /// Parses the text of `/proc/stat`. Returns `None` if the requested line is missing or wrong.
     pub fn parse(text: &str, cpu: Option<usize>) -> Option<CpuTicks> {
         let name = cpu.map_or("cpu ".to_owned(), |cpu| format!("cpu{cpu} "));
         let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
@@ -115,8 +115,8 @@ impl CpuTicks {
     }
 }
 
-/// Reports whether the machine may be virtual. Only x86 reports it; elsewhere the answer is always
-/// true.
+/// Returns whether the machine may be virtual. Only x86 processors report this. On other processors the
+/// result is always true.
 pub fn is_virtual_machine() -> bool {
     match fs::read_to_string("/proc/cpuinfo") {
         Ok(text) if cfg!(target_arch = "x86_64") => has_hypervisor(&text),
@@ -124,7 +124,7 @@ pub fn is_virtual_machine() -> bool {
     }
 }
 
-/// The answer is true too if the first CPU has no flags.
+/// Returns whether the first CPU has the flag of virtual machines. Also returns true if the CPU has no flags.
 fn has_hypervisor(cpuinfo: &str) -> bool {
     let flags = cpuinfo.lines().find(|line| line.starts_with("flags"));
     flags.is_none_or(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))

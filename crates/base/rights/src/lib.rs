@@ -16,35 +16,35 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use std::io;
 
-/// The capabilities that root keeps in every command. Without them, root could not read a user's
-/// trace, but could still overwrite every file of its own.
+/// The capabilities that root keeps in every command. Without them, root could not read a user's trace, but
+/// could still overwrite every file that root owns.
 const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Reports whether this program has rights that its caller does not have (file capabilities).
-/// Environment variables that name a file, a library or a program must not be trusted then.
+/// Returns whether this program has rights that its caller does not have (file capabilities). Environment
+/// variables that name a file, a library or a program must not be trusted then.
 pub fn is_elevated() -> bool {
     // SAFETY: the call only reads a value that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Reports whether this program runs as another user or group than its caller, because of a
-/// set-user-id or set-group-id bit. No command of onbeat supports that.
+/// Returns whether this program runs as another user or group than its caller, because of a set-user-id or
+/// set-group-id bit. No command of onbeat supports such a bit.
 pub fn is_between_users() -> bool {
     // SAFETY: these calls cannot fail and take no pointers.
     unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
 }
 
-/// Reports whether this program runs as root.
+/// Returns whether this program runs with root's user id.
 pub fn is_root() -> bool {
     // SAFETY: the call cannot fail and takes no pointers.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Gives up every capability for good, in every set. Programs that are executed later do not get
-/// any back. Root keeps its access to files and the capabilities in `roots`.
+/// Gives up every capability for good, in every set. Programs that are executed later do not get any back.
+/// Root keeps its access to files and the capabilities in `roots`.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     }
 }
 
-/// Gives up every capability except `later`, and stops using those. Until [`raise`], this process
+/// Gives up every capability except `later`, and deactivates those in `later`. Until [`raise`], this process
 /// has no more rights than its user. Programs that its children execute inherit none.
 ///
 /// # Errors
@@ -87,13 +87,13 @@ pub fn limit_to(later: &[Capability]) -> io::Result<()> {
     set(&permitted, &files)
 }
 
-/// Activates the capabilities that [`limit_to`] set aside.
+/// Activates the capabilities that [`limit_to`] deactivated.
 pub fn raise() {
     // A process may always activate a capability that it is permitted.
     let _ = caps::set(None, CapSet::Effective, &read(CapSet::Permitted));
 }
 
-/// Gives up every capability except `wanted`, for good. Returns the capabilities that are left.
+/// Gives up every capability except `wanted`, for good. Returns the capabilities that this process still has.
 pub fn keep(wanted: impl IntoIterator<Item = Capability>) -> Vec<Capability> {
     let permitted = read(CapSet::Permitted);
     let keep: CapsHashSet = wanted
@@ -124,8 +124,8 @@ pub fn without<T>(unused: &[Capability], attempt: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `attempt` with the file access of the user who called an elevated program. A program of
-/// root keeps root's access.
+/// Runs `attempt` with the file access of the user who called an elevated program. If root runs the program,
+/// root's access is kept.
 pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     if is_elevated() {
         let all: Vec<Capability> = caps::all().into_iter().collect();
@@ -135,8 +135,8 @@ pub fn as_caller<T>(attempt: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Gives up every capability of a child that is about to execute a user's program. Children of root
-/// keep root's rights. Does not allocate unless it fails.
+/// Gives up every capability of a child that is about to execute a user's program. Children of root keep
+/// root's rights. Does not allocate unless it fails.
 ///
 /// # Errors
 ///
@@ -149,7 +149,7 @@ pub fn give_up_in_child() -> io::Result<()> {
     give_up_all_in_child()
 }
 
-/// Gives up every capability of a child for good, even if it runs as root. Programs that it
+/// Gives up every capability of a child for good, even if the child runs as root. Programs that the child
 /// executes do not get any back. Does not allocate unless it fails.
 ///
 /// # Errors
@@ -166,11 +166,11 @@ pub fn give_up_all_in_child() -> io::Result<()> {
         .map_err(|_| io::Error::from_raw_os_error(libc::EPERM))
 }
 
-/// The variables that an elevated program still trusts. They only change how it prints.
+/// The environment variables that an elevated program still trusts. They only change how the program prints.
 const TRUSTED_VARIABLES: [&str; 5] = ["TERM", "COLUMNS", "LINES", "NO_COLOR", "LANG"];
 
-/// Removes the variables that the caller of an elevated program has put into its environment. Call
-/// it while the process has one thread.
+/// Removes the variables that the caller of an elevated program has put into its environment. Must be called
+/// while the process has only one thread.
 pub fn forget_environment() {
     if is_elevated() {
         std::env::vars_os()
@@ -180,12 +180,12 @@ pub fn forget_environment() {
     }
 }
 
-/// Reports whether a capability is active in this thread.
+/// Returns whether a capability is active in this thread.
 pub fn has(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)
 }
 
-/// Lists the capabilities that this thread may activate.
+/// Returns the capabilities that this thread may activate.
 pub fn permitted() -> Vec<Capability> {
     let mut permitted: Vec<Capability> = read(CapSet::Permitted).into_iter().collect();
     permitted.sort_by_key(Capability::index);
@@ -204,8 +204,8 @@ fn files_of_root() -> CapsHashSet {
     }
 }
 
-/// Sets the permitted and effective capabilities, limited to those permitted now. Children inherit
-/// none.
+/// Sets the permitted and effective capabilities, limited to those permitted now. Programs that children
+/// execute inherit none.
 fn set(permitted: &CapsHashSet, effective: &CapsHashSet) -> io::Result<()> {
     let had = read(CapSet::Permitted);
     let of_ours = |set: &CapsHashSet| set.intersection(&had).copied().collect::<CapsHashSet>();

@@ -7,8 +7,8 @@
 
 use statrs::function::beta::checked_beta_reg;
 
-/// Returns the upper confidence limit of a share after `hits` of `all` executions had the property
-/// (Clopper and Pearson's limit).
+/// Returns the upper confidence limit of a share (Clopper and Pearson's limit), after `hits` of `all`
+/// executions had the property.
 pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     if hits >= all {
         return 1.0;
@@ -26,21 +26,22 @@ pub fn share_at_most(hits: u64, all: u64, confidence: f64) -> f64 {
     high
 }
 
-/// Returns the lower confidence limit of a share after `hits` of `all` executions had the property.
+/// Returns the lower confidence limit of a share (Clopper and Pearson's limit), after `hits` of `all`
+/// executions had the property.
 pub fn share_at_least(hits: u64, all: u64, confidence: f64) -> f64 {
     let hits = hits.min(all);
     1.0 - share_at_most(all - hits, all, confidence)
 }
 
-/// Returns the chance of at most `hits` of `all` if each has the chance `p`: the regularised
-/// incomplete beta function. `hits` must be smaller than `all`.
+/// Returns the probability of at most `hits` hits in `all` trials if each is a hit with probability `p`: the
+/// regularised incomplete beta function. `hits` must be smaller than `all`.
 fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     let (yes, no) = ((hits + 1) as f64, (all - hits) as f64);
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
 }
 
-/// Returns how many executions without a hit are needed to show, with this confidence, that at most
-/// `share` of all executions are hits.
+/// Returns how many executions without a hit are needed to show, with this confidence, that at most `share`
+/// of all executions are hits.
 pub fn enough(share: f64, confidence: f64) -> u64 {
     if share >= 1.0 || confidence <= 0.0 {
         return 1;
@@ -57,12 +58,12 @@ pub fn mean_within(deviation: f64, count: u64, confidence: f64) -> Option<f64> {
     (count >= 30).then(|| normal_quantile(confidence) * deviation / (count as f64).sqrt())
 }
 
-/// Returns the chance that a standard normal value is greater than `z`.
+/// Returns the probability that a standard normal value is greater than `z`.
 pub fn normal_beyond(z: f64) -> f64 {
     statrs::function::erf::erfc(z / std::f64::consts::SQRT_2) / 2.0
 }
 
-/// Returns the chance that a value of Student's distribution with `freedom` degrees of freedom is
+/// Returns the probability that a value of Student's distribution with `freedom` degrees of freedom is
 /// greater than `t`. `t` must not be negative.
 pub fn student_beyond(t: f64, freedom: f64) -> f64 {
     let part = freedom / (freedom + t * t);
@@ -82,7 +83,7 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     high
 }
 
-/// Returns the two-sided chance of a split as uneven as the one observed: `second` of `all` hits
+/// Returns the two-sided probability of a split that is as uneven as the observed one: `second` of `all` hits
 /// fell into the second of two samples. That sample has `share` of all trials.
 pub fn split_by_chance(second: u64, all: u64, share: f64) -> f64 {
     let few = |hits: u64, p: f64| {

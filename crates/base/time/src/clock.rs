@@ -4,7 +4,6 @@
 //! system call where the kernel offers them in the vDSO; the CPU-time clocks and the boot clock may
 //! enter the kernel.
 
-/// The kernel's limit of process ids (PID_MAX_LIMIT).
 const MAX_PID: u32 = 1 << 22;
 
 fn read(clock: libc::clockid_t) -> Option<u64> {
@@ -19,30 +18,31 @@ fn read(clock: libc::clockid_t) -> Option<u64> {
     }
 }
 
-/// Reads CLOCK_MONOTONIC: the clock of slots, events and deadlines.
+/// Reads CLOCK_MONOTONIC in ns. Slots, events and deadlines use this clock.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// Reads CLOCK_REALTIME: the clock of source time stamps. Administrators and NTP may set it.
+/// Reads CLOCK_REALTIME in ns since 1970. Source time stamps use this clock. Administrators and NTP may set
+/// it.
 #[inline]
 pub fn realtime_ns() -> u64 {
     read(libc::CLOCK_REALTIME).unwrap_or(0)
 }
 
-/// Reads CLOCK_BOOTTIME: the time since the machine started, including suspension.
+/// Reads CLOCK_BOOTTIME: the time since the machine started in ns, including suspension.
 pub fn boottime_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME).unwrap_or(0)
 }
 
-/// Returns the CPU time of the calling thread.
+/// Returns the CPU time that the calling thread has used, in ns.
 pub fn thread_cpu_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Returns the CPU time of all threads of a process, or `None` if it has ended. It is exact, unlike
-/// the ticks in `/proc/PID/stat`.
+/// Returns the CPU time of all threads of a process in ns, or `None` if the process has ended. It is exact,
+/// unlike the ticks in `/proc/PID/stat`.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // The clock's number has no room for ids above the kernel's limit, and 0 means the calling
     // process.
@@ -55,8 +55,8 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     }
 }
 
-/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC. Of five samples, the one with the least time
-/// between its two monotonic readings counts.
+/// Returns CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Takes five samples and returns the one with the
+/// shortest time between its two monotonic readings.
 pub fn realtime_offset_ns() -> i64 {
     (0..5)
         .map(|_| {

@@ -1,9 +1,8 @@
 //! Cycles that repeat forever, and the position of an instant in them.
 
-/// A cycle that begins at the origin and again after each period. Cycles before the origin exist
-/// too.
+/// A repeating interval of a fixed period. One cycle begins at the origin and has number 0.
 ///
-/// The cycle that begins at the origin has number 0. Earlier cycles have negative numbers.
+/// Cycles also exist before the origin, and have negative numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
     period_ns: u64,
@@ -13,15 +12,14 @@ pub struct Cycle {
 /// An instant as a cycle number and an offset within that cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The number of the cycle that contains the instant.
+    /// The number of the cycle that contains the instant. Cycles before the origin have negative numbers.
     pub cycle: i64,
-    /// The time from the start of that cycle to the instant. It is less than the period.
+    /// The time from the start of that cycle to the instant, in ns. It is less than the period.
     pub offset_ns: u64,
 }
 
 impl Cycle {
-    /// Creates a cycle of `period_ns`, so that one begins at `origin_ns`. Returns `None` for a
-    /// period of 0.
+    /// Creates a cycle of `period_ns`, one of which begins at `origin_ns`. Returns `None` for a period of 0.
     pub const fn new(period_ns: u64, origin_ns: i64) -> Option<Cycle> {
         match period_ns {
             0 => None,
@@ -32,12 +30,12 @@ impl Cycle {
         }
     }
 
-    /// Returns the length of a cycle in ns, which is not 0.
+    /// Returns the length of a cycle in ns, which is never 0.
     pub const fn period_ns(&self) -> u64 {
         self.period_ns
     }
 
-    /// Returns the start of cycle 0.
+    /// Returns the instant at which cycle 0 begins.
     pub const fn origin_ns(&self) -> i64 {
         self.origin_ns
     }
@@ -47,7 +45,8 @@ impl Cycle {
         Cycle { origin_ns, ..self }
     }
 
-    /// Returns the cycle that contains an instant, and how far the instant is after its start.
+    /// Returns the number of the cycle that contains an instant, and the time from that cycle's start to the
+    /// instant.
     #[inline]
     pub fn position(&self, at_ns: impl Into<i128>) -> Position {
         let since = at_ns.into() - i128::from(self.origin_ns);
@@ -86,7 +85,7 @@ impl Cycle {
         self.position(at_ns).offset_ns
     }
 
-    /// Returns the start of the cycle with this number.
+    /// Returns the instant at which the given cycle begins, in ns, on the clock of the origin.
     #[inline]
     pub fn start_ns(&self, cycle: i64) -> i64 {
         limited(self.start(cycle))
@@ -103,14 +102,14 @@ impl Cycle {
         })
     }
 
-    /// Returns the time from the start of the given cycle to an instant. It is negative for an
+    /// Returns the time from the start of the given cycle to an instant, in ns. The result is negative for an
     /// earlier instant.
     pub fn since_start_ns(&self, cycle: i64, at_ns: impl Into<i128>) -> i64 {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Returns how late an event is that should happen once per cycle, or how early if negative. It
-    /// is measured from the nearest start of a cycle and is at most half a period.
+    /// Returns how late an event is that should happen once per cycle, in ns. A negative result means early.
+    /// The lateness is measured from the nearest start of a cycle and is at most half a period.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {
@@ -162,7 +161,6 @@ mod tests {
             prop_assert_eq!(cycle.next_start_ns(at), next);
         }
 
-        /// Where two starts are equally near, the earlier one counts.
         #[test]
         fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();

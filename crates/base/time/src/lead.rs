@@ -2,17 +2,14 @@
 
 const KEPT: usize = 128;
 
-/// A lead time that follows measured delays: it covers a share of the last 128 of them, between a
-/// floor and a cap.
+/// A lead time that follows measured delays: it covers a share of the last 128 delays, between a floor and a
+/// cap.
 ///
-/// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each
-/// delay.
+/// Real-time safe: the value takes 0.5 KiB, does not allocate, and sorts 128 numbers for each delay.
 #[derive(Debug, Clone)]
 pub struct Lead {
     delays_ns: [u32; KEPT],
-    /// Counts all delays so far, not only those that are kept.
     count: usize,
-    /// The share of the kept delays that the lead covers, in 1/1000.
     covers: usize,
     floor_ns: u64,
     cap_ns: u64,
@@ -33,7 +30,7 @@ impl Lead {
         }
     }
 
-    /// Returns the current lead.
+    /// Returns the current lead in ns.
     pub fn ns(&self) -> u64 {
         self.lead_ns
     }

@@ -4,37 +4,37 @@ use crate::cycle::{limited, Cycle};
 
 /// An interval [start, end) of each cycle, in ns from the start of the cycle.
 ///
-/// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open
-/// while the next one begins. With logical execution time, the start may lie there too (thesis,
-/// section 4.5.3). A slot is not longer than the period; [`Slot::fits`] checks it.
+/// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open while the
+/// next cycle begins. With logical execution time, the start may lie there too (thesis, section 4.5.3). A
+/// slot must not be longer than the period; [`Slot::fits`] checks this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Slot {
-    /// The first instant within the slot.
+    /// The first instant within the slot, from the start of the cycle.
     pub start_ns: u64,
-    /// The first instant after the slot.
+    /// The first instant after the slot, from the start of the cycle.
     pub end_ns: u64,
 }
 
 impl Slot {
-    /// Creates the slot [start, end) without checking it. [`Slot::fits`] checks it.
+    /// Creates the slot [start, end) without a check. [`Slot::fits`] checks a slot.
     pub const fn new(start_ns: u64, end_ns: u64) -> Slot {
         Slot { start_ns, end_ns }
     }
 
-    /// Returns the length in ns, or 0 if the slot ends before it starts.
+    /// Returns the length of the slot in ns, or 0 if the slot ends before it starts.
     pub const fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Reports whether a cycle of this period can have the slot: it is not empty and not longer
-    /// than the period.
+    /// Returns whether a cycle of this period can have the slot: the slot is not empty and not longer than
+    /// the period.
     pub const fn fits(&self, period_ns: u64) -> bool {
         self.start_ns < self.end_ns && self.length_ns() <= period_ns
     }
 
-    /// Reports whether an offset from the start of the slot's cycle lies in the slot.
+    /// Returns whether an offset from the start of the slot's cycle lies in the slot.
     pub const fn contains(&self, offset_ns: u64) -> bool {
         self.start_ns <= offset_ns && offset_ns < self.end_ns
     }
@@ -45,11 +45,11 @@ impl Slot {
 pub struct Opening {
     /// The number of the cycle that the slot belongs to. The slot may end in a later cycle.
     pub cycle: i64,
-    /// The index of the slot within the cycle.
+    /// The index of the slot among the slots of its cycle.
     pub slot: usize,
-    /// The instant at which the slot opens.
+    /// The instant at which the slot opens, on the clock of the cycle's origin.
     pub start_ns: i64,
-    /// The instant at which the slot closes.
+    /// The instant at which the slot closes, on the clock of the cycle's origin.
     pub end_ns: i64,
 }
 
@@ -85,7 +85,8 @@ impl Cycle {
         })
     }
 
-    /// Returns the first slot that opens after an instant (not at it), or `None` without slots.
+    /// Returns the first slot that opens after an instant. A slot that opens at the instant does not count.
+    /// Returns `None` if `slots` is empty.
     pub fn next_opening(&self, slots: &[Slot], at_ns: impl Into<i128>) -> Option<Opening> {
         let at_ns = at_ns.into();
         self.first_opening(slots, |slot| {
@@ -96,9 +97,8 @@ impl Cycle {
         })
     }
 
-    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from`
-    /// and later. If several are open, the one that opens first is returned. Returns `None` without
-    /// slots.
+    /// Returns the slot that is open at an instant or opens next, among the slots of cycle `from` and later.
+    /// If several are open, returns the one that opens first. Returns `None` if `slots` is empty.
     pub fn open_or_next(
         &self,
         slots: &[Slot],
@@ -115,12 +115,12 @@ impl Cycle {
         })
     }
 
-    /// Returns the longest time within [from, until) that lies in no slot, in ns. Returns 0 without
-    /// slots, because such a thread may run at any time. The slots must be in order, must not
+    /// Returns the longest time within [from, until) that lies outside of all slots, in ns. Returns 0 if
+    /// `slots` is empty, because such a thread may run at any time. The slots must be in order, must not
     /// overlap, and must start within the cycle.
     ///
-    /// Takes at most four steps per slot. Of a longer interval, only the first two periods are
-    /// examined, since they contain every gap.
+    /// Takes at most four steps per slot. Of a longer interval, only the first two periods are examined,
+    /// because they contain every gap.
     pub fn longest_outside_ns(
         &self,
         slots: &[Slot],

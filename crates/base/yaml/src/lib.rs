@@ -6,14 +6,14 @@
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 
-/// A list that is written on one line: `[1, 2]`.
+/// A list that is written on one line of YAML, such as `[1, 2]`.
 pub use serde_saphyr::FlowSeq;
 
-/// The size in bytes of the longest file that is read. Files of a large system have a hundredth of
-/// it.
+/// The size in bytes of the longest file that is read. The file of a large system has a hundredth of this
+/// size.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// The reason why a text does not have the expected content.
+/// The reason why a text cannot be read as YAML of the expected form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
     /// The file contains nothing except blanks and comments.
@@ -22,28 +22,28 @@ pub enum YamlError {
     /// The file is longer than [`MAX_BYTES`].
     #[error("the file is too long: {bytes} bytes, but at most {MAX_BYTES} are read")]
     TooLong {
-        /// The size of the file in bytes.
+        /// The size of the refused file, in bytes.
         bytes: usize,
     },
-    /// The file is not UTF-8.
+    /// The file is not UTF-8 text.
     #[error("byte {at} is not UTF-8")]
     NotText {
-        /// The offset of the first invalid byte.
+        /// The offset in bytes of the first invalid byte.
         at: usize,
     },
     /// The file is not YAML, or it contains a wrong key or value.
     #[error("{said}")]
     Content {
-        /// The number of the line with the fault, from 1, if it is known.
+        /// The number of the wrong line, or `None` if it is unknown. The first line has number 1.
         at: Option<u64>,
         /// The message of the YAML parser, on one line. It can contain words of the file.
         said: String,
-        /// The text of the line with the fault, if it is known.
+        /// The text of the wrong line, or `None` if it is unknown.
         there: Option<String>,
     },
 }
 
-/// Parses a value.
+/// Parses YAML into a value of type `T`.
 ///
 /// # Errors
 /// Returns a [`YamlError`] with the reason.

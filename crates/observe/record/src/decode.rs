@@ -9,14 +9,12 @@ use onbeat_trace::{Event, EventKind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
     Event(Event),
-    /// A process has hit a probe for the first time.
     Process {
         pid: u32,
         time_ns: u64,
-        /// The process ran before its probes were in place.
+        /// The process ran before its probes were in place, so earlier events are missing.
         late: bool,
     },
-    /// A thread that runs callbacks has hit a probe for the first time.
     Thread {
         pid: u32,
         tid: u32,
@@ -26,7 +24,6 @@ pub enum Decoded {
     /// seen in its mount namespace.
     Library {
         pid: u32,
-        /// The process may use a dynamic linker that has no probe yet.
         loader: bool,
         /// The process is suspended by SIGSTOP and waits for SIGCONT.
         stopped: bool,
@@ -34,9 +31,8 @@ pub enum Decoded {
     /// A process of plain DDS has a listener whose function needs a probe.
     Listener {
         pid: u32,
-        /// The address at which the listener's function for new data begins.
+        /// The address at which the listener's function for new data begins, in the process's memory.
         function: u64,
-        /// The listener is one of Fast DDS, otherwise of Cyclone DDS.
         fast: bool,
         stopped: bool,
     },
@@ -51,12 +47,12 @@ pub enum Decoded {
         pid: u32,
         cpu_ns: u64,
     },
-    /// The handles in the wait set of a thread whose process ran before the recording.
+    /// The handles in the wait set of a thread whose process ran before the recording began.
     WaitSet(WaitSet),
 }
 
 impl Decoded {
-    /// Returns when the record was made (CLOCK_MONOTONIC), or `None` if the record does not say.
+    /// Returns the time at which the record was made (CLOCK_MONOTONIC), or `None` if the record has no time.
     pub fn time_ns(&self) -> Option<u64> {
         match self {
             Decoded::Event(event) => Some(event.time_ns),
@@ -69,7 +65,6 @@ impl Decoded {
     }
 }
 
-/// The addresses of the rcl objects that an `rcl_wait_set_t` holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitSet {
     pub pid: u32,
@@ -81,8 +76,8 @@ pub struct WaitSet {
     pub services: Vec<u64>,
 }
 
-/// Returns the wake-up of the thread that a `WOKEN_IN` record reports in addition to its switch-in
-/// event. Returns `None` for other records.
+/// Returns the wake-up of a thread that a `WOKEN_IN` record reports together with the thread's switch-in.
+/// Returns `None` for other records.
 pub fn before(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record).filter(|head| head.kind == kind::WOKEN_IN)?;
     let ready_ns = WokenIn::read(Fields(record)).ready_ns;
@@ -99,8 +94,8 @@ fn event(head: &Head, kind: EventKind) -> Decoded {
     })
 }
 
-/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` for a kind
-/// that carries nothing more, and for a kind that this version does not recognise.
+/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` if the kind carries
+/// nothing more, or is unknown to this version.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record)?;
     let fields = Fields(record);

@@ -2,12 +2,12 @@
 
 use std::sync::OnceLock;
 
-/// The descriptors of one probe: the kernel's event, and the link that attaches the program to it.
+/// The file descriptors that one probe needs: the kernel's event, and the link that attaches the program to
+/// the event.
 const PER_PROBE: u64 = 2;
 
 static LIMIT_AT_START: OnceLock<libc::rlimit> = OnceLock::new();
 
-/// Raises this process's limit of open files to its hard limit.
 pub fn raise() {
     if let Some(limit) = limit() {
         let at_start = LIMIT_AT_START.get_or_init(|| limit);
@@ -18,15 +18,15 @@ pub fn raise() {
     }
 }
 
-/// Gives a child that is about to execute a program the limit that onbeat was started with. With a
-/// larger limit, programs that use `select` fail. Does not allocate.
+/// Restores the limit of open files that onbeat was started with, in a child that is about to execute a
+/// program. With a larger limit, programs that use `select` fail. Does not allocate.
 pub fn restore_in_child() {
     if let Some(limit) = LIMIT_AT_START.get() {
         set(*limit);
     }
 }
 
-/// Returns how many probes fit into the limit. Half of the limit is left for other files.
+/// Returns how many probes fit into the limit of open files. Half of the limit is left for other files.
 pub fn room_for_probes() -> usize {
     let most = limit().map_or(1024, |limit| limit.rlim_cur);
     usize::try_from(most / PER_PROBE / 2).unwrap_or(usize::MAX)

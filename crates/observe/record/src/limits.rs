@@ -21,15 +21,17 @@ const REMEMBERED_MAX: usize = 1 << 16;
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
-/// The limits of a recording, as the user states them. By default, nothing is left out.
+/// The limits of a recording, as the user states them. Without limits, every process of the target is
+/// recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// The ROS domain id. onbeat reads a process's id from the environment that the process was
-    /// started with.
+    /// The ROS domain id of recorded processes. onbeat reads a process's id from the environment that the
+    /// process was started with.
     pub domain: Option<u32>,
     /// The directory of a cgroup. Processes in it and below it are recorded.
     pub cgroup: Option<PathBuf>,
-    /// A process in the container, by its process id on this machine.
+    /// The id on this machine of any process in the container. Only processes of its process namespace are
+    /// recorded.
     pub container: Option<u32>,
 }
 
@@ -37,22 +39,22 @@ pub struct Limits {
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// The ROS domain id is larger than [`DOMAIN_MAX`].
-    #[error("--domain {0}: ROS domain ids are 0 to {DOMAIN_MAX}")]
+    #[error("--domain {0} is not a ROS domain id. Give a number from 0 to {DOMAIN_MAX}.")]
     Domain(u32),
-    /// The path does not lead to a directory.
+    /// The path of a cgroup does not lead to a directory.
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory {
-        /// The path that the user gave.
+        /// The path given with `--cgroup`.
         path: PathBuf,
-        /// The error of opening the directory of the cgroup.
+        /// The operating system's error of opening the directory.
         source: io::Error,
     },
-    /// The path contains a symbolic link or `..` and leads to another directory.
+    /// The path of a cgroup contains a symbolic link or `..` and leads to another directory.
     #[error("--cgroup {} leads to {}. Give that path", path.display(), to.display())]
     Link {
-        /// The path that the user gave.
+        /// The path as the user gave it.
         path: PathBuf,
-        /// The directory to which the path leads.
+        /// The directory to which the path leads, free of links.
         to: PathBuf,
     },
     /// The directory is not in a mounted cgroup hierarchy.
@@ -61,24 +63,24 @@ pub enum LimitError {
     /// The process that stands for the container cannot be looked up.
     #[error("--container {pid}: {source}. Give the id that a process of the container has on this machine (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
     NoProcess {
-        /// The process id that the user gave.
+        /// The id given with `--container`, as this machine numbers processes.
         pid: u32,
-        /// The error of looking up the process.
+        /// The operating system's error of looking up the process.
         source: io::Error,
     },
-    /// The process has the same process namespace as onbeat, so it is not in a container.
+    /// The process has the same PID namespace as onbeat, so it is not in a container.
     #[error("--container {0}: this process is not in a container. Give a process whose process namespace is not onbeat's own")]
     NoContainer(u32),
 }
 
 impl Limits {
-    /// Reports whether any limit is set.
+    /// Returns whether the user set any limit.
     pub fn is_any(&self) -> bool {
         *self != Limits::default()
     }
 
-    /// Returns the sentence for the user about `outside` processes that were not recorded, or
-    /// `None` if there are none.
+    /// Returns a sentence for the user about the `outside` processes that the limits excluded, or `None` for
+    /// 0 processes.
     pub fn sentence(&self, outside: u64) -> Option<String> {
         let cgroup = self.cgroup.as_ref().map(|path| path.display());
         let words = [
@@ -99,7 +101,6 @@ impl Limits {
     }
 }
 
-/// Decides which processes are within the limits of a recording, and remembers those outside.
 #[derive(Debug)]
 pub(crate) struct Border {
     limits: Limits,
@@ -128,8 +129,8 @@ impl Border {
         })
     }
 
-    /// Returns whether a process is within the limits. A process outside is counted once, if
-    /// `counts` says that it uses ROS 2.
+    /// Returns whether a process is within the limits. A process outside is counted once, if `counts` returns
+    /// true because the process uses ROS 2.
     pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
         if !self.limits.is_any() {
             return true;
@@ -159,7 +160,6 @@ impl Border {
         self.limits.sentence(self.count)
     }
 
-    /// Returns whether a process is within every limit. A process that has ended is not.
     fn is_inside(&self, pid: u32) -> bool {
         let domain = |id| onbeat_proc::environment(pid).is_ok_and(|e| domain_of(&e) == Some(id));
         let cgroup = |cgroup: &Cgroup| {
@@ -201,9 +201,8 @@ fn container(pid: u32) -> Result<(NamespaceId, File), LimitError> {
     }
 }
 
-/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to
-/// start. Parses the variable as rcl does: strtoul(3) with any base, and 0 if it is missing or
-/// empty.
+/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to start.
+/// Parses the variable as rcl does: strtoul(3) with any base, and 0 if the variable is missing or empty.
 fn domain_of(environment: &[Variable]) -> Option<u32> {
     let value = environment.iter().find(|(name, _)| name == "ROS_DOMAIN_ID");
     let value = value.map_or(OsStr::new(""), |(_, value)| value.as_os_str());
@@ -329,7 +328,10 @@ mod tests {
             domain: Some(233),
             ..Limits::default()
         };
-        assert_eq!(refused(domain), "--domain 233: ROS domain ids are 0 to 232");
+        assert_eq!(
+            refused(domain),
+            "--domain 233 is not a ROS domain id. Give a number from 0 to 232."
+        );
         let in_container = |pid| Limits {
             container: Some(pid),
             ..Limits::default()

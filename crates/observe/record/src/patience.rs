@@ -11,22 +11,20 @@ use std::time::{Duration, Instant};
 
 /// The time that a process gets to answer. Reading a process usually takes some milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// A process is silent if it did not answer in time. After so many silent processes of one user,
-/// onbeat reads no other process of this user.
+/// The number of a user's silent processes after which onbeat reads no other process of this user. A process
+/// is silent if it did not answer in time.
 const SILENT_PER_USER: usize = 3;
-/// The number of silent processes after which onbeat reads only processes of root. One user may
-/// have thousands of user ids in user namespaces.
+/// The number of silent processes after which onbeat reads only processes of root. One user may have
+/// thousands of user ids in user namespaces.
 const SILENT_MAX: usize = 16;
 /// The CPU time for reading the processes of one user, enough for a thousand usual ones.
 const CPU_PER_USER: Duration = Duration::from_secs(20);
-/// The divisor of the recording's duration: a fifth of it is added to the CPU time of each user.
+/// The divisor of the recording's duration: a fifth of the duration is added to the CPU time for each user.
 const DURATION_DIVISOR: u32 = 5;
-/// The number of users that are counted separately. Further users count as one.
 const USERS_MAX: usize = 1024;
-/// The user id that stands for users beyond [`USERS_MAX`], and for processes between two users.
+/// The user id that stands for users beyond [`USERS_MAX`], and for processes whose user ids differ.
 const OTHER_USERS: u32 = u32::MAX;
 
-/// Limits the reads of each user's processes, and counts those that were skipped.
 #[derive(Debug)]
 pub struct Patience {
     reader: Reader,
@@ -53,8 +51,8 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Runs `work`, which reads something of a process. Returns `None` if the process does not
-    /// answer, or if its user has reached a limit.
+    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or if its user
+    /// has reached a limit.
     pub fn ask<T>(
         &mut self,
         pid: u32,
@@ -101,7 +99,6 @@ impl Patience {
         result.ok()
     }
 
-    /// Returns a sentence for each user and reason for which reads were skipped.
     pub fn left_out(&self) -> Vec<String> {
         let name = |uid: &u32| match *uid {
             OTHER_USERS => "other users".to_owned(),

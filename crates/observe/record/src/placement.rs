@@ -15,7 +15,7 @@ use iced_x86::{
     OpAccess, Register,
 };
 
-/// The way in which the kernel executes a probed instruction.
+/// The way in which the kernel executes a probed instruction. Emulation costs less than single-stepping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// The kernel emulates the instruction.
@@ -25,7 +25,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Returns the name that manifests use.
+    /// Returns the name that manifests use for this placement.
     pub fn name(self) -> &'static str {
         match self {
             Placement::Emulated => "emulated",
@@ -46,14 +46,14 @@ pub struct Place {
 /// The processor architecture of the code to decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Machine {
-    /// The 64-bit x86 architecture.
+    /// 64-bit x86, where instructions have 1 to 15 bytes.
     X86_64,
-    /// The 64-bit Arm architecture.
+    /// 64-bit Arm, where every instruction has 4 bytes.
     Aarch64,
 }
 
-/// Finds the cheapest place for a probe in the entry block of the function with these `code` bytes.
-/// With `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
+/// Finds the cheapest place for a probe in the entry block of the function with these `code` bytes. With
+/// `fast_nop` the kernel turns 5-byte nops into calls, so the search skips these nops.
 pub fn place(machine: Machine, code: &[u8], fast_nop: bool) -> Place {
     match machine {
         Machine::X86_64 => place_x86(code, fast_nop),
@@ -94,7 +94,6 @@ fn bytes_of<'a>(instruction: &Instruction, code: &'a [u8]) -> &'a [u8] {
     &code[..instruction.len().min(code.len())]
 }
 
-/// Returns whether the instruction is one that Linux 6.18 turns into a call when it is probed.
 fn is_nop5(instruction: &Instruction) -> bool {
     instruction.len() == 5 && instruction.mnemonic() == Mnemonic::Nop
 }
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_at_the_entry_is_chosen() {
+    fn a_push_at_a_functions_entry_gets_the_probe() {
         // push r15; push r14
         assert_eq!(
             x86(&[0x41, 0x57, 0x41, 0x56, 0xc3]),
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn endbr64_is_skipped_for_the_push_behind_it() {
+    fn the_push_behind_an_endbr64_gets_the_probe() {
         // endbr64; push rbp; mov rbp, rsp
         assert_eq!(
             x86(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5, 0xc3]),
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_behind_a_write_to_an_argument_register_is_chosen() {
+    fn no_probe_is_placed_behind_a_write_to_an_argument_register() {
         // mov rcx, rdx (an argument register); push rbx
         assert_eq!(
             x86(&[0x48, 0x89, 0xd1, 0x53, 0xc3]),
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_within_a_loop_is_chosen() {
+    fn no_probe_is_placed_within_a_loop() {
         // mov rbx, rdi; L: nopl 0(rax,rax,1); test rbx, rbx; jne L; ret
         let code = [
             0x48, 0x89, 0xfb, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0x48, 0x85, 0xdb, 0x75, 0xf6, 0xc3,
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_arm_code_are_emulated_where_possible() {
+    fn arm_probes_are_placed_on_emulated_instructions_if_possible() {
         let code = |words: &[u32]| {
             words
                 .iter()

@@ -7,7 +7,7 @@
 use onbeat_rights::{has, Capability};
 use thiserror::Error;
 
-/// The process lacks a privilege that recording needs.
+/// The process lacks a privilege that recording needs. The message names the privilege.
 #[derive(Debug, Error)]
 #[error(
     "recording needs {missing}. Run it with sudo, or allow it permanently: sudo setcap {grant}+ep {program}"
@@ -18,8 +18,8 @@ pub struct MissingPrivilege {
     program: String,
 }
 
-/// The capabilities that a recorder may use at its start. Root also uses the last ones to start a
-/// command as the user behind sudo, and to give that user the trace.
+/// The capabilities that a recorder may use at its start. Root also uses the last ones to start a command as
+/// the user behind sudo, and to give that user the trace.
 pub const AT_START: &[Capability] = &[
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -35,8 +35,8 @@ pub const AT_START: &[Capability] = &[
     Capability::CAP_SETGID,
 ];
 
-/// The capabilities that the recorder keeps while it records. Processes that start later bring
-/// libraries that have to be read and probed too.
+/// The capabilities that the recorder keeps while it records. Processes that start later load libraries that
+/// the recorder has to read and probe too.
 const KEPT: [Capability; 6] = [
     Capability::CAP_BPF,
     Capability::CAP_PERFMON,
@@ -49,18 +49,19 @@ const KEPT: [Capability; 6] = [
 /// The capabilities kept until the command runs, because the command may run as another user.
 const TO_START_COMMAND: [Capability; 2] = [Capability::CAP_SETUID, Capability::CAP_SETGID];
 
-/// The only capability that the guard of a command needs: it continues processes.
+/// The only capability that the guard of a command needs: it resumes processes.
 const GUARD_NEEDS: [Capability; 1] = [Capability::CAP_KILL];
 
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
-/// Runs `attempt` without CAP_SYS_ADMIN. Kernels from 6.15 on, and older ones with the fix, require
-/// it for uprobes. For other kernels CAP_PERFMON is enough.
+/// Runs `attempt` without CAP_SYS_ADMIN. For uprobes, kernels from 6.15 on and older ones with the fix
+/// require that capability. For other kernels CAP_PERFMON is enough.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }
 
-/// Raises all permitted capabilities, and checks that this process may load and attach the probes.
+/// Raises all permitted capabilities. Fails if this process may not load the BPF programs or attach the
+/// probes.
 pub fn use_permitted() -> Result<(), MissingPrivilege> {
     onbeat_rights::raise();
     if has(Capability::CAP_SYS_ADMIN) {
@@ -83,7 +84,7 @@ pub fn use_permitted() -> Result<(), MissingPrivilege> {
     })
 }
 
-/// The work that the recorder still has to do, which decides what capabilities it keeps.
+/// The work that the recorder still has to do. It decides which capabilities the recorder keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// The kernel requires CAP_SYS_ADMIN for uprobes.
@@ -101,7 +102,7 @@ pub fn drop_unneeded(needs: Needs) {
     onbeat_rights::keep(KEPT.into_iter().chain(admin).chain(command));
 }
 
-/// The capabilities that root keeps to record without BPF for the user behind sudo: it reads that
+/// The capabilities that root keeps to record without BPF for the user behind sudo. With them, root reads the
 /// user's rings and processes, ends the command, and gives the user the trace.
 const FOR_USER: [Capability; 5] = [
     Capability::CAP_CHOWN,
@@ -111,8 +112,8 @@ const FOR_USER: [Capability; 5] = [
     Capability::CAP_KILL,
 ];
 
-/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder
-/// keeps none. With `command`, root has still to start a command as the user behind sudo.
+/// Gives up every capability that a recorder without BPF does not need. An ordinary user's recorder keeps
+/// none. `command` says that root has still to start a command as the user behind sudo.
 pub fn drop_without_kernel(command: bool) {
     let command = TO_START_COMMAND.into_iter().filter(|_| command);
     let wanted = FOR_USER.into_iter().chain(command);

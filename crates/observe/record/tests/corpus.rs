@@ -17,11 +17,11 @@ fn replay(target: &str, check: impl Fn(&[u8])) {
 }
 
 #[test]
-fn libraries() {
+fn elf_checks_hold_for_the_fuzz_corpus() {
     replay("elf", checks::elf);
 }
 
 #[test]
-fn rings_of_recorded_programs() {
+fn ring_checks_hold_for_the_fuzz_corpus() {
     replay("rings", checks::rings);
 }

@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type Heads<'m> = BTreeMap<&'m str, &'m str>;
 
-/// The identity of a chain after the collapse: callbacks, topics, and whether it is cut or begins
+/// The identity of a chain after the collapse: callbacks, topics, whether it is a cut, and whether it begins
 /// at an input.
 type Way<'m> = (Vec<&'m str>, Vec<&'m str>, bool, bool);
 
-/// Returns the head of each callback of a model. A callback that stays alone is its own head.
+/// Returns the head of each callback of a model: the callback whose part it belongs to. A callback that stays
+/// alone is its own head.
 pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> Heads<'m> {
     let mut all = Collapse::of(model, names);
     if collapse {
@@ -27,7 +28,6 @@ pub(crate) fn heads<'m>(model: &'m Model, names: &Names<'_>, collapse: bool) -> 
 struct Collapse<'m> {
     model: &'m Model,
     heads: Heads<'m>,
-    /// The hidden callbacks that may join the part that feeds them.
     inner: BTreeSet<&'m str>,
     hidden: BTreeSet<&'m str>,
     feeders: BTreeMap<&'m str, BTreeSet<&'m str>>,
@@ -83,7 +83,7 @@ impl<'m> Collapse<'m> {
         }
     }
 
-    /// Tries once to join each callback that is still its own head. Returns whether one was joined.
+    /// Tries once to join each callback that is still its own head. Returns whether any callback was joined.
     fn round(&mut self) -> bool {
         let inner: Vec<&str> = self.inner.iter().copied().collect();
         let mut changed = false;

@@ -19,9 +19,8 @@ pub(crate) fn add_edge(all: &mut EdgeFigures, more: &EdgeFigures) {
     }
 }
 
-/// Returns the figures of a collapsed part: the starts of its head and the load of all its
-/// callbacks. It has no distributions of times, because the executions that belong together are
-/// unknown.
+/// Returns the figures of a collapsed part: the starts of its head and the load of all its callbacks. The
+/// part has no distributions of times, because it is unknown which executions belong together.
 pub(crate) fn of_part<'f>(
     head: &CallbackFigures,
     all: impl Iterator<Item = &'f CallbackFigures>,
@@ -40,8 +39,8 @@ pub(crate) fn of_part<'f>(
     part
 }
 
-/// Returns the figures of a collapsed part by mode. A mode in which the head did not run has only
-/// the load.
+/// Returns the figures of a collapsed part for each mode. A mode in which the head did not run has only the
+/// load.
 pub(crate) fn of_modes(
     head: &BTreeMap<String, CallbackFigures>,
     members: &[&BTreeMap<String, CallbackFigures>],
@@ -57,10 +56,10 @@ pub(crate) fn of_modes(
     modes.into_iter().map(|m| (m.clone(), of(m))).collect()
 }
 
-/// Returns a chain's figures with new names for its shares. The shares of each collapsed stretch
-/// become one.
+/// Returns a chain's figures with new names for its shares. The shares of each collapsed stretch become one
+/// share.
 ///
-/// `names` are the names of callbacks and of the topics between them, in turn, one per share.
+/// `names` are the names of callbacks and of the topics between them, alternately, one per share.
 pub(crate) fn of_chain(
     figures: &ChainFigures,
     parts: &[(usize, usize)],

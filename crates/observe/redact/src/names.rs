@@ -8,13 +8,13 @@ use blake2::{Blake2bMac, Blake2s256, Digest};
 use onbeat_document::schema::{Callback, CallbackType, Model};
 use std::collections::BTreeSet;
 
-/// The minimum length of a key in bytes.
+/// The minimum length of a secret key, in bytes.
 pub const LEAST_KEY: usize = 16;
 
 /// The secret key from which replacement names are derived.
 pub struct Key([u8; 32]);
 
-/// The error of a key that is too short.
+/// The key has only this number of bytes, which is too short.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the key has {0} bytes, but needs {LEAST_KEY} random ones. Make it with `head -c 32 /dev/urandom > redact.key`")]
 pub struct KeyError(usize);
@@ -33,7 +33,7 @@ impl Key {
     }
 }
 
-/// The kind of a name. The same text gets different replacements as a node's and as a topic's name.
+/// The kind of a name. A text that names both a node and a topic gets two different replacements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Node,
@@ -67,14 +67,13 @@ impl Kind {
 
 /// The letters of replacement names. Consonants alone form no words.
 const LETTERS: &[u8; 20] = b"bcdfghjkmnpqrstvwxyz";
-/// The number of letters. Among ten thousand names, the probability of two equal ones is 1 in 80
-/// million.
+/// The number of letters of a replacement name. Among ten thousand names, the probability of two equal ones
+/// is 1 in 80 million.
 const LENGTH: usize = 12;
 
 pub(crate) struct Names<'a> {
     policy: &'a Policy,
     key: &'a Key,
-    /// The nodes of visible callbacks; `topics` has the inputs of these.
     nodes: BTreeSet<String>,
     topics: BTreeSet<String>,
 }
@@ -197,7 +196,6 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The parts of an id, `{node}:{type}({what})@{caller}#{ordinal}`.
 struct Parts<'c> {
     what: &'c str,
     caller: Option<&'c str>,

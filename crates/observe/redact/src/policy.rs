@@ -7,14 +7,14 @@ use onbeat_yaml::YamlError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The names that a redacted model shows (docs/policy-format.md). All others are hidden.
+/// The names that a redacted model shows (docs/policy-format.md). All other names are hidden.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The names of the interface.
+    /// The visible names: those of the interface.
     pub visible: Visible,
-    /// Hidden callbacks are collapsed into parts, which have their timing. Otherwise all callbacks
-    /// stay, with replaced names.
+    /// Collapses hidden callbacks into parts, which have the timing of these callbacks. Otherwise all
+    /// callbacks stay, with replaced names.
     pub collapse: bool,
 }
 
@@ -27,21 +27,21 @@ impl Default for Policy {
     }
 }
 
-/// The names that stay. A name that ends in `/**` stands for all names below it.
+/// The names that stay in a redacted model. A name that ends in `/**` stands for all names below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Visible {
-    /// The visible topics, services and actions.
+    /// The full names of visible topics, services and actions.
     pub topics: Vec<String>,
-    /// The visible nodes, with all of their callbacks.
+    /// The full names of visible nodes. All their callbacks are visible too.
     pub nodes: Vec<String>,
-    /// The ids of visible callbacks. The names of their nodes and inputs stay visible too.
+    /// The ids of visible callbacks. The names of their nodes and inputs are visible too.
     pub callbacks: Vec<String>,
-    /// The visible thread names.
+    /// The names of visible threads, for example `onbeat-play`.
     pub threads: Vec<String>,
-    /// The visible mode names.
+    /// The names of visible modes, for example `urban`.
     pub modes: Vec<String>,
-    /// The visible host names.
+    /// The host names of machines that may stay in the model.
     pub hosts: Vec<String>,
 }
 
@@ -51,21 +51,21 @@ pub enum PolicyError {
     /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// The number of the line with the fault, if it is known.
+        /// The number of the wrong line, or `None` if it is unknown.
         at: Option<u64>,
-        /// The description of the fault in the text, and the way out.
+        /// A sentence with the fault in the text, and the way out.
         said: String,
     },
-    /// An entry is not a valid name.
+    /// An entry of a list is not a valid name.
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
-        /// The name of the list, such as `topics`.
+        /// The key of the list in the policy, such as `topics`.
         list: &'static str,
-        /// The index of the entry in the list, from 0.
+        /// The index of the entry in the list. The first entry has index 0.
         at: usize,
         /// The entry as it is written in the file.
         name: String,
-        /// The fault, and the way out.
+        /// A sentence with the fault of the name, and the way out.
         said: &'static str,
     },
 }
@@ -124,7 +124,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Returns the names in the policy that do not occur in the model: misspelled ones, or parts of
+    /// Returns the names in the policy that do not occur in the model. They are misspelled, or belong to
     /// another build.
     pub fn unknown(&self, model: &Model) -> Vec<String> {
         let mut topics: BTreeSet<&str> = BTreeSet::new();
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suffixes_of_ros_are_not_part_of_a_name() {
+    fn suffixes_that_ros_appends_are_not_part_of_a_name() {
         for (name, parts) in [
             ("/scan", ("/scan", "")),
             ("/sv1/request", ("/sv1", "/request")),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn two_stars_stand_for_all_names_below() {
+    fn two_stars_in_a_policy_stand_for_all_names_below() {
         let asked = ["/lidar/**".to_string(), "/cmd".into()];
         for (name, is_meant) in [
             ("/lidar/front/points", true),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_reported_with_its_place() {
+    fn a_mistake_in_a_policy_is_reported_with_its_place() {
         for (text, said) in [
             ("", "the policy is empty"),
             ("visible: {topic: [/a]}\n", "topic"),

@@ -4,17 +4,17 @@ use crate::sentences::words;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The error of a redacted model that would still contain a word of a hidden name.
+/// A redacted model would still contain a word of a hidden name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{word}' is part of a hidden name and would stay in '{text}'. Make the name that contains it visible too, or hide both (nothing was written)")]
 pub struct Leak {
-    /// The word of a hidden name that the redacted model would still contain.
+    /// The word, which belongs to a hidden name.
     pub word: String,
     /// The text of the redacted model that contains the word.
     pub text: String,
 }
 
-/// The words of the model format itself, which may always stay.
+/// Words of the model format, which are allowed even if a hidden name contains them.
 const OURS: &str = "and callback chain client data deadline decided default distribution domain edge fifo filters flow handed \
     host humble iron jazzy kilted lyrical memory message mode node over rolling made other publishers request \
     response rest run service several stated subscription sync task thread timer topic unknown waited action idle \
@@ -27,8 +27,7 @@ const OURS: &str = "and callback chain client data deadline decided default dist
 
 const SHORTEST: usize = 3;
 
-/// Refuses a model that contains a word of a hidden name. Words of visible names and of the format
-/// are allowed.
+/// Fails if a model contains a word of a hidden name. Words of visible names and of the format are allowed.
 pub(crate) fn prove<'n>(
     value: &Value,
     hidden: impl Iterator<Item = &'n str>,

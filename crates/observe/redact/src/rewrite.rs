@@ -13,31 +13,31 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A redacted model, with counts of what was hidden.
+/// The result of redacting a model: the model, and how much is hidden.
 #[derive(Debug, Clone)]
 pub struct Redacted {
-    /// The redacted model.
+    /// The redacted model, in the usual model format.
     pub model: Model,
     /// The number of callbacks that the policy hides.
     pub hidden: usize,
-    /// The number of parts that stand for several hidden callbacks.
+    /// The number of parts, each of which stands for several hidden callbacks.
     pub parts: usize,
-    /// The number of these parts whose latency has no distribution, because the model was not made
-    /// with the same policy.
+    /// The number of parts whose latency has no distribution, because the model was not made with the same
+    /// policy.
     pub unmeasured: usize,
-    /// The names in the policy that do not occur in the model.
+    /// The names in the policy that do not occur in the model, for a warning.
     pub unknown: Vec<String>,
 }
 
-/// The node of the callbacks that stand for everything unconnected with visible names.
+/// The node name of the callbacks that stand for all callbacks without a connection to visible names.
 const REST: &str = "/rest";
 
 /// Hides every name and structure that the policy does not show.
 ///
 /// # Errors
 ///
-/// Returns a [`Leak`] if a word of a hidden name would stay, because a visible text contains it
-/// that is not a name of the policy.
+/// Returns a [`Leak`] if a word of a hidden name would remain in a visible text. The policy does not name
+/// this text.
 pub fn redact(model: &Model, policy: &Policy, key: &Key) -> Result<Redacted, Leak> {
     let names = Names::new(model, policy, key);
     let heads = heads(model, &names, policy.collapse);
@@ -143,8 +143,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .unwrap_or_else(|| self.names.hide(Kind::Id, id))
     }
 
-    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if
-    /// they still begin and end at a vertex.
+    /// Returns the indices of the chains with a visible part. Cut parts of chains are kept only if they still
+    /// begin and end at a vertex of the redacted model.
     fn kept_chains(&self) -> Vec<usize> {
         let touches = |c: &Chain| {
             let first = self.by_id.get(c.callbacks[0].as_str());
@@ -171,8 +171,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         kept.into_iter().filter(|&i| times[&way(i)] == 1).collect()
     }
 
-    /// Returns the replacement ids of heads that are not connected with the interface, one per
-    /// executor and its CPUs.
+    /// Returns the replacement ids of heads without a connection to the interface: one id per executor and
+    /// its CPUs.
     fn untouched(&self) -> BTreeMap<&'m str, String> {
         if !self.collapse {
             return BTreeMap::new();
@@ -213,8 +213,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         rest
     }
 
-    /// Makes the new ids. If two become equal, which happens only in damaged models, one gets an
-    /// ordinal.
+    /// Returns the new id of each head. If two ids become equal, which happens only in damaged models, one
+    /// gets an ordinal.
     fn new_ids(&self) -> BTreeMap<&'m str, String> {
         let mut taken = BTreeSet::new();
         let mut ids = BTreeMap::new();
@@ -322,8 +322,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         model.coverage = coverage.into_iter().collect();
     }
 
-    /// Returns the threads without callbacks whose processes have only visible nodes. Those of
-    /// other processes could reveal hidden names.
+    /// Returns the threads without callbacks whose processes have only visible nodes. Threads of other
+    /// processes could reveal hidden names.
     fn helpers(&self) -> Vec<Helper> {
         let shown = |h: &&Helper| h.nodes.iter().all(|n| self.names.shows_node(n));
         let renamed = |h: &Helper| Helper {
@@ -347,8 +347,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
-    /// Returns publishers and subscriptions. If parts are collapsed, only those on visible topics
-    /// stay, as endpoints of their parts.
+    /// Returns publishers and subscriptions. If parts are collapsed, only those on visible topics stay, as
+    /// endpoints of their parts.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -366,9 +366,9 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().collect()
     }
 
-    /// Returns the nodes to which an endpoint belongs. If parts are collapsed, a hidden node's
-    /// endpoint belongs to the parts whose callbacks use it. A separate name would reveal how many
-    /// nodes a part has.
+    /// Returns the nodes to which an endpoint belongs. If parts are collapsed, a hidden node's endpoint
+    /// belongs to the parts whose callbacks use the endpoint. A separate name would reveal how many nodes a
+    /// part has.
     fn nodes_of(&self, e: &Endpoint) -> BTreeSet<String> {
         if !self.collapse || self.names.shows_node(&e.node) {
             return [self.names.node(&e.node)].into();
@@ -495,7 +495,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Makes the callback that stands for several. It begins where the first of them does.
     fn part(&self, members: &[&Callback], id: String) -> Callback {
         let head = members[0];
         let threads: Vec<ThreadUse> = members.iter().flat_map(|m| m.threads.clone()).collect();
@@ -569,7 +568,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         self.heads.values().filter(|h| **h == head).count() > 1
     }
 
-    /// Returns the new ids of these callbacks without repetitions.
     fn set(&self, ids: &'m [String]) -> Vec<String> {
         let ids: BTreeSet<String> = ids.iter().map(|id| self.id(id)).collect();
         ids.into_iter().collect()
@@ -624,7 +622,6 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all
     }
 
-    /// Returns the executors. Executors that share a part become one.
     fn executors(&self) -> Vec<Executor> {
         let mut all: Vec<(BTreeSet<String>, usize)> = Vec::new();
         for e in &self.model.executors {
@@ -645,7 +642,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Returns the chains that stay, and the number of paths through parts of which only the mean
+    /// Returns the chains that stay. Also returns the number of paths through parts of which only the mean
     /// latency is known.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The words of the sentences that models contain. If a word is missing here, a sentence is lost,
-/// but no secret is revealed.
+/// The words that sentences of a model may contain. If a word is missing here, a sentence is removed, but no
+/// secret is revealed.
 const WORDS: &str = include_str!("words.txt");
 
 pub(crate) struct Speech<'a> {
@@ -20,8 +20,7 @@ impl<'a> Speech<'a> {
         }
     }
 
-    /// Returns the sentences that may stay, with their names replaced, and the number of the
-    /// others.
+    /// Returns the sentences that may stay, with names replaced, and the number of removed sentences.
     pub(crate) fn of(&self, sentences: &[String]) -> (BTreeSet<String>, usize) {
         let said: BTreeSet<String> = sentences.iter().filter_map(|s| self.one(s)).collect();
         let left_out = sentences.iter().filter(|s| self.one(s).is_none()).count();
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_stays_if_each_word_is_allowed() {
+    fn a_model_sentence_stays_if_each_word_is_allowed() {
         let mut speech = Speech::new();
         speech
             .names

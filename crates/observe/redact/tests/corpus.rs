@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn policies() {
+fn policies_of_the_fuzz_corpus_are_read_without_a_panic() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/policy");
     let mut accepted = 0;
     for entry in std::fs::read_dir(dir).expect("the corpus") {

@@ -160,8 +160,8 @@ fn figures_of_any_interface_are_the_same_after_redaction() {
     assert_eq!(answered.len(), 3, "all verdicts: {answered:?}");
 }
 
-/// Returns the Base64 text of a word within a longer text, for each of the three offsets at which
-/// it can begin.
+/// Returns the Base64 texts of a word within a longer text, one for each of the three offsets at which the
+/// word can begin.
 fn base64(word: &str) -> Vec<String> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let at = |before: usize| {
@@ -289,7 +289,7 @@ fn model_with_hidden_names_everywhere() -> Model {
 }
 
 #[test]
-fn no_byte_of_a_hidden_name_stays() {
+fn no_hidden_name_remains_in_a_redacted_model() {
     let model = model_with_hidden_names_everywhere();
     for collapse in [true, false] {
         let policy = Policy {
@@ -351,7 +351,7 @@ fn no_byte_of_a_hidden_name_stays() {
 }
 
 #[test]
-fn one_key_gives_equal_names_and_another_key_different_ones() {
+fn equal_keys_give_equal_pseudonyms_and_other_keys_others() {
     let policy = Policy {
         collapse: false,
         ..read(PARKING.as_bytes()).unwrap()
@@ -371,7 +371,7 @@ fn one_key_gives_equal_names_and_another_key_different_ones() {
 }
 
 #[test]
-fn a_measured_part_has_a_latency_distribution() {
+fn a_measured_part_of_a_redacted_model_has_a_latency_distribution() {
     let mut model = generate::parking(2);
     let policy = read(PARKING.as_bytes()).unwrap();
     let wanted = cuts(&model, &policy);
@@ -427,7 +427,7 @@ fn a_measured_part_has_a_latency_distribution() {
 }
 
 #[test]
-fn items_of_equal_edges_of_a_part_are_added() {
+fn items_of_equal_edges_of_a_redacted_part_are_added() {
     let mut model = generate::parking(1);
     let id = |node: &str| {
         let mut callbacks = model.callbacks.iter();

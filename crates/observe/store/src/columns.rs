@@ -15,14 +15,12 @@ use std::sync::Arc;
 
 pub(crate) const MAX_ROWS: i64 = 4_000_000;
 pub(crate) const MAX_BYTES: u64 = 256 << 20;
-/// The limit for the unpacked size of a column's pages that are read.
 const MAX_UNPACKED: i64 = 512 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CellType {
     Text,
     Int,
-    /// Points in time: ns since 1970, UTC.
     Time,
     Real,
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 const SCHEMA: &str = "onbeat-trace-files/1";
 
-/// The object that stands for a trace: the list of its files.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     schema: String,
@@ -18,10 +17,9 @@ pub(crate) struct Listing {
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Listed {
-    /// The name of the file within the trace.
     pub name: String,
     pub bytes: u64,
-    /// The id of the file's content.
+    /// The id under which the store has the file's content.
     pub object: String,
 }
 
@@ -49,30 +47,30 @@ impl Listing {
         bytes
     }
 
-    /// Reads a list from untrusted bytes. Refuses names that a trace does not use or that occur
-    /// twice.
+    /// Reads a list of files from untrusted bytes. Refuses names that a trace does not use, and names that
+    /// occur twice.
     pub(crate) fn read(bytes: &[u8]) -> Result<Listing, String> {
-        let listing: Listing =
-            serde_json::from_slice(bytes).map_err(|e| format!("it is not a list of files: {e}"))?;
+        let listing: Listing = serde_json::from_slice(bytes)
+            .map_err(|e| format!("the object is not a list of files: {e}"))?;
         let named = |f: &Listed| Self::is_name(&f.name) && Id::parse(&f.object).is_some();
         let sorted = listing.files.windows(2).all(|f| f[0].name < f[1].name);
         match listing.schema == SCHEMA && sorted && listing.files.iter().all(named) {
             true => Ok(listing),
-            false => Err("it is not a list of a trace's files".into()),
+            false => Err("the object is not a list of a trace's files".into()),
         }
     }
 }
 
-/// The result of copying an object out of a store.
+/// The result of copying an object from a store to this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Got {
-    /// The id of the object.
+    /// The id of the object that was copied out of the store.
     pub object: Id,
-    /// The kind of the object: model or trace.
+    /// Whether the object is a model or a trace.
     pub kind: Kind,
-    /// The number of files written.
+    /// The number of files that were written: 1 for a model.
     pub files: u64,
-    /// The total size of the files written.
+    /// The total size of the files that were written.
     pub bytes: u64,
 }
 
@@ -80,7 +78,7 @@ pub struct Got {
 ///
 /// # Errors
 ///
-/// Names the damaged file if one does not match its name. Leaves no part of the object at `output`.
+/// Names the damaged file if a file does not match its name. Leaves no part of the object at `output`.
 pub fn get(store: &Store, object: Id, kind: Kind, output: &Path) -> Result<Got, StoreError> {
     let fault = |e: std::io::Error| StoreError::Input {
         path: output.into(),

@@ -5,13 +5,12 @@ use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// True while the panics of this thread are caught and must not be printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
 static HOOK: Once = Once::new();
 
-/// Runs `work` and returns its result, or `None` if it panics. `work` must not leave lasting state
+/// Runs `work` and returns its result, or `None` if `work` panics. `work` must not leave lasting state
 /// half-changed.
 pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     HOOK.call_once(|| {

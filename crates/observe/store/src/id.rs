@@ -5,12 +5,12 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::io::{self, Read};
 
-/// The id of a content: the SHA-256 of its bytes.
+/// The id of an object in a store: the SHA-256 of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub(crate) [u8; 32]);
 
 impl Id {
-    /// Returns the id of a content: the SHA-256 of its bytes.
+    /// Computes the id of an object with these bytes.
     pub fn of(bytes: &[u8]) -> Id {
         Id(Sha256::digest(bytes).into())
     }
@@ -35,12 +35,12 @@ impl Id {
         Some(Id(id))
     }
 
-    /// Returns the first twelve digits, for tables.
+    /// Returns the first twelve hexadecimal digits of the id, for tables.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_string()
     }
 
-    /// Returns the path in the store: `PLACE/ab/ab12...`.
+    /// Returns the path of the object in the store: `PLACE/ab/ab12...`.
     pub(crate) fn key(&self, place: &str) -> String {
         let name = self.to_string();
         format!("{place}/{}/{name}", &name[..2])

@@ -7,18 +7,18 @@ use crate::columns::{self, Cell, CellType, Column};
 use crate::id::Id;
 use serde::Serialize;
 
-/// The kind of an object in a store.
+/// The kind of an object in a store: model or trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A timing model.
+    /// A timing model, as `onbeat synth` and `onbeat merge` write it.
     Model,
-    /// A trace, stored as a list of its files.
+    /// A trace. The object is the list of the trace's files.
     Trace,
 }
 
 impl Kind {
-    /// Returns the word that the index uses for this kind.
+    /// Returns the word by which the index names this kind, for example `model`.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Model => "model",
@@ -26,7 +26,7 @@ impl Kind {
         }
     }
 
-    /// Parses the word that the index uses for a kind.
+    /// Parses the word by which the index names a kind. Returns `None` for another word.
     pub fn parse(word: &str) -> Option<Kind> {
         [Kind::Model, Kind::Trace]
             .into_iter()
@@ -34,31 +34,32 @@ impl Kind {
     }
 }
 
-/// A row of the index: one run of one object. All its texts except the kind come from recordings
-/// and users. They are untrusted.
+/// A row of the index: one run in one object. All texts except the kind come from recordings and users, and
+/// are untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Row {
     /// The id of the model, or of the trace's list of files.
     pub object: Id,
-    /// The kind of the object: model or trace.
+    /// Whether the object is a model or a trace.
     pub kind: Kind,
-    /// The id of the run that the object contains.
+    /// The id of the run: the id of its recording.
     pub run: String,
-    /// The name that the user gave with `put`, for example a version. Empty if no name was given.
+    /// The name that the user gave with `onbeat store put --build`, for example a version. Empty if the user
+    /// gave none.
     pub build: String,
-    /// The name of the mode in which the application ran.
+    /// The mode of the run, for example urban. Empty if the run has no mode.
     pub mode: String,
-    /// The host of the run, or empty if unknown.
+    /// The host name of the machine that ran the application. Empty if unknown.
     pub host: String,
-    /// The ROS 2 distributions of the run, separated by commas.
+    /// The ROS 2 distributions of the run, separated by commas, for example `jazzy`.
     pub distribution: String,
-    /// The start of the run, CLOCK_REALTIME: ns since 1970.
+    /// The start of the run, in ns since 1970 (CLOCK_REALTIME).
     pub start_ns: u64,
-    /// The duration of the run, in ns.
+    /// The duration of the run's recording, in ns.
     pub duration_ns: u64,
-    /// The number of events in the run.
+    /// The number of events that were recorded in the run.
     pub events: u64,
-    /// The number of events that the recorder lost.
+    /// The number of events that are missing because the recorder lost them.
     pub lost: u64,
     /// The size of the model, or of all files of the trace, in bytes.
     pub bytes: u64,
@@ -82,8 +83,7 @@ fn schema() -> Vec<Column> {
     ]
 }
 
-/// Encodes rows as a part of the index, sorted and without duplicates. The same rows give the same
-/// bytes.
+/// Encodes rows as a part of the index: sorted, and without duplicates. Equal rows give equal bytes.
 pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
     let mut rows: Vec<&Row> = rows.iter().collect();
     rows.sort();
@@ -115,7 +115,7 @@ pub fn encode(rows: &[Row]) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 ///
-/// Returns one line if the bytes are not Parquet, are damaged, or have other columns.
+/// Returns one line with the reason if the bytes are not Parquet, are damaged, or have other columns.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Row>, String> {
     let rows = columns::read(bytes, &schema())?;
     rows.into_iter().map(row).collect()

@@ -18,37 +18,35 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-/// The prefix of the names of kept merges. Increase its number when merging gives other results.
+/// The prefix of the names of kept merges. The number must be increased when merging gives other results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
 const MAX_MERGE_BYTES: u64 = 4 << 30;
 
-/// The merged model, and how many models and merges were read to make it.
+/// The merged model, with the number of models and merges that were read for it.
 #[derive(Debug)]
 pub struct Merged {
-    /// The merge of all models, or `None` if no usable model is left.
+    /// The merge of all models, or `None` if no undamaged model is left.
     pub model: Option<Model>,
-    /// The number of models in the merge.
+    /// The number of models that were merged, including those in reused merges.
     pub models: usize,
-    /// The number of models that were read.
+    /// The number of models that were read from the store.
     pub models_read: usize,
-    /// The number of earlier merges that were read.
+    /// The number of earlier merges that were read from the store and reused.
     pub merges_read: usize,
-    /// The number of merges that were made and kept for later.
+    /// The number of new merges that were kept in the store for later.
     pub merges_made: usize,
-    /// The models left out because they are damaged, one line for each.
+    /// A line for each model that was left out because it is damaged.
     pub damaged: Vec<String>,
-    /// The first error of keeping a merge, if any.
+    /// The first error of keeping a merge in the store. `None` if all could be kept.
     pub not_kept: Option<String>,
 }
 
-/// Merges the models among the objects found. Leaves out damaged models and lists them in the
-/// result.
+/// Merges the models among the found objects. Leaves out damaged models and lists them in the result.
 ///
 /// # Errors
 ///
-/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be
-/// read.
+/// Fails if two models contain the same run, if models cannot be merged, or if the store cannot be read.
 pub fn merge(store: &Store, found: &Found) -> Result<Merged, StoreError> {
     let mut runs: BTreeMap<Id, BTreeSet<String>> = BTreeMap::new();
     for row in found.rows.iter().filter(|r| r.kind == Kind::Model) {
@@ -124,7 +122,6 @@ struct Work<'s> {
     counts: Merged,
 }
 
-/// The bits of an id that one level of the tree uses.
 const BITS: usize = 2;
 
 fn branch(id: &Id, level: usize) -> usize {
@@ -143,7 +140,7 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these sorted models. Their ids agree in all levels above `level`.
+    /// Returns the merge of these sorted models. Their ids agree in all levels of the tree above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);
@@ -192,7 +189,7 @@ impl Work<'_> {
         })
     }
 
-    /// Returns an earlier merge, or `None` if it is missing or damaged. It is then made again.
+    /// Returns an earlier merge, or `None` if the merge is missing or damaged and must be made again.
     fn kept(&self, key: &str, models: &[Id]) -> Option<Model> {
         let bytes = self.store.read(key, MAX_MERGE_BYTES).ok()??;
         let (sum, packed) = bytes.split_at_checked(32)?;
@@ -216,7 +213,6 @@ impl Work<'_> {
     }
 }
 
-/// Reports whether a model contains exactly the runs that the index lists for these models.
 fn has_exactly_the_runs<'a>(
     model: &Model,
     models: impl Iterator<Item = &'a Id>,

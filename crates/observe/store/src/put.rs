@@ -16,32 +16,32 @@ use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time after which waiting rows are written to the index. The next file can delay it.
+/// The time after which waiting rows are written to the index. If a file is being put, they wait until its
+/// end.
 const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
-/// The result of putting one model or trace.
+/// The result of putting one model or trace into a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Put {
-    /// The id of the object in the store.
+    /// The id under which the store has the object.
     pub object: Id,
-    /// The kind of the object: model or trace.
+    /// Whether the object is a model or a trace.
     pub kind: Kind,
-    /// The number of runs in the object.
+    /// The number of runs that the object contains: 1 for a trace.
     pub runs: usize,
-    /// The size of the model, or of all files of the trace.
+    /// The size of the model, or of all files of the trace, in bytes.
     pub bytes: u64,
-    /// The store already had the object under the same build.
+    /// The store already had the object under the same build name, so nothing was added.
     pub known: bool,
 }
 
-/// Puts model files and trace directories, all under one build name. Queries find them when the
-/// function returns. If it fails, they find the inputs before the one that failed. Calls `done`
-/// after each input.
+/// Puts model files and trace directories into a store, all under one build name. Queries find them when the
+/// function returns. If it fails, queries find the inputs before the failed one. Calls `done` after each
+/// input.
 ///
 /// # Errors
 ///
-/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be
-/// written.
+/// Fails if an input is not a model or trace, if it cannot be read, or if the store cannot be written.
 pub fn put(
     store: &Store,
     paths: &[&Path],
@@ -57,7 +57,7 @@ pub fn put(
     )
 }
 
-/// Does the same as [`put`], with another clock than the machine's.
+/// Puts files like [`put`], with another clock than the machine's, for tests.
 #[doc(hidden)]
 pub fn put_by(
     store: &Store,
@@ -99,7 +99,7 @@ pub fn put_by(
     failed.map_or(named.map(|()| all), Err)
 }
 
-/// Refuses a file that took too long to write. Tidying may have removed its first parts already.
+/// Fails if writing a file took too long. Tidying may already have removed the file's first parts.
 fn refuse_if_slow<T>(
     store: &Store,
     begun_ns: u64,
@@ -146,8 +146,6 @@ impl<'s> Pending<'s> {
         Duration::from_nanos((self.now_ns)().saturating_sub(self.begun_ns))
     }
 
-    /// Adds a written object. Writes the waiting rows to the index if the first has waited too
-    /// long.
     fn add(&mut self, written: Written<'s>, rows: Vec<Row>) -> Result<(), StoreError> {
         self.rows.extend(rows);
         self.written.push(written);
@@ -174,8 +172,8 @@ impl<'s> Pending<'s> {
 }
 
 impl Written<'_> {
-    /// Writes the object again if one of its files is gone. Tidying may have removed the file
-    /// because it had listed the store before the file was written again.
+    /// Writes the object again if one of its files is gone. Tidying may have removed a file that already
+    /// existed, because tidying had listed the store before the file was written again.
     fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),
@@ -190,7 +188,7 @@ impl Written<'_> {
                 true => object.store(store, self.path),
                 false => Err(fault(
                     self.path,
-                    "it changed while it was put. Put it again.",
+                    "the file changed while it was put. Put it again.",
                 )),
             };
         }

@@ -5,38 +5,38 @@ use crate::index::{Kind, Row};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The conditions of a query. An empty list or `None` is not a condition. If a list has several
-/// words, one of them must fit.
+/// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A run fits a
+/// list if it fits one of the list's words.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// The kind of objects to find, or `None` for models and traces.
+    /// The kind of objects to find. `None` finds models and traces.
     pub kind: Option<Kind>,
-    /// The build names to find.
+    /// The build names to find, as given with `onbeat store put --build`.
     pub builds: Vec<String>,
-    /// The modes to find.
+    /// The modes to find, for example urban.
     pub modes: Vec<String>,
-    /// The hosts to find.
+    /// The host names to find.
     pub hosts: Vec<String>,
-    /// The earliest start of a run, in ns since 1970.
+    /// The earliest start of a run, in ns since 1970. Runs that start at this time fit.
     pub from_ns: Option<u64>,
     /// The end of the range of starts, in ns since 1970. Runs that start at this time do not fit.
     pub to_ns: Option<u64>,
-    /// The objects to leave out.
+    /// The ids of objects that are not found, even if their runs fit.
     pub without: Vec<Id>,
 }
 
 /// The objects of a store that fit a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// The rows of the objects all of whose runs fit.
+    /// The index rows of the objects whose runs all fit.
     pub rows: Vec<Row>,
-    /// The objects with some runs that fit and some that do not. They are left out, because their
+    /// The objects that have both runs that fit and runs that do not. They are left out, because their
     /// figures cover all their runs.
     pub partly: BTreeSet<Id>,
 }
 
 impl Found {
-    /// Returns each object in the result once.
+    /// Returns the ids of the objects in `rows`, each once.
     pub fn objects(&self) -> BTreeSet<Id> {
         self.rows.iter().map(|r| r.object).collect()
     }
@@ -55,8 +55,7 @@ impl Query {
             && !self.without.contains(&row.object)
     }
 
-    /// Returns the rows that fit. An object that was put under two builds fits if one of the builds
-    /// does.
+    /// Returns the rows that fit. An object that was put under two build names fits if one of them does.
     pub fn of(&self, rows: &[Row]) -> Found {
         let mut objects: BTreeMap<(Id, &str), (Vec<&Row>, usize)> = BTreeMap::new();
         for row in rows {

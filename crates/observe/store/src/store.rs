@@ -16,10 +16,9 @@ const MARK: &str = "onbeat-store.json";
 
 const MAX_SMALL_OBJECT_BYTES: u64 = 1 << 30;
 
-/// The number of attempts to read the index while another process replaces its parts.
 const ATTEMPTS: usize = 5;
 
-/// An open store in a directory or a bucket.
+/// An open store of models and traces, in a directory or a bucket.
 pub struct Store {
     backend: Box<dyn Backend>,
 }
@@ -29,13 +28,13 @@ struct Mark {
     schema: String,
 }
 
-/// The content of the index when it was read.
+/// The content of the index at the time when it was read.
 #[derive(Debug, Default)]
 pub struct Index {
     /// The rows of all parts, sorted and without duplicates.
     pub rows: Vec<Row>,
     pub(crate) parts: Vec<String>,
-    /// The parts that could not be used, one line for each.
+    /// A line for each part of the index that could not be used.
     pub damaged: Vec<String>,
 }
 
@@ -48,7 +47,9 @@ impl Write for Limited {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.most {
             let most = self.most >> 20;
-            return Err(io::Error::other(format!("it is larger than {most} MiB")));
+            return Err(io::Error::other(format!(
+                "the file is larger than {most} MiB"
+            )));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())
@@ -84,12 +85,13 @@ fn backend(place: &str, variables: Variables<'_>) -> Result<Box<dyn Backend>, St
 }
 
 impl Store {
-    /// Opens a store. Reads the settings of an object store from the environment.
+    /// Opens a store in a directory or at `s3://BUCKET/PREFIX`. Environment variables have the settings of an
+    /// object store.
     pub fn open(place: &str) -> Result<Store, StoreError> {
         Store::open_with(place, &environment)
     }
 
-    /// Opens a store, with `variables` instead of the process's environment.
+    /// Opens a store like [`Store::open`], with `variables` instead of the process's environment.
     pub fn open_with(place: &str, variables: Variables<'_>) -> Result<Store, StoreError> {
         let store = Store {
             backend: backend(place, variables)?,
@@ -108,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Creates a store at an empty place and returns true. Changes nothing and returns false if a
-    /// store exists there.
+    /// Creates a store at an empty directory or unused URL, and returns true. If a store exists there,
+    /// changes nothing and returns false.
     pub fn init(place: &str) -> Result<bool, StoreError> {
         Store::init_with(place, &environment)
     }
@@ -136,7 +138,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Returns the directory or URL of the store, as the user named it.
+    /// Returns the directory or URL of the store, as the caller of [`Store::open`] gave it.
     pub fn place(&self) -> &str {
         self.backend.place()
     }
@@ -183,7 +185,7 @@ impl Store {
         listed.map_err(|e| self.access("list", place, &e))
     }
 
-    /// Writes an object of `bytes` bytes. The caller guarantees that they match `id`.
+    /// Writes an object of `bytes` bytes. The caller guarantees that the bytes match `id`.
     pub(crate) fn put_object(
         &self,
         id: Id,
@@ -201,11 +203,11 @@ impl Store {
         let bytes = bytes.ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match Id::of(&bytes) == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not match its name")),
+            false => Err(self.damaged(&key, "the file's content does not match its name")),
         }
     }
 
-    /// Copies an object of any size. After an error, `out` may hold wrong bytes.
+    /// Copies an object of any size. After an error, `out` may contain wrong bytes.
     pub(crate) fn copy_object(&self, id: Id, out: &mut dyn Write) -> Result<u64, StoreError> {
         let key = id.key("objects");
         let mut hashing = Hashing::new(out);
@@ -215,11 +217,11 @@ impl Store {
             .ok_or_else(|| self.damaged(&key, "the file is missing"))?;
         match hashing.id() == id {
             true => Ok(bytes),
-            false => Err(self.damaged(&key, "its content does not match its name")),
+            false => Err(self.damaged(&key, "the file's content does not match its name")),
         }
     }
 
-    /// Reads the index. Lists damaged parts in the result and uses the others.
+    /// Reads the index. Uses all undamaged parts, and lists the damaged ones in the result.
     pub fn index(&self) -> Result<Index, StoreError> {
         'again: for _ in 0..ATTEMPTS {
             let mut index = Index::default();
@@ -254,15 +256,14 @@ impl Store {
             return Ok(None);
         };
         if Id::of(&bytes) != id {
-            return Err(damaged("its content does not match its name"));
+            return Err(damaged("the file's content does not match its name"));
         }
         index::decode(&bytes)
             .map(Some)
             .map_err(|what| damaged(&what))
     }
 
-    /// Adds rows to the index. Call it after writing their objects, which queries find from then
-    /// on.
+    /// Adds rows to the index, so that queries find their objects. The caller must have written the objects.
     pub(crate) fn add(&self, rows: &[Row]) -> Result<String, StoreError> {
         let encoded = index::encode(rows);
         let bytes = encoded.map_err(|e| self.access("write", "index", &io::Error::other(e)))?;
@@ -271,7 +272,7 @@ impl Store {
         Ok(key)
     }
 
-    /// Returns the object whose id begins with these digits. Fails if none or several do.
+    /// Returns the id of the object whose id begins with these digits. Fails if no object fits, or several.
     pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
         let fault = |what| StoreError::Name {
             place: self.place().into(),

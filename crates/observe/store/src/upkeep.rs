@@ -11,24 +11,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-/// The age at which leftovers in a directory are removed. The lock keeps writers out, so only
+/// The age from which on leftovers in a directory are removed. The lock excludes running writers, so only
 /// killed writers leave files.
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// The result of tidying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tidied {
-    /// The number of parts of the index before.
+    /// The number of parts of the index before tidying.
     pub parts_before: usize,
-    /// The number of parts of the index after.
+    /// The number of parts of the index after tidying.
     pub parts_after: usize,
-    /// The number of objects, tables and half-written files removed because no row names them.
+    /// The number of removed objects, tables and half-written files that no index row names.
     pub removed: u64,
-    /// The number of kept merges removed.
+    /// The number of removed merges that were kept for reuse.
     pub merges_removed: u64,
     /// The total size of the removed files.
     pub bytes: u64,
-    /// The damaged files, one line for each. Tidying does not remove them.
+    /// A line for each damaged file. Tidying does not remove damaged files.
     pub damaged: Vec<String>,
 }
 
@@ -92,7 +92,8 @@ fn remove_unnamed(store: &Store, tidied: &mut Tidied) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// Returns the files that the rows need, and adds a line to `damaged` for each damaged list.
+/// Returns the paths of the files that the rows need. Adds a line to `damaged` for each damaged list of
+/// files.
 fn named(store: &Store, rows: &[Row], damaged: &mut Vec<String>) -> BTreeSet<String> {
     let objects: BTreeSet<(Id, Kind)> = rows.iter().map(|r| (r.object, r.kind)).collect();
     let mut named = BTreeSet::new();
@@ -123,23 +124,23 @@ fn listing(store: &Store, id: Id) -> Result<Vec<(Id, u64)>, StoreError> {
         .collect())
 }
 
-/// The result of checking a store.
+/// The result of checking all objects of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
-    /// The number of rows in the index.
+    /// The number of rows in the index: one for each run of each object.
     pub rows: usize,
-    /// The number of different models.
+    /// The number of different models that the index names.
     pub models: usize,
-    /// The number of different traces.
+    /// The number of different traces that the index names.
     pub traces: usize,
     /// The number of objects that were read and compared with their ids.
     pub objects: usize,
-    /// The damaged files, one line for each.
+    /// A line for each damaged file. Empty for an undamaged store.
     pub damaged: Vec<String>,
 }
 
-/// Reads every object that the index names and compares it with its id. Compares models with their
-/// index rows and tables too.
+/// Reads every object that the index names and compares its content with its id. Also compares models with
+/// their index rows and tables.
 pub fn check(store: &Store) -> Result<Checked, StoreError> {
     let index = store.index()?;
     let mut checked = Checked {
@@ -211,7 +212,10 @@ fn check_trace(
             Ok(read) if read == bytes => {}
             Ok(_) => damaged.push(
                 store
-                    .damaged(&id.key("objects"), "it lists a wrong size for a file")
+                    .damaged(
+                        &id.key("objects"),
+                        "the trace's list of files has a wrong size",
+                    )
                     .to_string(),
             ),
             Err(e) if e.is_damage() => damaged.push(e.to_string()),

@@ -34,7 +34,7 @@ const BEGINNING: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// Returns the JSON of a model of one run. The callbacks take these times, in us.
+/// Returns the JSON of a model of one run, whose callbacks have these execution times in us.
 fn model(run: &str, mode: &str, start: u64, times: &[u16]) -> String {
     let mut trace = BEGINNING.to_string();
     for (i, time) in times.iter().enumerate() {
@@ -222,8 +222,8 @@ proptest! {
     }
 }
 
-/// Merges many models, then one more. The second merge reads only the neighbours of the new model's
-/// path to the root.
+/// Merges many models, then one more. The second merge reads only the merges beside the path from the new
+/// model to the root of the tree.
 fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
     let count: u64 = match on {
         On::Directory => 256,
@@ -249,8 +249,8 @@ fn merging_one_more_model_reads_only_its_path_to_the_root(on: On) {
     assert_eq!(text(&next.model.expect("a model")), at_once(&texts));
 }
 
-/// A model that is put twice counts once. Under two builds, both find it. It fits only if all its
-/// runs fit.
+/// A model that is put twice counts once. If it is put under two builds, both builds find it. It fits only if
+/// all its runs fit.
 fn queries_find_exactly_the_objects_that_fit(on: On) {
     let place = Place::new(on);
     let urban = model("a", "urban", 100, &[5]);
@@ -592,9 +592,9 @@ fn a_server_refusal_is_reported_in_one_line_without_the_secret() {
     assert!(line.contains("refused"), "{line}");
 }
 
-/// The list has more names than a page, and two writers write the same models at once.
+/// The list has more names than a page, and two writers write the same models at the same time.
 #[test]
-fn long_lists_are_read_completely_and_concurrent_writers_lose_nothing() {
+fn concurrent_writers_lose_nothing_and_long_lists_are_read_fully() {
     let place = Place::new(On::S3);
     let folder = place.root().join("merges/zz");
     fs::create_dir_all(&folder).expect("made");
@@ -617,8 +617,8 @@ fn long_lists_are_read_completely_and_concurrent_writers_lose_nothing() {
     assert_eq!(place.merge(&Query::default()).models, 8);
 }
 
-/// If a file takes too long in a bucket, no row names it, because its first parts may be gone.
-/// Earlier files are named.
+/// If writing a file into a bucket takes too long, no row names the file, because its first parts may be
+/// gone. Rows name earlier files.
 fn an_object_that_is_written_too_slowly_is_not_indexed(on: On) {
     let place = Place::new(on);
     let texts: Vec<String> = (0..3)

@@ -25,37 +25,37 @@ use table::{Column, Table};
 
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The reason why a trace cannot be exported.
+/// The reason why a trace cannot be exported as a table of events.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The table's file cannot be created or renamed.
     #[error("cannot write {}: {source}. Choose another file with -o.", path.display())]
     File {
-        /// The file that cannot be written.
+        /// The path of the Parquet file.
         path: PathBuf,
-        /// The error of creating or renaming the file.
+        /// The operating system's error of creating or renaming the file.
         source: std::io::Error,
     },
-    /// A part of the table cannot be written.
+    /// A part of the table cannot be written to its file.
     #[error("cannot write the table {}: {source}. Check the free space.", path.display())]
     Table {
-        /// The file of the table.
+        /// The path of the Parquet file.
         path: PathBuf,
-        /// The error of the Parquet library.
+        /// The Parquet library's error of encoding or writing the table.
         source: ParquetError,
     },
 }
 
-/// The result of an export: the file and its number of rows.
+/// The result of an export of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {
-    /// The file that was written.
+    /// The path of the Parquet file that was written.
     pub path: PathBuf,
-    /// The number of rows, one for each event.
+    /// The number of rows. The table has one row for each event.
     pub rows: u64,
 }
 
-/// Writes all events to the file `path`, or to `events.parquet` inside it if `path` is a directory.
+/// Writes all events to the Parquet file `path`, or to `events.parquet` in it if `path` is a directory.
 /// Replaces an existing file only when the new one is complete.
 pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, ExportError> {
     let path = if path.is_dir() {

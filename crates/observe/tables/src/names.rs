@@ -11,11 +11,10 @@ pub(super) struct Entity {
 
 #[derive(Default)]
 pub(super) struct Names {
-    /// The key is a process id and a handle.
     entities: HashMap<(u32, u64), Entity>,
-    /// The latest node of each thread. It owns the clock that the thread creates next.
+    /// The node that each thread created last. It owns the clock that the thread creates next.
     latest_node: HashMap<(u32, u32), Entity>,
-    /// The callback of each timer. In rclcpp, it is known before the timer's node.
+    /// The callback of each timer. In rclcpp, the callback is known before the timer's node.
     timer_callbacks: HashMap<(u32, u64), u64>,
 }
 

@@ -10,12 +10,9 @@ use parquet::schema::types::Type;
 use std::fs::File;
 use std::sync::Arc;
 
-/// The cells of a column that are not null.
 enum Cells {
-    /// Unsigned 64-bit numbers, as Parquet stores them.
     U64(Vec<i64>),
     I64(Vec<i64>),
-    /// Unsigned 32-bit numbers, as Parquet stores them.
     U32(Vec<i32>),
     Flag(Vec<bool>),
     Text(Vec<ByteArray>),
@@ -24,7 +21,7 @@ enum Cells {
 pub(super) struct Column {
     name: String,
     cells: Cells,
-    /// A value per row: 1 if the row has a cell, else 0. Rows after the last cell are left out.
+    /// One value per row: 1 if the row has a cell, else 0. Rows after the last cell have no value.
     present: Vec<i16>,
 }
 
@@ -54,13 +51,10 @@ impl Column {
 
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
-    /// The columns of each event kind's fields. The index is the kind's position in `KINDS`.
     places: Vec<Vec<usize>>,
     by_code: [usize; 256],
     event_names: Vec<ByteArray>,
     pub(super) rows: usize,
-    /// The kind of the current event, as a position in `KINDS`. `field` is the number of its next
-    /// field.
     kind: usize,
     field: usize,
 }
@@ -285,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_the_same_name_have_the_same_type() {
+    fn event_fields_of_the_same_name_have_the_same_type() {
         let table = Table::new();
         for (kind, places) in KINDS.iter().zip(&table.places) {
             for (field, place) in kind.fields.iter().zip(places) {

@@ -40,7 +40,7 @@ fn table(events: &str) -> Vec<HashMap<String, Field>> {
 }
 
 #[test]
-fn timers_and_their_callbacks_have_their_nodes_name() {
+fn exported_timers_and_callbacks_have_the_name_of_their_node() {
     // Two nodes are created before their timers. rclcpp reports a timer's node after its callback.
     let rows = table(
         "10 cpu0 7/7 node_init node=0x1 rmw=0x2 name=a namespace=/
@@ -65,7 +65,7 @@ fn timers_and_their_callbacks_have_their_nodes_name() {
 }
 
 #[test]
-fn every_event_becomes_a_row_with_its_fields() {
+fn every_event_becomes_a_table_row_with_its_fields() {
     let rows = table(
         "10 cpu0 7/7 process command=talker distribution=kilted rmw=rmw_fastrtps_cpp late=no
          20 cpu0 7/7 node_init node=0x1 rmw=0x2 name=talker namespace=/ns

@@ -48,7 +48,6 @@ fn model(trace: &Path) -> Model {
     synth.finish()
 }
 
-/// A row: numbers and texts that are not null.
 #[derive(Debug, Default, Clone)]
 struct Row {
     int: BTreeMap<String, i64>,
@@ -109,7 +108,6 @@ fn dist(values: impl Iterator<Item = Option<i64>>) -> Dist {
     all
 }
 
-/// Exports a trace and compares its tables with its model.
 fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     let held = tempfile::tempdir().expect("directory");
     export(trace, held.path());
@@ -159,7 +157,6 @@ fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     (model, held)
 }
 
-/// The stretches of each execution add up to its latency.
 fn compare_stretches(directory: &Path, chains: &[Row]) {
     let mut sums: BTreeMap<i64, i64> = BTreeMap::new();
     let mut next: BTreeMap<i64, i64> = BTreeMap::new();
@@ -177,7 +174,6 @@ fn compare_stretches(directory: &Path, chains: &[Row]) {
     assert!(sums.values().all(|sum| *sum == 0), "{sums:?}");
 }
 
-/// The items of each edge are those that the model counts.
 fn compare_edges(model: &Model, directory: &Path) -> usize {
     let items = read(directory, "items");
     let mut compared = 0;
@@ -343,7 +339,7 @@ fn a_lost_item_has_a_row_unless_it_is_taken_after_all() {
 }
 
 #[test]
-fn what_the_recording_does_not_show_is_null_and_not_zero() {
+fn a_value_that_was_not_recorded_is_null_in_the_tables() {
     let held = tempfile::tempdir().expect("directory");
     let foreign = listen(12_000, 1);
     let trace = of_text(held.path(), &[PAIR, &talk(11_000), &foreign].concat());
@@ -391,7 +387,7 @@ fn tables_of_several_traces_share_a_directory() {
 }
 
 #[test]
-fn an_export_that_fails_leaves_no_file() {
+fn a_failed_table_export_leaves_no_file() {
     let held = tempfile::tempdir().expect("directory");
     let trace = generated(held.path(), 5_000, 1);
     let tables = held.path().join("tables");
@@ -411,7 +407,7 @@ fn an_export_that_fails_leaves_no_file() {
 }
 
 #[test]
-fn a_stream_has_the_rows_of_the_file() {
+fn an_exported_stream_has_the_same_rows_as_the_file() {
     let held = tempfile::tempdir().expect("directory");
     let trace = generated(held.path(), 20_000, 1);
     let tables = held.path().join("tables");
@@ -436,7 +432,7 @@ fn a_stream_has_the_rows_of_the_file() {
 }
 
 #[test]
-fn a_full_pipe_is_an_error() {
+fn an_export_fails_if_its_output_is_full() {
     struct Full;
     impl std::io::Write for Full {
         fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
@@ -457,7 +453,6 @@ fn a_full_pipe_is_an_error() {
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// The columns of each table in the document, as `name type`.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let text = fs::read_to_string(root().join("docs/tables.md")).expect("the document");
     let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -480,7 +475,7 @@ fn documented() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn the_document_lists_all_tables_and_columns() {
+fn the_format_document_lists_all_tables_and_columns() {
     let held = tempfile::tempdir().expect("directory");
     let trace = generated(held.path(), 5_000, 1);
     let tables = held.path().join("tables");

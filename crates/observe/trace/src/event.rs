@@ -12,18 +12,18 @@
 /// A name from a traced process. It is untrusted text: escape it before showing it.
 pub type Name = Box<str>;
 
-/// An event of a recording: when, where, and of which kind.
+/// An event of a recording: its time, CPU, thread and kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The time of the event, CLOCK_MONOTONIC.
+    /// The time of the event in ns, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The CPU on which the event happened.
+    /// The number of the CPU on which the event happened.
     pub cpu: u16,
-    /// The process (thread group), in the recorder's pid namespace.
+    /// The process id (thread group id), in the recorder's PID namespace.
     pub pid: u32,
-    /// The thread, in the recorder's pid namespace.
+    /// The thread id, in the recorder's PID namespace.
     pub tid: u32,
-    /// The kind of event, with its fields.
+    /// The kind of the event, with the fields of this kind.
     pub kind: EventKind,
 }
 
@@ -33,31 +33,31 @@ pub const UNTOLD: u32 = u32::MAX;
 /// The kind of endpoint that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointKind {
-    /// The publisher of a topic.
+    /// A publisher, which writes to a topic.
     Publisher,
-    /// The subscription of a topic.
+    /// A subscription, which takes messages from a topic.
     Subscription,
-    /// The server side of a service.
+    /// A service: the side that receives requests and sends responses.
     Service,
-    /// The client side of a service.
+    /// A client: the side that sends requests and receives responses.
     Client,
 }
 
-/// The `rclcpp::Executor::execute_*` function that an execution event comes from.
+/// The function `rclcpp::Executor::execute_*` from which an execution event comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecuteKind {
-    /// The function `execute_timer`.
+    /// The executor executes a timer (function `execute_timer`).
     Timer,
-    /// The function `execute_subscription`.
+    /// The executor executes a subscription (function `execute_subscription`).
     Subscription,
-    /// The function `execute_service`.
+    /// The executor executes a service (function `execute_service`).
     Service,
-    /// The function `execute_client`.
+    /// The executor executes a client (function `execute_client`).
     Client,
 }
 
-/// The kinds of events. The comment of a variant names the tracepoint or function it comes from.
-/// Fields have the names of the tracepoint's arguments.
+/// The kind of an event. The comment of a variant names the tracepoint or function from which the event
+/// comes. Fields have the names of the tracepoint's arguments.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
@@ -85,8 +85,8 @@ pub enum EventKind {
         topic: Name,
         depth: u64,
     },
-    /// The QoS that a publisher or subscription requests: its `rmw_qos_profile_t`, with the numbers
-    /// of rmw's enumerations. An unlimited duration is 0 or i64::MAX.
+    /// A publisher or subscription requests this QoS: its `rmw_qos_profile_t`, with the numbers of rmw's
+    /// enumerations. An unlimited duration is 0 or i64::MAX.
     EndpointQos {
         endpoint: EndpointKind,
         rcl: u64,
@@ -113,34 +113,33 @@ pub enum EventKind {
         rmw: u64,
         name: Name,
     },
-    /// The global identifier of a publisher (`rmw_publisher_init`).
+    /// A publisher gets its global identifier in the middleware (`rmw_publisher_init`).
     PublisherGid { rmw: u64, gid: [u8; 16] },
-    /// The global identifier of a subscription (`rmw_subscription_init`).
+    /// A subscription gets its global identifier in the middleware (`rmw_subscription_init`).
     SubscriptionGid { rmw: u64, gid: [u8; 16] },
-    /// The global identifier of a client (`rmw_client_init`).
+    /// A client gets its global identifier in the middleware (`rmw_client_init`).
     ClientGid { rmw: u64, gid: [u8; 16] },
-    /// A clock is created (`rcl_clock_init`). Only recordings without [`EventKind::ClockKind`] have
-    /// it.
+    /// A clock is created (`rcl_clock_init`). Only recordings without [`EventKind::ClockKind`] have this
+    /// event.
     ClockInit { clock: u64 },
     /// A timer is created (`rcl_timer_init`).
     TimerInit { timer: u64, period_ns: i64 },
-    /// The clock that drives a timer (`rcl_timer_init2`). In rclpy, the clock also shows which node
-    /// owns the timer. The probe runs at function entry, so this event comes *before* the timer's
-    /// own `TimerInit` on the same thread.
+    /// A timer gets the clock that drives it (`rcl_timer_init2`). In rclpy, the clock also shows which node
+    /// owns the timer. The probe runs at function entry, so this event comes *before* the timer's own
+    /// `TimerInit` on the same thread.
     TimerClock { timer: u64, clock: u64 },
     /// A timer is linked to its node (`rclcpp_timer_link_node`).
     TimerNode { timer: u64, node: u64 },
     /// A timer gets its callback (`rclcpp_timer_callback_added`).
     TimerCallback { timer: u64, callback: u64 },
-    /// The rclcpp object of an rcl subscription (`rclcpp_subscription_init`). The event repeats for
-    /// the intra-process subscription of the same rcl handle.
+    /// An rcl subscription gets its rclcpp object (`rclcpp_subscription_init`). The event repeats for the
+    /// intra-process subscription of the same rcl handle.
     SubscriptionObject { subscription: u64, object: u64 },
     /// An rclcpp subscription gets its callback (`rclcpp_subscription_callback_added`).
     SubscriptionCallback { object: u64, callback: u64 },
     /// A service gets its callback (`rclcpp_service_callback_added`).
     ServiceCallback { service: u64, callback: u64 },
-    /// The symbol of a callback's function, from `rclcpp_callback_register` or found in another
-    /// way.
+    /// A callback's function has this symbol, according to `rclcpp_callback_register` or another source.
     CallbackSymbol { callback: u64, symbol: Name },
     /// An intra-process buffer is linked to its rclcpp intra-process subscription
     /// (`rclcpp_ipb_to_subscription`).
@@ -153,26 +152,25 @@ pub enum EventKind {
     LifecycleInit { node: u64, machine: u64 },
     /// A lifecycle node changes its state (`rcl_lifecycle_transition`).
     LifecycleTransition { machine: u64, from: Name, to: Name },
-    /// Late attach: an endpoint that existed before the recording, with the name from its public
-    /// rmw struct. `rcl` is 0 if only the rmw handle is known.
+    /// Late attach: the recorder found an endpoint from before the recording. The name comes from the
+    /// endpoint's public rmw struct. `rcl` is 0 if only the rmw handle is known.
     EndpointFound {
         endpoint: EndpointKind,
         rcl: u64,
         rmw: u64,
         name: Name,
     },
-    /// Late attach: the name of a node, as far as the recorder could find it: in the process's
-    /// memory, from parameter services or from the command line. `node` is 0 if the handle is
-    /// unknown.
+    /// Late attach: the recorder found the name of a node in the process's memory, in parameter services or
+    /// in the command line. `node` is 0 if the handle is unknown.
     NodeFound { node: u64, name: Name },
-    /// Late attach: the endpoint with handle `rcl` belongs to the node with handle `node`.
+    /// Late attach: the recorder found that the endpoint with handle `rcl` belongs to the node with handle
+    /// `node`.
     EndpointNode {
         endpoint: EndpointKind,
         rcl: u64,
         node: u64,
     },
-    /// Late attach: a timer that was called or seen in a wait set, but whose creation was not
-    /// recorded.
+    /// Late attach: a timer from before the recording was called or seen in a wait set.
     TimerFound { timer: u64 },
     /// The object with this rcl handle is destroyed: `rcl_publisher_fini`, `rcl_subscription_fini`,
     /// `rcl_service_fini`, `rcl_client_fini`, `rcl_timer_fini` or `rcl_node_fini`.
@@ -204,13 +202,13 @@ pub enum EventKind {
     },
 
     // ---- Run time (ROS2-RT)
-    /// The exact start of a callback in rclcpp (`callback_start`).
+    /// A callback of rclcpp starts (`callback_start`). The time is exact.
     CallbackStart { callback: u64, intra_process: bool },
-    /// The exact end of a callback in rclcpp (`callback_end`).
+    /// A callback of rclcpp ends (`callback_end`). The time is exact.
     CallbackEnd { callback: u64 },
     /// The executor calls a timer (entry of `rcl_timer_call` or `rcl_timer_call_with_info`).
     TimerCall { timer: u64 },
-    /// A subscription is read (`rmw_take`). If `taken` is false, there was no message.
+    /// A message is taken from a subscription (`rmw_take`). If `taken` is false, there was no message.
     Take {
         rmw: u64,
         message: u64,
@@ -240,21 +238,21 @@ pub enum EventKind {
     },
     /// A client sends a request. `sequence` counts the requests of each client.
     RequestSend { rmw: u64, sequence: i64 },
-    /// A service reads a request. `gid` and `sequence` identify the client and its request.
+    /// A service takes a request. `gid` and `sequence` identify the client and its request.
     RequestTake {
         rmw: u64,
         gid: [u8; 16],
         sequence: i64,
         taken: bool,
     },
-    /// A service sends a response. `source_ns` exists since Kilted.
+    /// A service sends a response. `source_ns` is known since the distribution Kilted.
     ResponseSend {
         rmw: u64,
         gid: [u8; 16],
         sequence: i64,
         source_ns: Option<i64>,
     },
-    /// A client reads a response. If `taken` is false, the response is not dispatched.
+    /// A client takes a response. If `taken` is false, the response is not dispatched.
     ResponseTake {
         rmw: u64,
         sequence: i64,
@@ -263,8 +261,8 @@ pub enum EventKind {
     },
     /// A message synchroniser (`message_filters`) gets an input on this thread.
     SyncInput { filter: u64 },
-    /// A synchroniser by approximate time gets an input on this thread. It publishes with the next
-    /// input.
+    /// A synchroniser by approximate time gets an input on this thread. The synchroniser publishes with the
+    /// next input.
     SyncApproximate { filter: u64 },
     /// The item `number` is sent at an end of a link (`onbeat_link_send`).
     LinkSend { end: u64, number: u64 },
@@ -281,7 +279,7 @@ pub enum EventKind {
     ExecuteStart { execute: ExecuteKind },
     /// A function `rclcpp::Executor::execute_*` returns.
     ExecuteEnd { execute: ExecuteKind },
-    /// A wait set is initialised (entry of `rcl_wait_set_init`). rclpy builds one per round.
+    /// A wait set is initialised (entry of `rcl_wait_set_init`). rclpy builds one per round of its executor.
     WaitSetInit,
     /// The executor begins to wait (entry of `rcl_wait`).
     Wait,
@@ -290,23 +288,22 @@ pub enum EventKind {
     GuardTrigger { guard: u64 },
 
     // ---- Kernel
-    /// This thread gets the CPU (`sched_switch`). `priority` is the kernel's (0-99 real-time,
-    /// 100-139 normal), `policy` the SCHED_* number. `prev_tid` is [`UNTOLD`] if the recorder does
-    /// not see other threads.
+    /// This thread gets the CPU (`sched_switch`). `priority` is the kernel's (0-99 real-time, 100-139
+    /// normal), `policy` the SCHED_* number. `prev_tid` is [`UNTOLD`] if the recorder does not see other
+    /// threads.
     SwitchIn {
         prev_tid: u32,
         priority: u8,
         policy: u8,
     },
-    /// This thread leaves the CPU (`sched_switch`). `state` 0 means that it was preempted and is
-    /// still runnable.
+    /// This thread leaves the CPU (`sched_switch`). `state` 0 means that the thread was preempted and is
+    /// still ready to run.
     SwitchOut { next_tid: u32, state: u16 },
-    /// This thread is made runnable (`sched_waking`). `waker_tid` is the waking thread if it
-    /// belongs to the same process, else 0.
+    /// This thread is made ready to run (`sched_waking`). `waker_tid` is the thread that wakes it if both
+    /// belong to the same process, else 0.
     Wake { waker_tid: u32 },
-    /// This thread gets the CPU after it slept and was ready for `ready_ns` (`sched_switch`). The
-    /// event replaces `Wake` if the kernel accounts for this time (Linux 5.14 with
-    /// CONFIG_SCHED_INFO).
+    /// This thread gets the CPU after it slept and was then ready to run for `ready_ns` (`sched_switch`). The
+    /// event replaces `Wake` if the kernel accounts for this time (Linux 5.14 with CONFIG_SCHED_INFO).
     Woken { ready_ns: u64 },
     /// A thread is created (`sched_process_fork`). The event's pid and tid are the child's.
     Fork {
@@ -318,54 +315,53 @@ pub enum EventKind {
     Exec { comm: Name },
     /// A thread ends (`sched_process_exit`).
     Exit,
-    /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts
-    /// from when the thread got the CPU, or from its last event of this kind.
+    /// The hypervisor of a virtual machine used this thread's CPU for `stolen_ns`. The time counts from when
+    /// the thread got the CPU, or from its previous event of this kind.
     Stolen { stolen_ns: u64 },
-    /// The CPU time that this thread has used, as the kernel accounts it. The kernel leaves out the
+    /// This thread has used the CPU for `used_ns`, as the kernel accounts CPU time. The kernel leaves out the
     /// time of a virtual machine's host.
     ///
-    /// The time counts from the thread's last `SwitchOut` or event of this kind if `since_switch`
-    /// is true, else from its last event of this kind. A first event without a start has the time
-    /// 0. With BPF, the event comes only where the switch events would give another time, for
-    /// example because the kernel reported no switch to this thread.
+    /// If `since_switch` is true, the time counts from the thread's last `SwitchOut` or event of this kind,
+    /// else from its last event of this kind. A first event without a start has the time 0. With BPF, the
+    /// event comes only where the switch events would give another time, for example because the kernel
+    /// reported no switch to this thread.
     CpuTime { used_ns: u64, since_switch: bool },
-    /// This thread gets the CPU while an observed one waits for it (`sched_switch`). Neither this
-    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, the following
-    /// such events of the same wait are left out. If `prev_tid` is [`UNTOLD`], the event has
-    /// another meaning: this observed thread gets the CPU, and the recording does not show who had
-    /// it during the wait.
+    /// This thread gets the CPU while an observed thread waits for that CPU (`sched_switch`). Neither this
+    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, further events of the
+    /// same wait are left out. If `prev_tid` is [`UNTOLD`], the event has another meaning: this observed
+    /// thread gets the CPU, and the recording does not show who had it during the wait.
     Occupied { prev_tid: u32, last: bool },
-    /// The names of a thread that is not observed and of its process. The thread had a CPU for
-    /// which an observed one waited. The event repeats every ten seconds, and when a name changes.
+    /// A thread that is not observed, and its process, have these names. The thread had a CPU for which an
+    /// observed thread waited. The event repeats every ten seconds, and when a name changes.
     Bystander {
         comm: Name,
         process: Name,
         kernel: bool,
     },
 
-    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid`
-    /// holds (`sched_switch`). The owner is the one that glibc, or the kernel with priority
-    /// inheritance, writes into the mutex. The event comes just before the thread's `SwitchOut`.
+    /// This thread goes to sleep for the mutex at address `lock` of its process, which `owner_tid` holds
+    /// (`sched_switch`). The owner is read from the mutex: glibc, or the kernel with priority inheritance,
+    /// writes it there. The event comes just before the thread's `SwitchOut`.
     LockWait { lock: u64, owner_tid: u32 },
 
     // ---- The recorder's own events
-    /// The recorder begins to observe this process.
+    /// The recorder begins to observe this process. `late` says that the process ran before the recording.
     Process {
         command: Name,
         distribution: Name,
         rmw: Name,
         late: bool,
     },
-    /// The properties of a thread. `cpus` is the affinity mask of the first 64 CPUs.
+    /// A thread has these properties. `cpus` is the affinity mask of the first 64 CPUs.
     Thread {
         comm: Name,
         policy: u8,
         priority: u8,
         cpus: u64,
     },
-    /// A sample of CLOCK_REALTIME minus CLOCK_MONOTONIC. The event's pid and tid are 0.
+    /// The recorder read the offset CLOCK_REALTIME minus CLOCK_MONOTONIC. The event's pid and tid are 0.
     ClockOffset { realtime_minus_monotonic_ns: i64 },
-    /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU
-    /// since the last such report.
+    /// The ring buffer was full: `count` more events of kind `probe` were lost on the event's CPU since the
+    /// previous event of this kind.
     Lost { probe: Name, count: u64 },
 }

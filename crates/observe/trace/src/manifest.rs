@@ -9,10 +9,10 @@ use std::io::Write;
 /// The value of [`Manifest::schema`] in new traces.
 pub const SCHEMA: &str = "onbeat-trace/1";
 
-/// The name of the manifest in a trace directory.
+/// The file name of the manifest in a trace directory.
 pub const FILE: &str = "manifest.json";
 
-/// The state of a recording: whether it was ended properly.
+/// The state of a recording: running, or ended properly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -23,32 +23,32 @@ pub enum State {
     Complete,
 }
 
-/// The description of a recording, stored in its trace directory.
+/// The description of a recording, stored as JSON in its trace directory.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
-    /// The schema of the file, always [`SCHEMA`].
+    /// The schema of the file. It is always [`SCHEMA`] in new traces.
     pub schema: String,
-    /// The unique id of the recording, set by the writer.
+    /// The unique id of the recording: 32 hexadecimal digits, set by the writer.
     pub id: String,
     /// The mode of the run, for example urban or highway. Empty if the user did not give one.
     pub mode: String,
     /// The start and the duration of the recording.
     #[serde(flatten)]
     pub span: Span,
-    /// The machine of the recording, and the recorder.
+    /// Facts about the machine and the recorder.
     #[serde(flatten)]
     pub machine: Machine,
-    /// The state of the recording, set by the writer.
+    /// Whether the recording was ended properly, set by the writer.
     pub state: State,
     /// The processes, threads and probes of the recording.
     #[serde(flatten)]
     pub observed: Observed,
     /// The number of events lost because the ring buffer was full, by event kind and CPU.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// The facts that late attach could not recover, in full sentences.
+    /// The facts about processes from before the recording that onbeat could not find, in full sentences.
     pub not_recovered: Vec<String>,
-    /// The size of the ring buffer.
+    /// The size of the ring buffer between kernel and recorder, in bytes.
     pub buffer_bytes: u64,
     /// The number of events and bytes in the trace's files, set by the writer.
     #[serde(flatten)]
@@ -58,38 +58,37 @@ pub struct Manifest {
     pub coverage: Vec<String>,
 }
 
-/// The start and the duration of a recording. In the file, its fields are fields of the manifest.
+/// The start and the duration of a recording. In the file, these fields are fields of the manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Span {
-    /// The start of the recording, CLOCK_REALTIME: ns since 1970.
+    /// The start of the recording in ns since 1970, by CLOCK_REALTIME.
     pub start_realtime_ns: u64,
-    /// The start of the recording, CLOCK_MONOTONIC: ns.
+    /// The start of the recording in ns, by CLOCK_MONOTONIC.
     pub start_monotonic_ns: u64,
-    /// The duration of the recording so far.
+    /// The duration of the recording, in ns. While a recording runs, its duration so far.
     pub duration_ns: u64,
 }
 
-/// The processes and threads that a recording observed, and its probes. In the file, its fields are
-/// fields of the manifest.
+/// The processes, threads and probes of a recording. In the file, these fields are fields of the manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Observed {
-    /// The ROS 2 distributions of the observed processes.
+    /// The ROS 2 distributions of the observed processes, for example `jazzy`.
     pub distributions: Vec<String>,
-    /// The processes that were observed.
+    /// The processes whose events were recorded.
     pub processes: Vec<ProcessInfo>,
-    /// The threads that were observed.
+    /// The threads whose events were recorded.
     pub threads: Vec<ThreadInfo>,
-    /// Every probe, attached or not.
+    /// Every probe of the recording, attached or not.
     pub probes: Vec<ProbeInfo>,
     /// The mechanisms that recorded calls and context switches.
     #[serde(flatten)]
     pub means: Means,
 }
 
-/// The mechanisms that recorded calls and context switches. In the file, its fields are fields of
-/// the manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
+/// The mechanisms that recorded calls and context switches. In the file, these fields are fields of the
+/// manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Means {
@@ -111,10 +110,10 @@ impl Means {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Probing {
-    /// BPF programs at probes in user space.
+    /// BPF programs at uprobes recorded the calls.
     #[default]
     Bpf,
-    /// A library that was preloaded into the processes.
+    /// A library that the command's processes load with LD_PRELOAD recorded the calls.
     Preload,
 }
 
@@ -122,63 +121,62 @@ pub enum Probing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduling {
-    /// BPF programs at the kernel's tracepoints.
+    /// BPF programs at the kernel's tracepoints recorded every switch.
     #[default]
     Bpf,
-    /// The kernel's records of context switches (`perf_event_open`).
+    /// The kernel's records of context switches (`perf_event_open`) were used.
     Perf,
-    /// The CPU clocks of the threads, read at the starts and ends of callbacks.
+    /// The threads' CPU clocks were read at the starts and ends of callbacks, without context switches.
     Clocks,
 }
 
-/// The number of events and bytes in a recording's files. In the file, its fields are fields of the
+/// The number of events and bytes in a recording's files. In the file, these fields are fields of the
 /// manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
-    /// The number of events written to segments.
+    /// The number of events that the writer wrote to segments.
     pub events: u64,
-    /// The number of bytes written to segments.
+    /// The number of bytes that the writer wrote to segments.
     pub bytes: u64,
-    /// The number of events that reached the writer after a later one.
+    /// The number of events that the writer received after a later event.
     pub out_of_order: u64,
 }
 
-/// The machine of a recording, and the recorder. In the file, its fields are fields of the
-/// manifest.
+/// The machine of a recording, and the recorder. In the file, these fields are fields of the manifest.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// The host name of the machine.
+    /// The host name of the machine when the recording began.
     pub hostname: String,
-    /// The id of the machine's boot, or empty if unknown. Recordings of the same boot share one
-    /// machine and one monotonic clock.
+    /// The id of the machine's boot, or empty if unknown. Recordings with the same id share one machine and
+    /// one monotonic clock.
     pub boot_id: String,
-    /// The release of the machine's kernel.
+    /// The release of the machine's kernel, for example `6.8.0-45-generic`.
     pub kernel: String,
     /// The version of onbeat that recorded the trace.
     pub recorder_version: String,
 }
 
-/// A process that was observed.
+/// A process whose events were recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessInfo {
     /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// The command line of the process.
+    /// The command line of the process, with its arguments.
     pub command: String,
-    /// The ROS 2 distribution, or empty if unknown.
+    /// The ROS 2 distribution of the process, for example `jazzy`. Empty if unknown.
     pub distribution: String,
-    /// The middleware, or empty if unknown.
+    /// The middleware of the process, for example `rmw_fastrtps_cpp`. Empty if unknown.
     pub rmw: String,
     /// The process ran before the recording began.
     pub late: bool,
-    /// The full names of the process's nodes.
+    /// The full names of the process's nodes, for example `/sensors/lidar`.
     pub nodes: Vec<String>,
 }
 
-/// A thread that was observed.
+/// A thread whose events were recorded.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
@@ -186,9 +184,9 @@ pub struct ThreadInfo {
     pub pid: u32,
     /// The thread id, in the recorder's pid namespace.
     pub tid: u32,
-    /// The name of the thread.
+    /// The name of the thread, of at most 15 bytes (`comm` in the kernel).
     pub comm: String,
-    /// The number of the scheduling policy (SCHED_*).
+    /// The number of the scheduling policy (SCHED_*), for example 1 for SCHED_FIFO.
     pub policy: u8,
     /// The kernel's priority: 0-99 real-time, 100-139 normal.
     pub priority: u8,
@@ -196,33 +194,33 @@ pub struct ThreadInfo {
     pub cpus: u64,
 }
 
-/// A probe: its place, cost and hits.
+/// A probe of the recording: where it was placed, how, and how often it was hit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeInfo {
-    /// The name of the probe.
+    /// The name of the event or tracepoint that the probe records.
     pub name: String,
     /// The library or program that contains the probed function.
     pub library: String,
-    /// The symbol of the probed function.
+    /// The symbol of the probed function, as the library exports it.
     pub symbol: String,
     /// The distance in bytes from the function's beginning.
     pub offset: u64,
-    /// The mechanism, which decides the cost: `emulated`, `stepped`, `nop`, `uretprobe`,
-    /// `tracepoint` or `preload`.
+    /// The mechanism, which decides what a hit costs: `emulated`, `stepped`, `nop`, `uretprobe`, `tracepoint`
+    /// or `preload`.
     pub placement: String,
     /// The number of hits during the recording.
     pub hits: u64,
-    /// The recorder could attach the probe.
+    /// Whether the recorder could attach the probe. If not, `error` has the reason.
     pub attached: bool,
-    /// The reason why the recorder could not attach the probe.
+    /// The reason why the recorder could not attach the probe. `None` if it is attached.
     pub error: Option<String>,
-    /// The part of the model that is missing without the probe.
+    /// The part of the model that is missing without the probe. `None` if it is attached.
     pub consequence: Option<String>,
 }
 
-/// Returns the program's name from a command line, or the script's name if Python runs one. The
-/// rest may contain keys, addresses and names, and must not be shown to others.
+/// Returns the program's name from a command line, or the script's name if Python runs a script. The rest of
+/// a command line may contain keys, addresses and names, and must not be shown to others.
 pub fn program(command: &str) -> &str {
     fn base(word: &str) -> &str {
         word.rsplit('/').next().unwrap_or(word)
@@ -240,7 +238,7 @@ pub fn program(command: &str) -> &str {
 }
 
 impl Manifest {
-    /// Replaces the file atomically, by renaming a temporary file.
+    /// Replaces the manifest file atomically, by renaming a temporary file.
     pub(crate) fn save(&self, directory: &Directory) -> std::io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from)?;
         text.push(b'\n');

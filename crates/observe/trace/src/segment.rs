@@ -1,14 +1,15 @@
 //! Names and headers of the files in a trace directory.
 use std::path::{Path, PathBuf};
 
-/// The bytes that start every file. The odd ones show when a transfer changed line ends.
+/// The bytes with which every trace file begins. Line ends among them show whether a transfer changed line
+/// ends.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89OBT\r\n\x1a\n";
 pub(crate) const VERSION: u16 = 5;
 
-/// The oldest format version that onbeat reads. It only lacks some kinds of events.
+/// The oldest format version that onbeat reads. Compared with later versions, it only lacks some kinds of
+/// events.
 pub(crate) const OLDEST: u16 = 2;
 pub(crate) const HEADER_LEN: usize = 44;
-/// The file with the initialisation events of deleted segments.
 pub(crate) const INIT_FILE: &str = "init.obt";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,10 +22,10 @@ pub(crate) enum Content {
 pub(crate) struct FileHeader {
     pub version: u16,
     pub content: Content,
-    /// The segment's own number. In init.obt, the first segment that it does not cover.
+    /// The number of the segment. In init.obt, the number of the first segment that was not deleted.
     pub number: u32,
     pub id: [u8; 16],
-    /// The time when the segment was created, CLOCK_REALTIME.
+    /// The time when the file was created, in ns since 1970 (CLOCK_REALTIME).
     pub created_realtime_ns: u64,
 }
 

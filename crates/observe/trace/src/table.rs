@@ -4,35 +4,36 @@
 //! table. A new kind of event is therefore one new line here.
 use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
-/// Receives the fields of an event, in the table's order.
+/// A receiver of an event's fields. They arrive in the table's order.
 pub trait FieldSink {
-    /// Receives the address of an object in the traced process.
+    /// Receives the address of an object in the traced process, such as a node.
     fn handle(&mut self, field: &'static str, value: u64);
-    /// Receives the address of a message. It is short-lived, so it is stored apart from handles.
+    /// Receives the address of a message. It is valid only for a short time, so files store it apart from
+    /// handles.
     fn message(&mut self, field: &'static str, value: u64);
-    /// Receives a process or thread id.
+    /// Receives a process or thread id in the recorder's PID namespace.
     fn tid(&mut self, field: &'static str, value: u32);
-    /// Receives a number of at most 16 bits.
+    /// Receives an unsigned number of at most 16 bits.
     fn small(&mut self, field: &'static str, value: u16);
-    /// Receives a signed number.
+    /// Receives a signed number of 64 bits.
     fn int(&mut self, field: &'static str, value: i64);
-    /// Receives an unsigned number.
+    /// Receives an unsigned number of 64 bits.
     fn uint(&mut self, field: &'static str, value: u64);
-    /// Receives a set of bits.
+    /// Receives a set of 64 bits, such as an affinity mask.
     fn mask(&mut self, field: &'static str, value: u64);
-    /// Receives a global identifier of the middleware.
+    /// Receives a global identifier of the middleware (gid).
     fn gid(&mut self, field: &'static str, value: &[u8; 16]);
     /// Receives a source time stamp (CLOCK_REALTIME, ns), or `None` if it is unknown.
     fn stamp(&mut self, field: &'static str, value: Option<i64>);
-    /// Receives a flag.
+    /// Receives a boolean field.
     fn flag(&mut self, field: &'static str, value: bool);
     /// Receives untrusted text from a traced process.
     fn name(&mut self, field: &'static str, value: &Name);
-    /// Receives the index of one of `words`.
+    /// Receives a choice: an index into `words`.
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// Returns the fields of an event, in the table's order.
+/// A source of an event's fields. They are requested in the table's order.
 pub trait FieldSource {
     /// The reason why a field cannot be returned.
     type Error;
@@ -72,21 +73,21 @@ pub trait FieldSource {
 pub enum FieldType {
     /// The address of an object in the traced process.
     Handle,
-    /// The address of a message.
+    /// The address of a message, valid only for a short time.
     Message,
-    /// A process or thread id.
+    /// A process or thread id in the recorder's PID namespace.
     Tid,
-    /// A number up to 255.
+    /// An unsigned number of 8 bits.
     Byte,
-    /// A number up to 65,535.
+    /// An unsigned number of 16 bits.
     Word,
     /// A signed 64-bit number.
     Int,
     /// An unsigned 64-bit number.
     Uint,
-    /// A set of 64 bits.
+    /// A set of 64 bits, such as an affinity mask.
     Mask,
-    /// A global identifier of 16 bytes.
+    /// A global identifier of the middleware, of 16 bytes.
     Gid,
     /// A source time stamp that is always known.
     Stamp,
@@ -94,34 +95,34 @@ pub enum FieldType {
     OptStamp,
     /// A boolean: `yes` or `no` in the text form.
     Flag,
-    /// A text from the traced process.
+    /// A text from the traced process, which is untrusted.
     Text,
-    /// An [`EndpointKind`].
+    /// A choice among the values of [`EndpointKind`].
     Endpoint,
-    /// An [`ExecuteKind`].
+    /// A choice among the values of [`ExecuteKind`].
     Execute,
 }
 
-/// The name and the type of an event's field.
+/// The description of one field of a kind of events.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
-    /// The field's name, as in the text form.
+    /// The field's name in the text form, for example `timer`.
     pub name: &'static str,
-    /// The type that decides how the field is represented.
+    /// The field's type, which decides how files and text represent its values.
     pub ty: FieldType,
 }
 
-/// A kind of event, as described by the table.
+/// The description of a kind of events: code, name and fields.
 #[derive(Debug)]
 pub struct KindInfo {
-    /// The code in block files. A code is never reused.
+    /// The number of the kind in block files. A number is never used for another kind.
     pub code: u8,
-    /// The name in the text form.
+    /// The name of the kind in the text form, for example `timer_init`.
     pub name: &'static str,
     /// Later events cannot be understood without this kind, so a flight recorder must keep its
     /// events.
     pub state: bool,
-    /// The fields in the order in which they are stored.
+    /// The fields of the kind, in the order in which they are stored.
     pub fields: &'static [FieldInfo],
 }
 
@@ -222,7 +223,7 @@ macro_rules! kinds {
     ($($code:literal $name:literal $class:ident $variant:ident {
         $($field:ident: $ty:ident),*
     })*) => {
-        /// Every kind of event, in the order of the codes.
+        /// The descriptions of all kinds of events, in the order of their codes.
         pub static KINDS: &[KindInfo] = &[$(KindInfo {
             code: $code,
             name: $name,
@@ -230,20 +231,20 @@ macro_rules! kinds {
             fields: &[$(FieldInfo { name: stringify!($field), ty: FieldType::$ty }),*],
         }),*];
 
-        /// Returns the code of an event's kind.
+        /// Returns the number that stands for the kind of an event in block files.
         #[inline]
         pub fn code(kind: &EventKind) -> u8 {
             match kind { $(EventKind::$variant { .. } => $code),* }
         }
 
-        /// Reports whether later events cannot be understood without an event of this kind, because
-        /// it describes the system.
+        /// Returns whether events of this kind describe the system, so that later events cannot be understood
+        /// without them.
         #[inline]
         pub fn is_state(kind: &EventKind) -> bool {
             match kind { $(EventKind::$variant { .. } => kinds!(@state $class)),* }
         }
 
-        /// Passes the fields of an event to `sink`.
+        /// Passes the fields of an event to `sink`, in the table's order.
         #[inline]
         pub fn put<S: FieldSink>(kind: &EventKind, sink: &mut S) {
             match kind {
@@ -253,7 +254,7 @@ macro_rules! kinds {
             }
         }
 
-        /// Builds the event of kind `code` from the fields of `source`. Returns `None` if the code
+        /// Builds the event of kind `code` from the fields that `source` returns. Returns `None` if the code
         /// is unknown.
         #[inline]
         pub fn get<S: FieldSource>(
@@ -367,12 +368,12 @@ kinds! {
     103 "lost" run Lost { probe: Text, count: Uint }
 }
 
-/// Returns the kind with this code.
+/// Returns the description of the kind with this code, or `None` for an unknown code.
 pub fn info(code: u8) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.code == code)
 }
 
-/// Returns the kind with this text name.
+/// Returns the description of the kind with this name in the text form, or `None` for an unknown name.
 pub fn by_name(name: &str) -> Option<&'static KindInfo> {
     KINDS.iter().find(|k| k.name == name)
 }

@@ -32,17 +32,17 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("cpus", "0x3"),
 ];
 
-/// The error for a line that cannot be parsed as an event.
+/// A line cannot be parsed as an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
-    /// The line number, counted from 1.
+    /// The number of the line. The first line has number 1.
     pub line: usize,
-    /// The reason why the line cannot be parsed.
+    /// The mistake in the line.
     pub problem: Problem,
 }
 
-/// The reason why a line of text cannot be parsed as an event.
+/// The mistake in a line that cannot be parsed as an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The line begins with a wrong time, CPU, process or thread.
@@ -54,7 +54,7 @@ pub enum Problem {
     /// A field that the event needs is missing.
     #[error("{event} needs the field `{field}`")]
     Missing {
-        /// The name of the event on this line.
+        /// The name of the event that the line begins with.
         event: &'static str,
         /// The name of the missing field.
         field: &'static str,
@@ -62,7 +62,7 @@ pub enum Problem {
     /// A field does not belong to the event, or occurs twice.
     #[error("{event} has no field `{field}`, or the field occurs twice")]
     Surplus {
-        /// The name of the event on this line.
+        /// The name of the event that the line begins with.
         event: &'static str,
         /// The name of the unexpected or repeated field.
         field: String,
@@ -72,7 +72,7 @@ pub enum Problem {
     Value {
         /// The name of the field with the wrong value.
         field: &'static str,
-        /// The value as written in the line.
+        /// The value as the line has it.
         value: String,
         /// The form that the value should have, as a noun phrase for the message.
         expected: &'static str,
@@ -107,7 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<Event>, TextError> {
     Ok(events)
 }
 
-/// Parses one line. Returns `None` if it is empty or holds only a comment.
+/// Parses one line. Returns `None` if the line is empty or has only a comment.
 pub fn parse_line(line: &str) -> Result<Option<Event>, Problem> {
     let mut rest = line;
     let mut word = || -> Result<Option<(&str, Cow<'_, str>)>, Problem> { next_word(&mut rest) };
@@ -204,7 +204,7 @@ fn next_word<'a>(rest: &mut &'a str) -> Result<Option<(&'a str, Cow<'a, str>)>, 
     Err(wrong())
 }
 
-/// Parses an integer (hexadecimal with `0x`) or a time with a unit into nanoseconds.
+/// Parses an integer (hexadecimal with `0x`), or a time with a unit, which is converted to nanoseconds.
 fn number_ns(text: &str) -> Option<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -337,7 +337,7 @@ impl FieldSource for Fields<'_> {
         field: &'static str,
         words: &'static [&'static str],
     ) -> Result<u8, Problem> {
-        self.convert(field, "one of the words for it", |v| {
+        self.convert(field, "one of the words that the field allows", |v| {
             words.iter().position(|w| *w == v).map(|i| i as u8)
         })
     }
@@ -415,7 +415,7 @@ mod tests {
     use crate::event::EventKind;
 
     #[test]
-    fn a_handwritten_line_may_omit_fields_with_defaults() {
+    fn a_handwritten_event_may_omit_fields_with_defaults() {
         let text = "\n# a comment\n\
             1.5ms cpu0 12/12 node_init name=\"a \\\"b\\\\\\u{e9}\" node=0x1 rmw=2 # trailing\n\
             2s cpu3 12/13 take source_ns=-3us rmw=0x10\n\
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_reported_with_its_number_and_mistake() {
+    fn a_wrong_event_line_is_reported_with_number_and_mistake() {
         let problem = |line: &str| parse(line).expect_err(line).to_string();
         assert!(problem("x cpu0 1/1 wait").starts_with("line 1: `x` is not a time"));
         assert!(problem("\n1 cpu 1/1 wait").starts_with("line 2: `cpu` is not a CPU"));

@@ -17,21 +17,21 @@ fn replay(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn segments_of_the_corpus_pass() {
+fn segments_of_the_fuzz_corpus_are_read_without_a_panic() {
     replay("segment", checks::segment);
 }
 
 #[test]
-fn blocks_of_the_corpus_pass() {
+fn blocks_of_the_fuzz_corpus_are_decoded_without_a_panic() {
     replay("block", checks::block);
 }
 
 #[test]
-fn manifests_of_the_corpus_pass() {
+fn manifests_of_the_fuzz_corpus_are_parsed_without_a_panic() {
     replay("manifest", checks::manifest);
 }
 
 #[test]
-fn event_texts_of_the_corpus_pass() {
+fn event_texts_of_the_fuzz_corpus_are_parsed_without_a_panic() {
     replay("text", checks::events_text);
 }

@@ -83,7 +83,7 @@ fn wake(time_ns: u64, number: u32) -> Event {
 }
 
 #[test]
-fn late_events_of_the_next_block_are_sorted_in() {
+fn late_events_of_the_next_block_are_sorted_by_time() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let mut writer = Writer::create(&path, small()).expect("created");
@@ -193,7 +193,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn damage_loses_only_the_blocks_it_hits(place in any::<prop::sample::Index>(), damage in damage()) {
+    fn damage_loses_only_the_damaged_blocks(place in any::<prop::sample::Index>(), damage in damage()) {
         let dir = tempfile::tempdir().expect("directory");
         let path = dir.path().join("trace");
         let blocks = twelve_blocks(&path);
@@ -283,7 +283,7 @@ fn is_wake(event: &Event) -> bool {
 }
 
 #[test]
-fn a_flight_recorder_keeps_the_events_that_later_ones_need() {
+fn a_flight_recorder_keeps_the_events_that_later_events_need() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     let options = WriterOptions {
@@ -438,7 +438,7 @@ fn a_path_without_a_trace_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_second_recording_does_not_overwrite_the_first() {
+fn a_second_recording_does_not_overwrite_the_first_trace() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("trace");
     twelve_blocks(&path);

@@ -41,7 +41,7 @@ fn ends_with(trace: &Path, last: u64) {
 }
 
 #[test]
-fn planted_links_are_not_written_through() {
+fn the_writer_does_not_follow_planted_links() {
     let dir = tempfile::tempdir().expect("directory");
     let (trace, victim) = (dir.path().join("trace"), dir.path().join("victim"));
     fs::write(&victim, PRECIOUS).expect("written");
@@ -59,7 +59,7 @@ fn planted_links_are_not_written_through() {
 }
 
 #[test]
-fn a_link_in_place_of_a_segment_ends_the_recording() {
+fn a_symbolic_link_in_place_of_a_segment_ends_the_recording() {
     let dir = tempfile::tempdir().expect("directory");
     let (trace, victim) = (dir.path().join("trace"), dir.path().join("victim"));
     let mut writer = Writer::create(&trace, options()).expect("created");
@@ -85,7 +85,7 @@ fn a_directory_that_replaces_the_trace_receives_no_files() {
 }
 
 #[test]
-fn only_an_empty_directory_is_written_to() {
+fn a_trace_is_written_only_to_an_empty_directory() {
     let dir = tempfile::tempdir().expect("directory");
     let trace = dir.path().join("trace");
     fs::create_dir(&trace).expect("a directory");

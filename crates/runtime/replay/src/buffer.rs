@@ -8,35 +8,32 @@ use crate::item::{Stamp, StreamId};
 use crate::memory::LockedMemory;
 use onbeat_flow::{Channel, CreateError, Options, Policy};
 
-/// Bytes of a block. A block is sent after [`SPAN_NS`] at the latest, so a small recording wastes
-/// little.
+/// The size of a block in bytes. A block is sent after [`SPAN_NS`] at the latest, so a small recording wastes
+/// little memory.
 const BLOCK: usize = 16 << 10;
-/// The most recorded time that a block spans, in ns. A source that stalls delays no more than this.
+/// The longest recorded time that a block spans, in ns. If the source stalls, earlier items are delayed by at
+/// most this time.
 pub(crate) const SPAN_NS: i64 = 10_000_000;
-/// Bytes before an item or a piece of one: time, stream, length of the item, length of the piece.
+/// The size of the head before an item or a piece of an item, in bytes: time, stream, length of the item,
+/// length of the piece.
 const HEAD: usize = 24;
-/// Bytes at the beginning of a block that hold the number of used bytes.
 const USED: usize = 8;
 const FULL_BYTES: u64 = (BLOCK - USED - HEAD - 8) as u64;
 const MOST_BLOCKS: usize = 1 << 20;
 /// The size of the smallest playback buffer, in bytes.
 pub const LEAST_BYTES: usize = 512 << 10;
 
-/// The reasons why a playback buffer cannot be created.
+/// The reason why a playback buffer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
     /// The buffer would be smaller than [`LEAST_BYTES`].
-    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}")]
-    TooSmall {
-        /// The size that the caller asked for, in bytes.
-        asked: usize,
-    },
-    /// The system has no memory of that size.
+    #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}.")]
+    TooSmall { asked: usize },
+    /// The system does not have this much memory.
     #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {
-        /// The size of the channel or of the room for large items, in bytes.
+        /// The size of the channel or of the memory for large items, in bytes.
         bytes: usize,
-        /// The error that the system reports.
         reason: std::io::Error,
     },
     /// The channel cannot be created with these sizes.
@@ -52,8 +49,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer of at most `bytes`, which include room for the largest item (`None`: a
-    /// quarter of them).
+    /// Creates a buffer of at most `bytes`. They include memory for the largest item (`None`: a quarter of
+    /// `bytes`).
     pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
         let room = largest.unwrap_or(bytes / 4);
         if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {
@@ -79,7 +76,7 @@ impl Buffer {
         })
     }
 
-    /// Returns the options of a channel with one block, its size, and the size of each further
+    /// Returns the options of a channel with one block, the channel's size, and the size of each further
     /// block, in bytes.
     fn costs() -> Result<(Options, usize, usize), CreateError> {
         let mut options = Options {
@@ -101,7 +98,7 @@ pub(crate) fn bytes_for(blocks: u64, largest: u64) -> u64 {
     bytes.max(least).max(largest.saturating_add(least / 2))
 }
 
-/// Returns the memory of a buffer like [`bytes_for`], if a quarter of it is kept for the largest
+/// Returns the memory of a buffer with this many blocks, if a quarter of the memory is kept for the largest
 /// item.
 pub(crate) fn bytes_by_hand(blocks: u64, largest: u64) -> u64 {
     let third = channel_bytes(blocks).div_ceil(3);
@@ -116,19 +113,19 @@ fn channel_bytes(blocks: u64) -> u64 {
         .saturating_add(fixed as u64)
 }
 
-/// Returns the most bytes that an item takes in blocks. These include its head, and another head
-/// for each block boundary.
+/// Returns the largest number of bytes that an item takes in blocks. It includes the item's head, and another
+/// head for each block boundary.
 pub(crate) fn packed(bytes: u64) -> u64 {
     let crossed = 1 + bytes / FULL_BYTES;
     bytes.saturating_add(crossed * (HEAD as u64 + 8))
 }
 
-/// Returns how many blocks hold this many packed bytes, this recorded time or this many items,
-/// whichever needs fewest.
+/// Returns how many blocks hold this many packed bytes, this recorded time or this many items, whichever
+/// needs fewest.
 ///
-/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent earlier, because the
-/// player is close behind. One more is being played, one is being filled and one is waited for.
-/// Numbers are rounded up.
+/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent earlier, because the player is
+/// close behind. In addition, one block is being played, one is being filled and one is waited for. Numbers
+/// are rounded up.
 pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
     let full = packed_bytes.div_ceil(FULL_BYTES);
     let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);
@@ -152,8 +149,8 @@ impl<'b> Filling<'b> {
 
     pub(crate) const BYTES: usize = BLOCK;
 
-    /// Appends the item from `offset` on, as far as it fits. Returns the number of bytes, or `None`
-    /// if the block is full.
+    /// Appends the bytes of the item from `offset` on, as far as they fit. Returns the number of appended
+    /// bytes, or `None` if the block is full.
     pub(crate) fn append(&mut self, stamp: Stamp, item: &[u8], offset: usize) -> Option<usize> {
         let room = self.block.len().checked_sub(self.used + HEAD)?;
         let here = room.min(item.len() - offset);
@@ -182,7 +179,6 @@ impl<'b> Filling<'b> {
         self.since.is_none()
     }
 
-    /// Writes the number of used bytes into the block. The block can be sent then.
     pub(crate) fn finish(self) {
         self.block[..USED].copy_from_slice(&(self.used as u64).to_ne_bytes());
     }
@@ -196,7 +192,6 @@ pub(crate) struct Piece<'b> {
     pub(crate) bytes: &'b [u8],
 }
 
-/// The pieces of a block, in order. Real-time safe.
 pub(crate) struct Pieces<'b> {
     block: &'b [u8],
     at: usize,
@@ -255,7 +250,6 @@ impl Gather {
         Gather { room, have: 0 }
     }
 
-    /// Adds a piece, and returns the whole item if this piece completes it.
     pub(crate) fn add<'g>(&'g mut self, piece: &Piece<'g>) -> Option<&'g [u8]> {
         if piece.bytes.len() == piece.total {
             return Some(piece.bytes);
@@ -337,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_takes_no_more_memory_than_was_asked_for() {
+    fn a_playback_buffer_takes_no_more_memory_than_requested() {
         for bytes in [LEAST_BYTES, 1 << 20, 5_000_000, 64 << 20] {
             let buffer = Buffer::new(bytes, None).unwrap();
             let taken = buffer.channel.options().memory_bytes().unwrap() + buffer.gather.len();

@@ -4,30 +4,31 @@
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::ops::RangeInclusive;
 
-/// Opens the recording. The chain calls it once for each repetition.
+/// A function that opens the recording. The chain calls it once for each repetition.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
 
-/// The selection that a [`Chain`] applies to a recording.
+/// The part of a recording that a [`Chain`] plays, and how often.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The patterns of streams to play. An empty list selects all streams.
+    /// The patterns of streams to play, in which `*` stands for any characters. An empty list selects all
+    /// streams.
     pub only: Vec<String>,
-    /// The patterns of streams to leave out.
+    /// The patterns of streams to leave out, in which `*` stands for any characters.
     pub without: Vec<String>,
-    /// The names of streams to rename, each with its new name.
+    /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
     /// The CAN identifiers to play. An empty list selects all frames.
     pub ids: Vec<RangeInclusive<u32>>,
-    /// The recorded time to skip at the beginning, in ns.
+    /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
     /// The number of times that the recording is played, at least 1.
     pub times: u32,
-    /// The longest time without an item, in ns. Longer gaps are shortened to it. `None` keeps all
+    /// The longest time without an item, in ns. Longer gaps are shortened to this time. `None` keeps all
     /// gaps.
     pub max_gap_ns: Option<u64>,
 }
 
-/// Reports whether a name matches a pattern, in which `*` stands for any characters.
+/// Returns whether a name matches a pattern, in which `*` stands for any characters.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -55,26 +56,23 @@ pub struct Chain {
     source: Box<dyn Source>,
     choice: Choice,
     streams: Vec<Stream>,
-    /// For each stream of the source: its number in the selection.
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
     damage: Vec<String>,
 }
 
-/// The first and last time of a recording, and its shift on the axis of time.
+/// The first and last time of one repetition of a recording, and its shift on the axis of time.
 #[derive(Debug, Default)]
 struct Span {
     first_ns: Option<i64>,
     last_ns: i64,
     items: i64,
     shift_ns: i64,
-    /// The time by which gaps were shortened so far.
     cut_ns: i64,
 }
 
 impl Span {
-    /// Adds an item, and returns its time without the parts of gaps that are left out.
     fn add(&mut self, time_ns: i64, max_gap_ns: Option<u64>) -> i64 {
         let mut at_ns = time_ns.saturating_sub(self.cut_ns);
         let gap_ns = match self.first_ns {
@@ -95,7 +93,8 @@ impl Span {
         at_ns
     }
 
-    /// Returns the span of the next repetition. It begins after the mean distance of items.
+    /// Returns the span of the next repetition. It begins one mean distance of items after this repetition's
+    /// end.
     fn next(&self) -> Span {
         let first = self.first_ns.unwrap_or(0);
         let length = self.last_ns.saturating_sub(first);
@@ -127,7 +126,7 @@ impl Chain {
         })
     }
 
-    /// Returns the new stream number of an item, or `None` if the item is not played.
+    /// Returns the stream number of an item in the selection, or `None` if the item is not played.
     fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
         let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
@@ -152,7 +151,7 @@ impl Chain {
         if source.streams() != self.source.streams() {
             return Err(SourceError {
                 file: "the recording".into(),
-                fault: "the recording changed between two repetitions. Do not change it while it is played"
+                fault: "the recording changed between two repetitions. Do not change it while it is played."
                     .into(),
             });
         }
@@ -203,7 +202,7 @@ fn choose(
     if streams.is_empty() {
         let fault = match all.is_empty() {
             // The reason is among the damage: encodings that cannot be played, or no readable part.
-            true => "nothing to play: no stream of it can be read",
+            true => "nothing to play: no stream of the recording can be read",
             false => "nothing to play: --exclude removes all streams. Exclude fewer",
         };
         return Err(SourceError {
@@ -317,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_pattern_that_matches_no_stream() {
+    fn an_error_names_the_stream_pattern_without_a_match() {
         let choice = Choice {
             only: vec!["/c".into()],
             ..Choice::default()

@@ -4,46 +4,45 @@ use crate::item::{Kind, Source, Stamp};
 use serde::Serialize;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-/// The most CAN identifiers that are counted for each stream.
 const MOST_IDS: usize = 4096;
-/// The most steps of the clock that are listed.
 const MOST_STEPS: usize = 100;
-/// From here on a distance between two items is a step of the clock, in ns: one hour.
+/// The length from which on a gap between two items counts as a step of the recorder's clock, in ns: one
+/// hour.
 pub const STEP_NS: u64 = 3_600_000_000_000;
 
-/// The contents of a recording.
+/// The contents of a recording: number and size of items, time span, gaps, streams and damage.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contents {
-    /// The number of all items.
+    /// The number of items of all streams.
     pub items: u64,
-    /// The size of all items, in bytes.
+    /// The sum of the sizes of all items, in bytes.
     pub bytes: u64,
-    /// The recorded time of the first item, in ns since 1970. It is `None` without items.
+    /// The recorded time of the first item, in ns since 1970. `None` if the recording has no items.
     pub first_ns: Option<i64>,
-    /// The recorded time of the last item, in ns since 1970. It is `None` without items.
+    /// The recorded time of the last item, in ns since 1970. `None` if the recording has no items.
     pub last_ns: Option<i64>,
-    /// The longest time without an item.
+    /// The longest time without an item, over all streams.
     pub longest_gap: Option<Gap>,
-    /// The gaps of an hour or more. A clock that was set leaves such a gap.
+    /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set.
     pub steps: Vec<Gap>,
     /// The streams, in the order of the recording.
     pub streams: Vec<StreamContents>,
-    /// The damage in the recording, one sentence each.
+    /// The damage in the recording: one sentence for each kind.
     pub damage: Vec<String>,
     /// The error that ended the reading before the recording's end.
     pub error: Option<String>,
 }
 
-/// A time without items.
+/// A time in which a recording has no items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Gap {
     /// The recorded time of the last item before the gap, in ns since 1970.
     pub at_ns: i64,
-    /// The length of the gap, in ns.
+    /// The time from the last item before the gap to the first item after it, in ns.
     pub length_ns: u64,
 }
 
-/// The contents of one stream.
+/// The contents of one stream: kind, number and size of items, time span and CAN identifiers.
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamContents {
     /// The name of the topic, CAN interface or network interface.
@@ -52,20 +51,21 @@ pub struct StreamContents {
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
-    /// The number of items.
+    /// The number of items that the stream has in this recording.
     pub items: u64,
-    /// The size of all items, in bytes.
+    /// The sum of the sizes of the stream's items, in bytes.
     pub bytes: u64,
-    /// The recorded time of the first item, in ns since 1970.
+    /// The recorded time of the stream's first item, in ns since 1970. `None` if the stream has no items.
     pub first_ns: Option<i64>,
-    /// The recorded time of the last item, in ns since 1970.
+    /// The recorded time of the stream's last item, in ns since 1970. `None` if the stream has no items.
     pub last_ns: Option<i64>,
-    /// The mean rate. It is `None` with fewer than two items, or if all have the same time.
+    /// The mean rate of items. `None` with fewer than two items, or if all items have the same time.
     pub rate_hz: Option<f64>,
-    /// The number of frames of each CAN identifier, without flags.
+    /// The number of frames of each CAN identifier. Identifiers are without the flag bits of `struct
+    /// can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<u32, u64>,
-    /// The identifiers beyond the first 4096 are not counted.
+    /// The stream has more than 4096 CAN identifiers. Frames of the others are not in `ids`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
     /// The destinations that can play the stream, as `--to` names them.
@@ -126,8 +126,8 @@ impl StreamContents {
 }
 
 impl Contents {
-    /// Reads a source to its end, or up to an error, and lists what it has. Calls `tell` with the
-    /// number of items after each item.
+    /// Reads a source to its end, or up to an error, and lists its contents. After each item, calls `tell`
+    /// with the number of items so far.
     pub fn of(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Contents {
         let mut contents = Contents::new(source);
         let mut payload = Vec::new();
@@ -146,7 +146,6 @@ impl Contents {
         contents
     }
 
-    /// Lists the streams of a source, before its first item.
     pub(crate) fn new(source: &dyn Source) -> Contents {
         let streams = source.streams().iter();
         Contents {
@@ -157,7 +156,6 @@ impl Contents {
         }
     }
 
-    /// Adds the next item.
     pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8]) {
         let time_ns = stamp.time_ns;
         self.items += 1;
@@ -183,7 +181,6 @@ impl Contents {
         }
     }
 
-    /// Ends the list after the last item.
     pub(crate) fn close(&mut self, source: &dyn Source) {
         self.streams.iter_mut().for_each(StreamContents::close);
         self.damage = source.damage().to_vec();

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The requests to a running replay, and its progress. It consists of atomics only.
+/// The requests to a running replay, and its progress. Consists of atomics only, so that any thread may use
+/// it at any time.
 #[derive(Debug, Default)]
 pub struct Control {
     stop: AtomicBool,
@@ -13,59 +14,53 @@ pub struct Control {
     pub(crate) playing: Playing,
 }
 
-/// The progress of the loader. Only the loader writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
     /// The buffer is full, or the source has ended. The player may start.
     pub(crate) ready: AtomicBool,
     pub(crate) read: AtomicU64,
     pub(crate) brought: AtomicU64,
-    /// Counts how often the loader began or stopped waiting for room. It is odd while the loader
-    /// waits, and after its end.
+    /// Counts how often the loader began or stopped waiting for room in the buffer. The number is odd while
+    /// the loader waits, and after the loader's end.
     pub(crate) holds: AtomicU64,
-    /// Recorded time of the item that was read last.
     pub(crate) position_ns: AtomicI64,
 }
 
-/// The progress of the player. Only the player writes it.
 #[derive(Debug, Default)]
 pub(crate) struct Playing {
     pub(crate) began: AtomicBool,
     pub(crate) played: AtomicU64,
     pub(crate) starved: AtomicU64,
     pub(crate) max_late_ns: AtomicU64,
-    /// Fill level of the buffer, in thousandths.
     pub(crate) fill: AtomicU32,
-    /// How far the loader was behind its curve when it first left the curve, or 0 if it never did.
+    /// The loader's delay against its service curve when it was first too late, in ns, or 0 if it never was.
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
-    /// Recorded time of the item that left last.
     pub(crate) position_ns: AtomicI64,
 }
 
-/// The progress of a replay.
+/// The progress of a replay at one time: counts, lateness, fill level and position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// The number of items that were read from the source.
+    /// The number of items that the loader has read from the recording.
     pub read: u64,
-    /// The number of items that left.
+    /// The number of items that the player has sent.
     pub played: u64,
-    /// The number of items that were not yet in the buffer when they were due.
+    /// The number of items that were missing in the buffer when they were due.
     pub starved: u64,
-    /// The largest lateness so far, in ns.
+    /// The largest lateness of an item so far, in ns.
     pub max_late_ns: u64,
     /// The fill level of the buffer, in thousandths.
     pub fill: u32,
-    /// The recorded time since the first item, in ns.
+    /// The recorded time from the first item to the current one, in ns.
     pub position_ns: i64,
-    /// The recorded time that the buffer holds, in ns.
+    /// The recorded time between the current item and the latest item in the buffer, in ns.
     pub ahead_ns: i64,
-    /// The delay of the loader when it first left its curve, in ns. It is 0 if the loader never
-    /// did.
+    /// The loader's delay against its service curve when it was first too late, in ns. 0 if it never was.
     pub behind_ns: u64,
-    /// The replay is paused until [`Control::go_on`] is called.
+    /// The replay is paused: no items leave until [`Control::go_on`] is called.
     pub paused: bool,
-    /// The first item has become due.
+    /// The first item was due, so playback has begun.
     pub began: bool,
 }
 
@@ -75,17 +70,17 @@ impl Control {
         self.stop.store(true, Relaxed);
     }
 
-    /// Reports whether [`Control::stop`] was called.
+    /// Returns whether [`Control::stop`] was called.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(Relaxed)
     }
 
-    /// Pauses the replay: no further items leave.
+    /// Pauses the replay. No item leaves until [`Control::go_on`] or [`Control::step`] is called.
     pub fn pause(&self) {
         self.paused.store(true, Relaxed);
     }
 
-    /// Continues after [`Control::pause`]. The following items keep their recorded distances.
+    /// Continues after [`Control::pause`]. The distances between the following items are the recorded ones.
     pub fn go_on(&self) {
         self.steps.store(0, Relaxed);
         self.paused.store(false, Relaxed);
@@ -95,7 +90,7 @@ impl Control {
         self.paused.load(Relaxed)
     }
 
-    /// Plays a single item while the replay is paused.
+    /// Plays the next item only, while the replay is paused.
     pub fn step(&self) {
         self.steps.fetch_add(1, Relaxed);
     }
@@ -106,7 +101,7 @@ impl Control {
             .is_ok()
     }
 
-    /// Returns the progress of the replay.
+    /// Returns the progress so far. Any thread may call this at any time.
     pub fn state(&self) -> State {
         let (loading, playing) = (&self.loading, &self.playing);
         let began = playing.began.load(Relaxed);

@@ -4,24 +4,23 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
-/// A stream of a recording.
+/// A stream of a recording: the items of one topic, CAN interface or network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// The name of the recorded topic, CAN interface or network interface.
     pub name: String,
-    /// The kind of the stream's items.
+    /// The kind of the stream's items: ROS 2 messages, CAN frames or packets.
     pub kind: Kind,
 }
 
-/// The kinds of items, which define how their bytes are read.
+/// The kind of an item, which defines how its bytes are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Serialised ROS 2 messages (CDR with its four bytes of encapsulation).
     Ros {
         /// The message type of the topic, for example `std_msgs/msg/String`.
         type_name: String,
-        /// The QoS of the recorded publishers, as the bag states it (YAML). It is `None` if the bag
-        /// states none.
+        /// The QoS of the recorded publishers, as YAML in the bag. `None` if the bag states no QoS.
         qos: Option<String>,
     },
     /// CAN frames: `struct can_frame` (16 bytes) or `struct canfd_frame` (72 bytes) of Linux.
@@ -44,7 +43,7 @@ pub struct Stamp {
 
 /// A recording that is read from its beginning to its end, in the order of time.
 pub trait Source: Send {
-    /// Returns all streams. They are known before the first item is read.
+    /// Returns all streams. They are known before the first item is read, and do not change.
     fn streams(&self) -> &[Stream];
     /// Clears `payload` and fills it with the next item. Returns `None` at the end of the
     /// recording.
@@ -52,17 +51,16 @@ pub trait Source: Send {
     /// # Errors
     /// Fails if the recording cannot be read further. All readable items were returned before.
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError>;
-    /// Returns one sentence for each kind of damage that was skipped. It is empty if nothing was
-    /// damaged.
+    /// Returns one sentence for each kind of damage that was skipped so far. Empty without damage.
     fn damage(&self) -> &[String];
 }
 
-/// An error of a recording that cannot be read, or not to its end.
+/// A recording cannot be read at all, or not to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {fault}")]
 pub struct SourceError {
-    /// The name of the recording file that cannot be read.
+    /// The name of the recording's file, as messages show it.
     pub file: String,
-    /// The fault of the file, and the way out.
+    /// A sentence with the fault of the file, and the way out.
     pub fault: String,
 }

@@ -5,21 +5,20 @@ use crate::item::Stamp;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// The largest lateness that a histogram holds, in ns: an hour.
 const MOST_NS: u64 = 3_600_000_000_000;
 const SLOTS: usize = 512;
 const SLOT_NS: u64 = 10_000_000;
 
-/// The smallest, the mean and the largest value of a series.
+/// The smallest, the mean and the largest value of a series of measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Extent {
     /// The number of values in the series.
     pub count: u64,
-    /// The smallest value in the series.
+    /// The smallest value, or 0 without values.
     pub min: u64,
-    /// The mean of the series.
+    /// The mean of all values, or 0 without values.
     pub mean: f64,
-    /// The largest value in the series.
+    /// The largest value, or 0 without values.
     pub max: u64,
     #[serde(skip)]
     sum: u128,
@@ -38,36 +37,35 @@ impl Extent {
     }
 }
 
-/// A distribution of lateness, in ns.
+/// The distribution of how late items left, in ns after they were due.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
-    /// The median. Percentiles are exact to one per cent. A percentile is `None` if it would need
-    /// more items.
+    /// The median, exact to one per cent. `None` if there are too few items for this percentile.
     pub p50: Option<u64>,
-    /// The 90th percentile, exact to one per cent.
+    /// The 90th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p90: Option<u64>,
-    /// The 99th percentile, exact to one per cent.
+    /// The 99th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p99: Option<u64>,
-    /// The 99.9th percentile, exact to one per cent.
+    /// The 99.9th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p999: Option<u64>,
-    /// The 99.99th percentile, exact to one per cent.
+    /// The 99.99th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p9999: Option<u64>,
     /// The smallest, mean and largest lateness, exact.
     pub extent: Extent,
 }
 
-/// The figures of one stream.
+/// The figures of one stream of a replay: counts of items, sizes, cycles and lateness.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StreamFigures {
-    /// The name of the stream.
+    /// The name under which the stream was played.
     pub name: String,
-    /// The name of the sink that played the stream.
+    /// The name of the sink that played the stream, for example `udp:10.0.0.2:7400`.
     pub sink: String,
-    /// The number of items that were read from the source.
+    /// The number of items that were read from the recording.
     pub read: u64,
-    /// The number of items that left.
+    /// The number of items that were sent through the sink.
     pub played: u64,
-    /// The number of items that the sink cannot play.
+    /// The number of items that the sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
     /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
@@ -85,18 +83,18 @@ pub struct StreamFigures {
     pub jitter_ns: u64,
 }
 
-/// The outputs within one slot of time.
+/// The items that left within one stretch of time, called a slot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Slot {
     /// The number of items that left.
     pub items: u64,
-    /// The sum of their lateness, in ns.
+    /// The sum of the lateness of these items, in ns.
     pub sum_ns: u64,
-    /// The largest lateness, in ns.
+    /// The largest lateness of these items, in ns.
     pub max_ns: u64,
-    /// The lowest fill level of the buffer, in thousandths.
+    /// The lowest fill level of the buffer within the slot, in thousandths.
     pub least_fill: u16,
-    /// The highest fill level of the buffer, in thousandths.
+    /// The highest fill level of the buffer within the slot, in thousandths.
     pub most_fill: u16,
 }
 
@@ -126,7 +124,7 @@ impl Slot {
     }
 }
 
-/// A fixed number of slots, which become wider as time passes.
+/// A fixed number of slots of time. Each slot becomes wider as the replay goes on.
 #[derive(Debug)]
 struct OverTime {
     slots: Vec<Slot>,
@@ -134,7 +132,7 @@ struct OverTime {
 }
 
 impl OverTime {
-    /// Adds an output. Real-time safe: it walks the slots at most 64 times in all, once for each
+    /// Adds an item that left. Real-time safe: it walks the slots at most 64 times in all, once for each
     /// doubling of the time.
     fn add(&mut self, since_ns: u64, late_ns: u64, fill: u16) {
         while since_ns / self.width_ns >= SLOTS as u64 {
@@ -151,10 +149,10 @@ impl OverTime {
 /// The performance of the loader, from the first item on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Supply {
-    /// The time when the loader was later than its curve by more than half of the reserve, in ns
-    /// since the first item. It is `None` if that never happened, or if the curve is not known.
+    /// The time when the loader was first later than its curve by more than half of the reserve, in ns since
+    /// the first item. `None` if that never happened, or if the curve is unknown.
     pub warned_after_ns: Option<u64>,
-    /// The delay of the loader against its curve at that time, in ns.
+    /// The loader's delay against its curve at `warned_after_ns`, in ns.
     pub behind_ns: u64,
     /// The time when an item was first missing from the buffer although it was due, in ns since the
     /// first item.
@@ -165,7 +163,6 @@ struct Row {
     figures: StreamFigures,
     lateness: Histogram<u64>,
     last: Option<(i64, u64)>,
-    /// Fragments whose datagram has not left.
     kept: u64,
 }
 
@@ -182,7 +179,6 @@ pub(crate) struct Output {
     pub(crate) due_ns: u64,
     pub(crate) left_ns: u64,
     pub(crate) since_ns: u64,
-    /// Fill level of the buffer, in thousandths.
     pub(crate) fill: u16,
 }
 
@@ -214,7 +210,7 @@ impl Ledger {
         }
     }
 
-    /// Records an output and returns its lateness in ns. Real-time safe.
+    /// Records an item that left, and returns its lateness in ns. Real-time safe.
     pub(crate) fn played(&mut self, output: &Output) -> u64 {
         let late_ns = output.left_ns.saturating_sub(output.due_ns);
         self.all.saturating_record(late_ns);
@@ -250,7 +246,7 @@ impl Ledger {
         }
     }
 
-    /// Counts the fragments that were kept before, and leave with an item. Real-time safe.
+    /// Counts fragments that were kept before and left now together with the last one. Real-time safe.
     pub(crate) fn joined(&mut self, stamp: Stamp, parts: u32) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             let before = u64::from(parts.saturating_sub(1)).min(row.kept);
@@ -259,8 +255,6 @@ impl Ledger {
         }
     }
 
-    /// Returns the figures. `read` is the number of items of each stream that were read from the
-    /// source.
     pub(crate) fn close(self, read: &[u64]) -> Figures {
         let rows = self
             .rows
@@ -309,16 +303,16 @@ fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     }
 }
 
-/// The figures of all outputs.
+/// The figures of a replay: lateness, streams and the course over time.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
-    /// The lateness of all items.
+    /// The lateness of the items of all streams.
     pub lateness_ns: Lateness,
-    /// The figures of each stream.
+    /// The figures of each stream, by stream number.
     pub streams: Vec<StreamFigures>,
-    /// The slots of time since the first item was due, without gaps.
+    /// The course over time: slots from when the first item was due, without gaps.
     pub over_time: Vec<Slot>,
-    /// The width of a slot, in ns.
+    /// The width of each slot in `over_time`, in ns.
     pub slot_ns: u64,
 }
 

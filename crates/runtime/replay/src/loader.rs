@@ -8,10 +8,9 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::{LoanError, Producer, Progress, SendError};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The interval, in ns, at which a loader that waits for room checks whether it has to stop.
 const STOP_PERIOD_NS: u64 = 100_000_000;
 
-/// The reasons why not all of the source was read.
+/// The reason why the source was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The source cannot be read further.
@@ -19,13 +18,8 @@ pub enum LoadError {
     Source(#[from] SourceError),
     /// An item does not fit into the buffer.
     #[error("stream {stream}: an item of {bytes} bytes does not fit into the buffer. Give --buffer {least} or more", least = 4 * .bytes)]
-    TooLarge {
-        /// The name of the item's stream.
-        stream: String,
-        /// The length of the item, in bytes.
-        bytes: usize,
-    },
-    /// The channel refuses a loan.
+    TooLarge { stream: String, bytes: usize },
+    /// The channel refuses to lend a block.
     #[error("the buffer failed: {0}")]
     Buffer(#[from] LoanError),
 }
@@ -51,8 +45,8 @@ enum More {
 }
 
 impl Loader<'_> {
-    /// Reads the whole source, and waits while the buffer is full. At the end it drops the
-    /// producer, from which the player learns the end.
+    /// Reads the whole source, and waits while the buffer is full. At the end it drops the channel's
+    /// producer, so that the player sees the end.
     pub(crate) fn run(mut self, source: &mut dyn Source) -> Loaded {
         let mut loaded = Loaded {
             read: vec![0; source.streams().len()],
@@ -76,7 +70,6 @@ impl Loader<'_> {
         loaded
     }
 
-    /// Fills one block and sends it. Items that were read before an error are sent too.
     fn block(
         &mut self,
         source: &mut dyn Source,

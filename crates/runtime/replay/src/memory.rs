@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Memory of this process that is touched, and locked where the system permits it.
+/// Memory of this process that is touched once and, where the system permits it, locked.
 pub(crate) struct LockedMemory {
     base: NonNull<u8>,
     size: usize,
@@ -19,8 +19,8 @@ unsafe impl Send for LockedMemory {}
 unsafe impl Sync for LockedMemory {}
 
 impl LockedMemory {
-    /// Allocates zeroed memory with places for this many participants. The inner result reports
-    /// whether it could be locked.
+    /// Allocates zeroed memory for this many participants of a channel. The inner result says whether the
+    /// memory could be locked.
     pub(crate) fn new(size: usize, places: usize) -> io::Result<(LockedMemory, io::Result<()>)> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -80,12 +80,11 @@ pub(crate) fn lock(base: *const u8, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Locks the program, its libraries and anonymous memory, also pages that are touched later. It
-/// leaves out the files that sources map, because a recording can be larger than memory. All locks
-/// end with the process.
+/// Locks the program, its libraries and anonymous memory, also pages that are touched later. Leaves out the
+/// files that sources map, because a recording can be larger than memory. All locks end with the process.
 ///
 /// # Errors
-/// Reports the first part that could not be locked. All other parts are locked.
+/// Returns the error of the first part that could not be locked. All other parts are locked.
 pub(crate) fn lock_program() -> io::Result<()> {
     let maps = io::BufReader::new(std::fs::File::open("/proc/self/maps")?);
     let mut result = Ok(());
@@ -106,8 +105,6 @@ pub(crate) fn lock_program() -> io::Result<()> {
     result
 }
 
-/// Returns the address and size of a mapping in a line of `maps`, if it is code or belongs to no
-/// file.
 fn lockable(line: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, access) = (words.next()?, words.next()?);

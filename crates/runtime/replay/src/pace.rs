@@ -19,8 +19,8 @@ impl Axis {
         }
     }
 
-    /// Returns when an item of this recorded time is due. Items from before the first one are due
-    /// at once.
+    /// Returns the time at which an item of this recorded time is due. Items from before the first one are
+    /// due at once.
     pub(crate) fn due_ns(&self, time_ns: i64) -> u64 {
         let since = time_ns.saturating_sub(self.first_ns).max(0);
         let scaled = match self.rate == 1.0 {
@@ -43,7 +43,6 @@ impl Axis {
         self.origin_ns = self.origin_ns.saturating_add(by_ns);
     }
 
-    /// Shifts the axis so that everything due at `due_ns` is due at `now_ns`.
     pub(crate) fn move_to(&mut self, due_ns: u64, now_ns: u64) {
         self.origin_ns = match now_ns >= due_ns {
             true => self.origin_ns.saturating_add(now_ns - due_ns),
@@ -52,8 +51,8 @@ impl Axis {
     }
 }
 
-/// Sleeps until `until_ns`, and busy-waits for the last `spin_ns`. It returns earlier only after a
-/// signal. Real-time safe: one system call.
+/// Sleeps until `until_ns`, and busy-waits for the last `spin_ns`. Returns earlier only after a signal.
+/// Real-time safe: one system call.
 pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     let wake_ns = until_ns.saturating_sub(spin_ns);
     if monotonic_ns() < wake_ns {
@@ -72,8 +71,8 @@ pub(crate) fn sleep_until(until_ns: u64, spin_ns: u64) {
     }
 }
 
-/// Sets the smallest timer slack for this thread. Real-time policies have none, so it changes
-/// nothing for them.
+/// Sets the smallest timer slack for this thread. Real-time policies have no slack, so nothing changes for
+/// them.
 pub(crate) fn no_slack() {
     // SAFETY: the call only changes the timer slack of this thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_never_ends_early() {
+    fn the_player_never_wakes_up_before_the_due_time() {
         for spin_ns in [0, 50_000] {
             let until = monotonic_ns() + 2_000_000;
             sleep_until(until, spin_ns);

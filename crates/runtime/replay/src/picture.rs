@@ -8,9 +8,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
-/// Top and height of the plot of lateness.
 const LATE: (f64, f64) = (30.0, 260.0);
-/// Top and height of the plot of the fill level.
 const FILL: (f64, f64) = (330.0, 90.0);
 const HEIGHT: f64 = 470.0;
 const LEAST_NS: f64 = 1000.0;
@@ -28,7 +26,6 @@ fn duration(ns: f64) -> String {
     format!("{ns:.0} ns")
 }
 
-/// Replaces the characters that have a meaning in XML, and removes control characters.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -72,8 +69,8 @@ impl Plot {
     }
 }
 
-/// Draws the lateness of outputs (largest and mean of each slot of time) and the fill level of the
-/// buffer.
+/// Returns an SVG picture of the lateness of items (largest and mean of each slot of time) and of the fill
+/// level of the buffer.
 pub fn svg(figures: &Figures) -> String {
     let plot = Plot::of(figures);
     let mut out = String::new();
@@ -155,7 +152,7 @@ fn axes(out: &mut String, plot: &Plot, figures: &Figures) {
     );
 }
 
-/// Returns an HTML page with the picture and a table of streams.
+/// Returns an HTML page with the picture of the lateness and a table of streams.
 pub fn html(played: &Played) -> String {
     let figures = &played.figures;
     let mut rows = String::new();

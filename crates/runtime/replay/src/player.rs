@@ -14,26 +14,24 @@ use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The longest sleep before the player checks for requests.
 const HOP_NS: u64 = 20_000_000;
 const RETRY_NS: u64 = 50_000;
 
-/// The rule for when items leave.
+/// The rule by which the player decides when items leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
     /// Items leave at their recorded times. The factor is the speed: 2.0 plays twice as fast.
     Recorded(f64),
-    /// Items leave as soon as the consumer has consumed enough earlier ones.
+    /// An item leaves as soon as the consumer has consumed enough earlier items.
     Consumed,
 }
 
-/// Publishes the recorded time on `/clock` through a sink.
 pub(crate) struct Ticker {
     pub(crate) sink: usize,
     pub(crate) stream: StreamId,
     pub(crate) period_ns: u64,
-    /// The time at which the next message is due: on the monotonic clock, or in recorded time if
-    /// the consumer sets the pace.
+    /// The time at which the next clock message is due: on the monotonic clock, or in recorded time if the
+    /// consumer sets the pace.
     pub(crate) next: Option<i128>,
 }
 
@@ -59,7 +57,6 @@ pub(crate) struct Stage<'c> {
     pub(crate) ledger: Ledger,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
-    /// Compares the loader with its curve, if the curve is known.
     pub(crate) monitor: Option<LoaderMonitor>,
 }
 
@@ -67,17 +64,15 @@ pub(crate) struct Stage<'c> {
 pub(crate) struct Timeline {
     axis: Option<Axis>,
     began_ns: Option<u64>,
-    /// The buffer was empty, and the player has not caught up since.
     starving: bool,
     pub(crate) retries: u64,
-    /// Fill level of the buffer, in thousandths.
     fill: u16,
     pub(crate) supply: Supply,
 }
 
 impl Player<'_> {
-    /// Plays until the loader has ended and all items have left, or until an error. Returns the
-    /// sinks, the ledger and the timeline for the figures.
+    /// Plays until the loader has ended and all items have left, or until an error. Returns the sinks, the
+    /// ledger and the timeline, from which the figures are made.
     pub(crate) fn run(self) -> (Rest, Result<(), Ended>) {
         let Player {
             consumer,
@@ -150,8 +145,7 @@ impl Stage<'_> {
         self.control.playing.fill.store(fill.into(), Relaxed);
     }
 
-    /// Checks the loader against its curve, and notes the first time that it is late. Real-time
-    /// safe.
+    /// Checks the loader against its curve, and notes when it was late for the first time. Real-time safe.
     fn watch(&mut self, now_ns: u64) {
         let (Some(monitor), Some(began_ns)) = (&mut self.monitor, self.timeline.began_ns) else {
             return;
@@ -246,7 +240,6 @@ impl Stage<'_> {
         }
     }
 
-    /// Counts an item that was missing from the buffer when it was due.
     fn caught_up(&mut self, now_ns: u64, due_ns: u64) {
         if self.timeline.starving && due_ns < now_ns {
             let since_ns = now_ns.saturating_sub(self.timeline.began_ns.unwrap_or(now_ns));
@@ -280,8 +273,8 @@ impl Stage<'_> {
         playing.began.store(true, Relaxed);
     }
 
-    /// Waits while the replay is paused. Returns `true` if a single item may leave; that item is
-    /// due now.
+    /// Waits while the replay is paused. Returns `true` if the user asked for a single step: that item is due
+    /// now.
     fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
         let since_ns = monotonic_ns();
         while self.control.is_paused() {
@@ -303,8 +296,8 @@ impl Stage<'_> {
         Ok(false)
     }
 
-    /// Offers an item until the sink accepts it, so that nothing is dropped. Also returns when the
-    /// last attempt began.
+    /// Offers an item to the sink until the sink accepts the item, so that nothing is dropped. Also returns
+    /// when the last attempt began.
     fn put(&mut self, sink: usize, stream: StreamId, item: &[u8]) -> Result<(Put, u64), Ended> {
         loop {
             let tried_ns = monotonic_ns();
@@ -320,7 +313,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Publishes `/clock` if it is due. Returns when it is due next, on the monotonic clock.
+    /// Publishes `/clock` if it is due. Returns the next time at which it is due, on the monotonic clock.
     fn tick(&mut self, time_ns: i64, now_ns: u64) -> Result<u64, Ended> {
         let (Some(ticker), Some(axis)) = (&mut self.ticker, &self.timeline.axis) else {
             return Ok(u64::MAX);

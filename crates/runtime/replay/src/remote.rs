@@ -25,21 +25,19 @@ use std::time::Duration;
 #[cfg(doc)]
 use {crate::item::Source, record::Record};
 
-/// The interval, in ns, at which a side that waits for its peer checks whether it has to stop.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The sizes of the link's channel, equal on both ends. At most 4 MiB are in transit.
+/// The sizes of the link's channel, which must be equal on both ends. At most 4 MiB are in transit.
 pub const SIZES: Sizes = Sizes {
     credits: 16,
     message_bytes: 256 << 10,
     value_bytes: 0,
 };
 
-/// Waits for the peer for at most `wait` and returns both directions of the link. Not real-time
-/// safe.
+/// Waits for the peer for at most `wait` and returns both directions of the link. Not real-time safe.
 ///
 /// # Errors
-/// Fails if the peer does not come in time, or if its sizes differ.
+/// Fails if the peer does not appear in time, or if its sizes differ.
 pub fn meet(link: &dyn Backend, wait: Option<Duration>) -> Result<Halves, SetupError> {
     let ns = |wait: Duration| u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
     let until = wait.map(|wait| now_ns().saturating_add(ns(wait)));

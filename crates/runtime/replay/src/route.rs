@@ -7,24 +7,25 @@ use std::str::FromStr;
 
 /// The open sinks and the assignment of streams to them.
 pub struct Outputs {
-    /// The open sinks.
+    /// The open sinks, which `routes` refers to by index.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// The index of the sink for each stream.
+    /// For each stream, the index of its sink in `sinks`.
     pub routes: Vec<usize>,
-    /// The sink that publishes `/clock`, and the stream under which it publishes the clock.
+    /// The index of the sink that publishes `/clock`, and the stream under which the sink publishes it.
+    /// `None` if no clock is published.
     pub clock: Option<(usize, StreamId)>,
 }
 
-/// A destination of items.
+/// A destination of items, as `--to` names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// ROS 2 topics.
+    /// Topics of ROS 2 that carry the recorded messages.
     Ros,
     /// UDP datagrams to `HOST:PORT`.
     Udp(String),
-    /// A CAN interface.
+    /// The CAN interface of this name.
     Can(String),
-    /// An Ethernet interface.
+    /// The Ethernet interface of this name.
     Ethernet(String),
 }
 
@@ -55,8 +56,8 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// Returns how well the target suits streams of a kind: 2 as recorded, 1 as plain bytes, 0 not
-    /// at all.
+    /// Returns how well the target suits streams of a kind: 2 if it plays items as recorded, 1 as plain
+    /// bytes, 0 not at all.
     fn suits(&self, kind: &Kind) -> u8 {
         match (self, kind) {
             (Target::Ros, Kind::Ros { .. })
@@ -68,8 +69,8 @@ impl Target {
     }
 }
 
-/// Returns the target of each stream: the first of `named` that suits the stream best. If `named`
-/// is empty, it is the target of the stream's kind.
+/// Returns the target of each stream: the first of `named` that suits the stream best. If `named` is empty,
+/// each stream gets the usual target of its kind.
 ///
 /// # Errors
 /// Fails if no target suits a stream.
@@ -95,7 +96,7 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
     streams.iter().map(of).collect()
 }
 
-/// Opens the sinks of the targets. `ros` opens the ROS 2 sink for all streams that it plays.
+/// Opens the sinks of the targets. `ros` opens the ROS 2 sink for all streams that go to ROS 2.
 ///
 /// # Errors
 /// Fails if a sink cannot be opened.

@@ -27,35 +27,36 @@ const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
 const SETTLE_NS: u64 = 5_000_000_000;
 
-/// The settings of a replay.
+/// The settings of a replay: buffer, pace, scheduling and clock.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The memory of the buffer, in bytes.
+    /// The size of the buffer, in bytes.
     pub buffer_bytes: usize,
-    /// The room for the largest item in the buffer, in bytes. `None` means a quarter of the buffer.
+    /// The part of the buffer for the largest item, in bytes. `None` means a quarter of the buffer.
     pub largest_bytes: Option<usize>,
-    /// The loader's curve, and the delay against it from which on the replay warns, in ns.
+    /// The loader's service curve, and the delay against this curve from which on the replay warns, in ns.
+    /// `None` if the curve is unknown.
     pub watched: Option<(RateLatency, u64)>,
-    /// The rule for when items leave.
+    /// The rule by which the player decides when items leave.
     pub pace: Pace,
-    /// The priority under SCHED_FIFO, 1 to 99. `None` means time-sharing.
+    /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing policy.
     pub priority: Option<u8>,
     /// The CPU on which the player runs. `None` leaves the choice to the kernel.
     pub cpu: Option<usize>,
-    /// The time before an item is due during which the player busy-waits, in ns.
+    /// The time in ns before each item is due in which the player busy-waits, because a sleep may end late.
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
 }
 
 impl Settings {
-    /// Returns the room for the largest item, in bytes.
+    /// Returns the part of the buffer for the largest item, in bytes.
     pub fn room(&self) -> usize {
         self.largest_bytes.unwrap_or(self.buffer_bytes / 4)
     }
 }
 
-/// The reasons why a replay cannot start or finish.
+/// The reason why a replay cannot start or finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The buffer cannot be created.
@@ -67,7 +68,7 @@ pub enum ReplayError {
     /// The player cannot be bound to its CPU.
     #[error(transparent)]
     Thread(#[from] thread::ThreadError),
-    /// The named sink gives no credit, so its consumer cannot pace the replay.
+    /// The named sink does not report what its consumer consumed, so the consumer cannot pace the replay.
     #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
     /// A thread of the replay panicked.
@@ -75,66 +76,65 @@ pub enum ReplayError {
     Panicked,
 }
 
-/// The result of a replay.
+/// The result of a replay: figures, counts of items, resources and damage.
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// The lateness and the cycles of the outputs.
+    /// The lateness and the cycles of the items that left.
     #[serde(flatten)]
     pub figures: Figures,
-    /// The counts of items by their outcome.
+    /// The number of items for each outcome.
     pub items: Items,
-    /// The size of the buffer and its reasons, if the recording was measured before.
+    /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
     pub sizing: Option<Sizing>,
-    /// The performance of the loader.
+    /// The performance of the loader, the thread that fills the buffer.
     pub supply: Supply,
     /// The scheduling, memory and CPU time of the replay.
     pub machine: Machine,
-    /// The damage in the recording, one sentence each.
+    /// The damage in the recording: one sentence for each kind.
     pub damage: Vec<String>,
-    /// The reason why the replay failed before the last item. It is `None` if it did not fail.
+    /// The reason why the replay failed before the last item. `None` if it did not fail.
     pub failed: Option<String>,
     /// The user ended the replay before the last item.
     pub stopped: bool,
 }
 
-/// The counts of items by their outcome.
+/// The number of items for each outcome: every item that was read has one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Items {
-    /// The number of items that were read from the source.
+    /// The number of items that were read from the recording.
     pub read: u64,
-    /// The number of items that left through a sink.
+    /// The number of items that a sink has sent.
     pub played: u64,
-    /// The number of items that their sink cannot play.
+    /// The number of items that their sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
     /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
-    /// The number of items with none of these outcomes. It is always 0 unless the program has an
-    /// error.
+    /// The number of items without an outcome. It is 0 unless the program has an error.
     pub lost: u64,
-    /// The number of items that were missing from the buffer when they were due. They left later.
+    /// The number of items that were not in the buffer when they were due. They left later.
     pub starved: u64,
-    /// The number of times that a busy sink was tried again.
+    /// The number of times that an item was offered again to a busy sink.
     pub retries: u64,
 }
 
-/// The resources that the replay got from the machine and used.
+/// The machine's resources that the replay got and used.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Machine {
-    /// The scheduling of the player, with the reason if it differs from the settings.
+    /// The scheduling of the player, as text, with the reason if it differs from the settings.
     pub scheduling: String,
-    /// The state of memory locking, with the reason if memory could not be locked.
+    /// Whether the replay's memory is locked, as text, with the reason if it is not.
     pub memory: String,
     /// The time from the first item to the last, in ns.
     pub wall_ns: u64,
-    /// The CPU time of the player, in ns.
+    /// The CPU time that the player's thread used, in ns.
     pub player_cpu_ns: u64,
     /// The CPU time of the process from the first item to the last, in ns.
     pub process_cpu_ns: u64,
     /// The largest resident memory of the process so far, in bytes.
     pub peak_memory_bytes: u64,
-    /// The memory of the buffer, in bytes.
+    /// The size of the buffer, in bytes.
     pub buffer_bytes: usize,
-    /// The number of times that the loader waited for the player.
+    /// The number of times that the loader waited because the buffer was full.
     pub loader_stalls: u64,
 }
 
@@ -145,7 +145,7 @@ struct PlayerDone {
     stalls: u64,
 }
 
-/// A running replay.
+/// A running replay, with its loader and player threads.
 pub struct Session {
     control: Arc<Control>,
     loader: JoinHandle<Loaded>,
@@ -153,10 +153,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts to load. The player begins when the buffer is full or the source has ended.
+    /// Starts to load the recording. The player begins when the buffer is full or the source has ended.
     ///
     /// # Errors
-    /// Fails if memory or a thread cannot be had, or if the consumer cannot pace the replay.
+    /// Fails if memory or a thread is not available, or if the consumer cannot pace the replay.
     pub fn start(
         mut source: Box<dyn Source>,
         outputs: Outputs,
@@ -225,12 +225,12 @@ impl Session {
         })
     }
 
-    /// Reports whether all items have left, or the replay has ended for another reason.
+    /// Returns whether all items have left, or the replay has ended for another reason.
     pub fn is_over(&self) -> bool {
         self.player.is_finished()
     }
 
-    /// Waits for the end, and until consumers have received everything.
+    /// Waits until the replay has ended and consumers have received everything.
     ///
     /// # Errors
     /// Fails if a thread panicked.

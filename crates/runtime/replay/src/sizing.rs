@@ -8,29 +8,28 @@ use crate::item::Source;
 use onbeat_time::clock::monotonic_ns;
 use serde::Serialize;
 
-/// The number of items that a meter keeps one by one. A meter then takes about 3 MB.
+/// The number of items whose times a meter keeps exactly. A meter then takes about 3 MB.
 const EXACT: usize = 1 << 16;
-/// The number of items between two progress reports of a measurement.
 const TELL: u64 = 1 << 12;
 
-/// The curves of a recording and its loader, measured by reading the recording once. Bytes are
-/// those that items take in the buffer.
+/// The curves of a recording and its loader, measured by reading the recording once. Bytes are counted as
+/// items take them in the buffer.
 #[derive(Clone, Debug)]
 pub struct Curves {
     arrival: Arrival,
     service: Service,
-    /// The number of all items. The next fields are the recorded time from first to last, the bytes
-    /// in the buffer, and the largest item's own size.
+    /// The number of all items. The next fields are the recorded time from first to last item in ns, the
+    /// bytes in the buffer, and the largest item's size in bytes.
     items: u64,
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,
-    /// The streams, gaps and damage of what was read.
+    /// The streams, gaps and damage of the part that was read.
     pub contents: Contents,
 }
 
-/// Measures a source by reading it to its end, or up to an error, and lists its contents. Calls
-/// `tell` with the number of items from time to time.
+/// Measures a source by reading it to its end, or up to an error, and lists its contents. From time to time,
+/// calls `tell` with the number of items so far.
 pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     let mut arrival = ArrivalMeter::within(EXACT);
     let mut service = ServiceMeter::within(EXACT);
@@ -72,63 +71,62 @@ pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
     }
 }
 
-/// The requirements on a buffer.
+/// The user's requirements on a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// The speed of playback: recorded time per real time.
+    /// The speed of playback: recorded time per real time. 2.0 plays twice as fast as recorded.
     pub rate: f64,
-    /// The time for which the loader may stand still beyond what was measured, in ns.
+    /// The time in ns for which the loader may pause longer than it did when it was measured.
     pub stall_ns: u64,
-    /// The most memory that the buffer may take, in bytes.
+    /// The largest memory that the buffer may take, in bytes.
     pub memory_bytes: u64,
-    /// The buffer takes all of that memory, and keeps a quarter of it for the largest item.
+    /// The buffer takes all of `memory_bytes`, and keeps a quarter of it for the largest item.
     pub by_hand: bool,
 }
 
-/// The size of a buffer, and the failures that it prevents.
+/// The size of a buffer, and the pauses of the loader that it can bridge.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
-    /// The smallest buffer that never runs empty or over, in bytes. It is `None` if the loader is
-    /// slower than playback and the recording is larger than memory.
+    /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
+    /// the loader is slower than playback and the recording is larger than memory.
     pub least_bytes: Option<u64>,
-    /// The size like `least_bytes` for a loader that stands still for `stall_asked_ns` longer than
-    /// measured.
+    /// The smallest such buffer for a loader that pauses for `stall_asked_ns` longer than measured, in bytes.
     pub wanted_bytes: Option<u64>,
-    /// The memory of the buffer, in bytes.
+    /// The size of the buffer, in bytes.
     pub buffer_bytes: u64,
     /// The user gave the size, and a quarter of it is kept for the largest item.
     pub by_hand: bool,
-    /// The buffer has room for the whole recording.
+    /// The buffer can hold the whole recording.
     pub holds_all: bool,
-    /// The time for which the loader should be able to stand still beyond what was measured, in ns.
+    /// The time in ns for which the user wants the loader to be able to pause longer than measured.
     pub stall_asked_ns: u64,
-    /// The time for which the loader may stand still with this buffer, beyond what was measured, in
-    /// ns. It is `None` if the buffer is too small even without that.
+    /// The time in ns for which the loader can pause longer than measured with this buffer. `None` if the
+    /// buffer is too small even without a longer pause.
     pub stall_ns: Option<u64>,
-    /// The longest time from when an item leaves to when the loader has replaced it, in ns. It is
-    /// `None` without a bound.
+    /// The longest time from when an item leaves until the loader has replaced it, in ns. `None` if no bound
+    /// is known.
     pub delay_ns: Option<u64>,
-    /// The most items by which playback gets ahead of the loader after the buffer was full. This is
-    /// the pre-load, in items.
+    /// The largest number of items by which playback gets ahead of the loader after the buffer was full. This
+    /// is the pre-load.
     pub preload_items: Option<u64>,
     /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
-    /// The long-term rate of the loader, in bytes of the buffer per second.
+    /// The long-term rate of the loader, in bytes per second as items take them in the buffer.
     pub loader_bytes_per_s: f64,
-    /// The long-term rate of playback, in bytes of the buffer per second.
+    /// The long-term rate of playback, in bytes per second as items take them in the buffer.
     pub playback_bytes_per_s: f64,
-    /// The curve against which the loader is checked during playback.
+    /// The curve against which the loader is checked during playback, or `None` without a bound.
     #[serde(skip)]
     pub watched: Option<RateLatency>,
 }
 
 impl Curves {
-    /// Reports whether the recording has no items.
+    /// Returns whether the recording has no items.
     pub fn is_empty(&self) -> bool {
         self.items == 0
     }
 
-    /// Returns the size of the buffer that meets the wish, limited by its memory. Pure.
+    /// Returns the size of the buffer that meets the wish, limited by the wish's memory.
     pub fn sizing(&self, wish: &Wish) -> Sizing {
         let arrival = self.arrival.faster(wish.rate);
         let needed = |stall_ns| self.needed(&arrival, wish, stall_ns);
@@ -167,8 +165,8 @@ impl Curves {
         }
     }
 
-    /// Returns memory and sizes for a loader that stands still for `stall_ns` longer than measured.
-    /// It is `None` if the loader is too slow.
+    /// Returns the memory and the sizes for a loader that pauses for `stall_ns` longer than measured. Returns
+    /// `None` if the loader is too slow.
     fn needed(&self, arrival: &Arrival, wish: &Wish, stall_ns: u64) -> Option<(u64, Sizes)> {
         let sizes = size(arrival, &self.service.later(stall_ns)).ok()?;
         let recorded_ns = (sizes.delay_ns as f64 * wish.rate).ceil() as u64;
@@ -194,8 +192,8 @@ fn fastest(bounds: &[RateLatency]) -> f64 {
     rates.fold(0.0, f64::max)
 }
 
-/// Returns the largest number up to `most` that `allows` accepts, to a thousandth of `most`.
-/// `allows` must accept all smaller numbers too.
+/// Returns the largest number up to `most` that `allows` accepts, to a thousandth of `most`. If `allows`
+/// accepts a number, it must accept all smaller ones too.
 fn largest(most: u64, allows: impl Fn(u64) -> bool) -> Option<u64> {
     if allows(most) {
         return Some(most);

@@ -10,10 +10,8 @@ pub(crate) fn stream(name: &str) -> Stream {
     }
 }
 
-/// A CAN frame of a log: its time in ns, its interface and its struct.
 pub(crate) type Item = (i64, String, Vec<u8>);
 
-/// Returns all CAN frames of a log, and its damage.
 pub(crate) fn frames(mut source: Box<dyn Source>) -> (Vec<Item>, Vec<String>) {
     let mut payload = Vec::new();
     let mut all = Vec::new();
@@ -24,7 +22,6 @@ pub(crate) fn frames(mut source: Box<dyn Source>) -> (Vec<Item>, Vec<String>) {
     (all, source.damage().to_vec())
 }
 
-/// Returns a struct of a CAN frame: the identifier, and `rest` filled up to `size` with zeros.
 pub(crate) fn frame(id: u32, rest: &[u8], size: usize) -> Vec<u8> {
     let mut bytes = id.to_ne_bytes().to_vec();
     bytes.extend_from_slice(rest);

@@ -12,7 +12,7 @@ extern "C" fn note(_: libc::c_int) {
     INTERRUPTED.store(true, Relaxed);
 }
 
-/// Notes SIGINT, SIGTERM and SIGHUP from now on. The second signal of a kind ends the process.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on. The second signal of a kind ends the process.
 pub fn catch_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: the handler only stores to an atomic.
@@ -36,13 +36,14 @@ pub enum Key {
     End,
 }
 
-/// A terminal that delivers keys as they are pressed, until this value is dropped.
+/// A terminal that delivers each key when it is pressed. Dropping this value restores the terminal.
 pub struct Keys {
     before: libc::termios,
 }
 
 impl Keys {
-    /// Returns the terminal of the standard input, if this process is in its foreground.
+    /// Returns the terminal of the standard input, or `None` if this process is not in the terminal's
+    /// foreground.
     pub fn of_terminal() -> Option<Keys> {
         if !io::stdin().is_terminal() {
             return None;

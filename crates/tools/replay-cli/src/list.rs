@@ -12,7 +12,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The most CAN identifiers that the table shows for each stream.
 const IDS_SHOWN: usize = 12;
 
 /// List what recordings have: streams, counts, rates, gaps and damage
@@ -37,7 +36,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The contents of one recording.
 #[derive(Serialize)]
 struct Listed {
     file: PathBuf,
@@ -46,7 +44,7 @@ struct Listed {
     contents: Contents,
 }
 
-/// Lists each recording, and returns the worst result.
+/// Lists each recording. Returns the worst exit status of all recordings.
 pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut all = Vec::new();
@@ -67,7 +65,9 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
     }
     out.flush().map_err(CliError::Stdout)?;
     if let Some(error) = all.iter().find_map(|listed| listed.contents.error.as_ref()) {
-        return Err(failed(format!("{error}. What was read before is listed")));
+        return Err(failed(format!(
+            "{error}. The list has only the part before the error"
+        )));
     }
     Ok(match all.iter().any(|listed| listed.contents.items == 0) {
         true => ExitStatus::NothingFound,
@@ -96,7 +96,6 @@ fn read(path: &Path) -> Result<Listed, CliError> {
     })
 }
 
-/// Formats an instant in UTC to the millisecond.
 fn instant(ns: i64) -> String {
     let Ok(ns) = u64::try_from(ns) else {
         return format!("{:.3} s before 1970", ns as f64 / -1e9);
@@ -105,7 +104,6 @@ fn instant(ns: i64) -> String {
     format!("{}:{s:02}.{ms:03} UTC", date::minute(ns))
 }
 
-/// Writes the table of streams, and sentences about times, gaps and damage.
 pub fn table(out: &mut dyn Write, contents: &Contents) -> Result<(), CliError> {
     let mut table = Table::new()
         .names("stream", 2)
@@ -143,7 +141,7 @@ fn row(stream: &StreamContents) -> Vec<String> {
     ]
 }
 
-/// Formats a length of recorded time, which can be years.
+/// Formats a length of recorded time, from nanoseconds to years.
 fn length(ns: u64) -> String {
     const HOUR_NS: u64 = 3_600_000_000_000;
     match ns / HOUR_NS {
@@ -215,7 +213,8 @@ fn sentences(contents: &Contents) -> Vec<String> {
     said
 }
 
-/// Returns the sentence about steps of the clock, if there are any.
+/// Returns a sentence about the gaps that look like steps of the recorder's clock, or `None` without such
+/// gaps.
 pub fn step(steps: &[Gap]) -> Option<String> {
     let first = steps.first()?;
     let others = match steps.len() {
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instants_and_sizes_are_readable() {
+    fn replay_lists_instants_and_sizes_in_readable_units() {
         assert_eq!(
             instant(1_700_000_000_249_713_000),
             "2023-11-14 22:13:20.249 UTC"

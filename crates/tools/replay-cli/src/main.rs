@@ -32,7 +32,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LOOK: Duration = Duration::from_millis(50);
-/// The delay before progress is shown, and its period.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
@@ -47,7 +46,7 @@ enum Words {
     Info(list::Args),
 }
 
-/// Keeps only the capabilities for real-time scheduling and raw packets.
+/// Gives up all capabilities except those for real-time scheduling and raw packets.
 fn confine() -> io::Result<()> {
     onbeat_rights::give_up(&[
         Capability::CAP_SYS_NICE,
@@ -70,7 +69,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     match (from, args.link()) {
         (Some(_), Some(_)) => {
             return Err(CliError::Usage(
-                "link: on both sides: a recording that comes over a link can be played here, but not sent on. Choose another --to"
+                "the source and --to are both links: a recording that comes over a link can be played here, but not sent on. Choose another --to"
                     .into(),
             ))
         }
@@ -127,7 +126,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     verdict(&args, &played)
 }
 
-/// Opens the sinks. ROS 2 is loaded only if a stream goes there.
+/// Opens the sinks. Loads ROS 2 only if a stream is published there.
 fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
     let targets = route::targets(streams, &args.targets()).map_err(failed)?;
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
@@ -184,7 +183,7 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     })
 }
 
-/// Shows the progress, and passes keys and signals on, until the replay is over.
+/// Shows the progress until the replay is over. Meanwhile, acts on keys and signals.
 fn watch(session: &Session, control: &Control) {
     let mut line = LiveLine::new();
     let keys = Keys::of_terminal();

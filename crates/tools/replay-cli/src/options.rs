@@ -14,11 +14,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default SCHED_FIFO priority of the player's thread.
 const PRIORITY: u8 = 80;
 /// The default limit of the buffer, in bytes. The help text calls it 64M.
 const MEMORY: u64 = 64 << 20;
-/// The default time for which the loader may stand still beyond what was measured. The help text
+/// The default of `--stall`: the time for which the loader may pause longer than measured. The help text
 /// calls it 1s.
 const STALL: Duration = Duration::from_secs(1);
 
@@ -212,7 +211,6 @@ impl Args {
         here.collect()
     }
 
-    /// Returns the address of the other host, if it plays.
     pub fn link(&self) -> Option<&str> {
         self.to.iter().find_map(|to| match to {
             Where::Link(address) => Some(address.as_str()),
@@ -269,8 +267,8 @@ impl Args {
         })
     }
 
-    /// Returns the selection to measure. The transition between two repetitions is measured once
-    /// for all of them.
+    /// Returns the selection to measure. It has two repetitions at most, because all transitions between
+    /// repetitions are equal.
     pub fn choice_measured(&self) -> Choice {
         Choice {
             times: self.what.times.min(2),
@@ -286,8 +284,8 @@ impl Args {
         self.how.buffer.buffer.is_some()
     }
 
-    /// Returns the requirements on the buffer. It is `None` if nothing is to be measured, or if
-    /// recorded times are ignored.
+    /// Returns the requirements on the buffer, or `None` if nothing is to be measured or recorded times are
+    /// ignored.
     pub fn wish(&self) -> Option<Wish> {
         let how = &self.how;
         let comes = source_of(&self.sources).is_some();
@@ -332,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn option_values_are_parsed() {
+    fn replay_option_values_are_parsed_or_refused() {
         assert_eq!(parse_ids("200-2ff"), Ok(0x200..=0x2ff));
         assert_eq!(parse_ids("0x7"), Ok(7..=7));
         for wrong in ["", "xyz", "3-2", "20000000"] {

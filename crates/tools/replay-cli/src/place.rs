@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 pub const WORD: &str = "link:";
 
-/// Returns the address of a place that is the other end of a link.
+/// Returns the address in a text `link:ADDRESS`, which names another host, or `None` for another text.
 fn address_of(place: &str) -> Option<&str> {
     place.strip_prefix(WORD)
 }
@@ -20,7 +20,6 @@ pub fn source_of(paths: &[impl AsRef<Path>]) -> Option<&str> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
     Here(Target),
-    /// Another host: `HOST:PORT`.
     Link(String),
 }
 
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_distinguished_from_a_device_and_a_file() {
+    fn a_replay_link_is_distinguished_from_a_device_and_a_file() {
         assert_eq!("link:a:1".parse(), Ok(Where::Link("a:1".into())));
         assert_eq!("ros".parse(), Ok(Where::Here(Target::Ros)));
         assert!("link:a".parse::<Where>().is_err() && "tcp:a:1".parse::<Where>().is_err());

@@ -19,7 +19,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long one of several addresses of a host is tried before the next.
 const TURN: Duration = Duration::from_secs(1);
 
 fn resolve(text: &str) -> Result<Vec<SocketAddr>, CliError> {
@@ -115,7 +114,6 @@ struct Told<'a> {
     to: &'a str,
     items: u64,
     bytes: u64,
-    /// The user ended it before all was sent.
     stopped: bool,
     damage: &'a [String],
 }

@@ -93,7 +93,6 @@ fn row(s: &StreamFigures) -> Vec<String> {
     cells
 }
 
-/// Returns sentences that explain or limit the figures.
 fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;
@@ -125,14 +124,14 @@ fn notes(played: &Played) -> Vec<String> {
     };
     some(
         items.not_played,
-        "read but not played: the replay was ended before",
+        "read but not played: the replay was ended earlier",
     );
     some(
         items.unsuitable,
         "not played: the sink cannot play them (no UDP payload, a fragment without the others, a wrong length)",
     );
     some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
-    some(items.retries, "times a busy sink was tried again");
+    some(items.retries, "repeated attempts because a sink was busy");
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [
         (&machine.scheduling, "SCHED_FIFO"),

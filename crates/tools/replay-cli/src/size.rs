@@ -16,8 +16,8 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Measures the recording and sizes the buffer. Returns `None` if it is not to be measured, or is
-/// empty.
+/// Measures the recording and sizes the buffer. Returns `None` if the recording is empty or is not to be
+/// measured.
 pub fn of(
     args: &Args,
     open: impl FnOnce() -> Result<Chain, SourceError>,
@@ -81,7 +81,7 @@ pub fn tell(sizing: &Sizing) {
     }
 }
 
-/// Returns the consequence of a buffer that is too small, and the way out.
+/// Returns a sentence on what happens because the buffer is too small, and on the way out.
 fn shortage(sizing: &Sizing) -> String {
     let option = match sizing.by_hand {
         true => "--buffer",
@@ -108,7 +108,7 @@ fn shortage(sizing: &Sizing) -> String {
     }
 }
 
-/// Describes the buffer, and the failures that it prevents.
+/// Returns a sentence on the size of the buffer, and on the pauses of the loader that the buffer can bridge.
 pub fn sentence(sizing: &Sizing) -> String {
     let have = megabytes(sizing.buffer_bytes);
     let stall = duration(sizing.stall_asked_ns as f64);
@@ -122,7 +122,7 @@ pub fn sentence(sizing: &Sizing) -> String {
     let delay = sizing.delay_ns.map_or("-".into(), |ns| duration(ns as f64));
     let least = sizing.least_bytes.map_or("-".into(), megabytes);
     format!(
-        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured (without that, {least} would do); pre-load {preload} items, loader at most {delay} behind"
+        "buffer of {have}: never empty, even if the loader stands still for {stall} longer than measured ({least} would suffice without that); pre-load {preload} items, loader at most {delay} behind"
     )
 }
 
@@ -134,7 +134,6 @@ pub fn warning(state: &State) -> String {
     )
 }
 
-/// The answer of `--plan` for programs.
 #[derive(serde::Serialize)]
 struct Planned<'p> {
     #[serde(flatten)]

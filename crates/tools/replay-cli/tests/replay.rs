@@ -39,7 +39,7 @@ fn directory(frames: u32) -> TempDir {
 }
 
 #[test]
-fn options_of_the_other_side_are_refused_with_a_hint_to_that_side() {
+fn replay_options_of_the_other_side_are_refused_with_a_hint() {
     let dir = directory(1);
     let send = [
         "replay",
@@ -87,7 +87,7 @@ fn options_of_the_other_side_are_refused_with_a_hint_to_that_side() {
                 "--to",
                 "link:127.0.0.1:1",
             ],
-            "both sides",
+            "are both links",
         ),
         (
             &["replay", "link:127.0.0.1:0", "--key", "key", "--loop", "2"],

@@ -60,7 +60,7 @@ pub fn found(found: &Found) -> Result<(), CliError> {
         .map_err(CliError::Stdout)
 }
 
-/// Writes how many objects are left out because only some of their runs fit.
+/// Writes how many objects are left out because only some of their runs fit the query.
 fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     match found.partly.len() {
         0 => Ok(()),
@@ -71,7 +71,7 @@ fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     }
 }
 
-/// Prints to stderr, because the model may go to the standard output.
+/// Prints the result of a merge to standard error, because the model may go to standard output.
 pub fn merged(found: &Found, merged: &Merged) -> Result<(), CliError> {
     let mut err = io::stderr();
     let _ = writeln!(

@@ -35,7 +35,6 @@ fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&onbeat(dir, args, 0).stdout).unwrap()
 }
 
-/// Writes models of runs that differ in id and start, as `0.json` and so on.
 fn models(count: u64) -> (TempDir, Vec<String>) {
     let dir = TempDir::new().unwrap();
     onbeat(dir.path(), &["model", TRACE, "-o", "model.json"], 0);
@@ -166,11 +165,10 @@ fn each_store_command_works_on_a_bucket() {
     );
 }
 
-/// Two writers work at once. Each is killed at a random time and started again. Everything that a
-/// writer has reported as put stays, nothing incomplete is found, and at the end each model is
-/// there once.
+/// Two writers work at the same time. Each is killed at a random time and started again. Every model that a
+/// writer reported as stored stays. No incomplete object is found, and at the end each model is there once.
 #[test]
-fn killed_writers_lose_no_models_they_reported() {
+fn a_killed_writer_loses_no_model_that_it_reported_as_stored() {
     let (dir, names) = models(12);
     let dir = dir.path();
     onbeat(dir, &["store", "init", "s"], 0);

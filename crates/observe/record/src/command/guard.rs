@@ -15,14 +15,15 @@ const SUSPENDED_MAX: Duration = Duration::from_secs(30);
 /// The longest time that a process may be suspended while the recorder itself is stopped.
 const RECORDER_STOPPED_MAX: Duration = Duration::from_millis(900);
 
-/// The running guard. It acts if the recorder ends without dropping this.
+/// A process that resumes suspended processes. The guard acts if the recorder ends without dropping this
+/// value.
 pub struct Guard {
     pid: libc::pid_t,
     _pipe: File,
 }
 
 impl Guard {
-    /// Forks the guard. The recorder must have only one thread.
+    /// Forks the guard process. The recorder must have only one thread.
     pub fn start(suspended: &Suspended) -> std::io::Result<Guard> {
         let mut ends = [0; 2];
         // SAFETY: `ends` has room for two descriptors. The files made from them own both.
@@ -57,8 +58,6 @@ impl Drop for Guard {
     }
 }
 
-/// Runs the guard. It resumes processes that are suspended for too long, and, once the pipe is
-/// closed, all suspended processes.
 fn guard(pipe: &File, suspended: &Suspended) {
     // The guard ends only when its pipe is closed. So it ignores signals of the terminal, also
     // those of Ctrl-\ and Ctrl-Z.

@@ -20,50 +20,47 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use user::{Caller, User};
 
-/// The variable that makes the preloaded library read threads' CPU clocks at publications too.
+/// The environment variable that makes the preloaded library read threads' CPU clocks also at publications.
 const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 
-/// The times after SIGINT at which the command gets SIGTERM, then SIGKILL.
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 
-/// The reason why the command could not be started.
+/// The reason why the command to record could not be started.
 #[derive(Debug, Error)]
 pub enum CommandStartError {
     /// The system could not execute the command.
     #[error("cannot start {program}: {source}. Check its name, and that it is on your PATH.")]
     Start {
-        /// The first word of the command, which names the program.
+        /// The first word of the command: the program to execute.
         program: String,
         /// The error of executing `program`.
         source: std::io::Error,
     },
-    /// The user that the command should run as is not certain.
+    /// onbeat cannot tell reliably which user the command should run as.
     #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
     Doubtful {
-        /// The first word of the command, which names the program.
+        /// The first word of the command, for the message.
         program: String,
     },
-    /// The guard process could not be started.
+    /// The guard process, which resumes suspended processes if the recorder dies, could not be started.
     #[error("cannot start the guard process: {0}")]
     Guard(std::io::Error),
 }
 
 pub struct RecordedCommand {
     child: Child,
-    /// The time at which the command was first asked to end, and the last signal sent to it.
     ending: Option<(Instant, libc::c_int)>,
     suspended: Option<(Suspended, Guard)>,
 }
 
-/// The means by which a command is observed.
+/// The mechanism by which a command is observed.
 pub enum Observed<'a> {
-    /// BPF programs, which may suspend the command's processes while probes are attached.
+    /// BPF programs observe the command. They may suspend its processes while probes are attached.
     Suspended(&'a Suspended),
     Preloaded {
         place: &'a Place,
-        /// Makes the library read threads' CPU clocks at publications too. Each reading costs a
-        /// system call.
+        /// The library also reads threads' CPU clocks at publications. Each reading costs a system call.
         clocks: bool,
     },
 }
@@ -83,9 +80,9 @@ impl RecordedCommand {
 
     /// Starts a command, which is a program and its arguments.
     ///
-    /// Under sudo the command runs as the invoking user, with that user's groups and environment,
-    /// as without a recorder. With `to_stderr` it prints to onbeat's standard error. The guard resumes
-    /// suspended processes in time.
+    /// Under sudo the command runs as the user who called sudo, with that user's groups and environment.
+    /// With `to_stderr`, the command's output goes to onbeat's standard error. The guard resumes suspended
+    /// processes in time.
     pub fn start(
         words: &[String],
         to_stderr: bool,
@@ -135,8 +132,8 @@ impl RecordedCommand {
         })
     }
 
-    /// Returns the exit code, or 128 plus the signal that ended the command. Returns `None` while
-    /// it runs.
+    /// Returns the exit code, or 128 plus the number of the signal that ended the command. Returns `None`
+    /// while the command runs.
     pub fn exit_status(&mut self) -> Option<i32> {
         let ended = self.child.try_wait().ok()??;
         ended.code().or_else(|| ended.signal().map(|s| 128 + s))
@@ -150,10 +147,10 @@ impl RecordedCommand {
         self.ending.is_some()
     }
 
-    /// Sends SIGINT, after a while SIGTERM, then SIGKILL. The caller must repeat the call until the
-    /// command has ended.
+    /// Sends SIGINT, after a while SIGTERM, then SIGKILL. The caller must repeat the call until the command
+    /// has ended.
     ///
-    /// `interrupted` says that we got a SIGINT ourselves.
+    /// `interrupted` says that onbeat itself received a SIGINT.
     pub fn ask_to_end(&mut self, interrupted: bool) {
         let (since, last) = *self.ending.get_or_insert((Instant::now(), 0));
         let next = match (last, since.elapsed()) {
@@ -170,7 +167,7 @@ impl RecordedCommand {
         self.ending = Some((since, next));
     }
 
-    /// Resumes all suspended processes, also those that outlive the command.
+    /// Resumes all suspended processes. Processes that outlive the command are resumed too.
     pub fn resume_all(&self) {
         if let Some((suspended, _)) = &self.suspended {
             suspended.resume_all();
@@ -178,7 +175,8 @@ impl RecordedCommand {
     }
 }
 
-/// Returns whether the terminal sends its signals to our process group.
+/// Returns whether onbeat belongs to the terminal's foreground process group, which gets signals such as
+/// Ctrl-C.
 fn is_in_foreground() -> bool {
     // SAFETY: plain system calls.
     unsafe { libc::tcgetpgrp(0) == libc::getpgrp() }

@@ -8,46 +8,46 @@ use std::ffi::{CStr, CString, OsString};
 
 pub type Environment = Vec<onbeat_proc::Variable>;
 
-/// The user who ran sudo to start us.
+/// The user who started onbeat through sudo.
 #[derive(Debug, Clone)]
 pub struct User {
     /// The user id. It is never 0.
     pub uid: u32,
-    /// The id of the user's first group.
+    /// The id of the user's primary group.
     pub gid: u32,
-    /// The ids of all groups of the user.
+    /// The ids of all groups that the user belongs to.
     pub groups: Vec<u32>,
-    /// The login name of the user.
+    /// The login name in the passwd file.
     pub name: String,
     /// The home directory, if the passwd file has one.
     pub home: Option<String>,
 }
 
-/// The user who called us.
+/// The user on whose behalf onbeat runs.
 pub enum Caller {
     Ourselves,
-    /// The user behind sudo.
+    /// onbeat was started through sudo by this user.
     User(User),
-    /// Nobody certain: sudo's variables name a user, but none of our ancestor processes is sudo.
-    /// The variables may be years old, or made up. That user gets nothing, and nothing runs with
-    /// that user's rights.
+    /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes is sudo.
+    /// The variables may be years old, or made up. onbeat gives that user nothing and runs nothing with that
+    /// user's rights.
     Doubtful,
 }
 
-/// Finds the user who called us.
+/// Finds the user who called onbeat.
 ///
-/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are environment variables, which anybody can set. They
-/// are believed only if three facts, which the caller cannot choose, say that sudo set them:
+/// `SUDO_UID`, `SUDO_GID` and `SUDO_USER` are environment variables, which anybody can set. onbeat believes
+/// them only if three facts, which the caller cannot choose, say that sudo set them:
 ///
-/// - Our real user id is 0. A set-user-id program has its caller's environment, and its caller's
-///   real id.
-/// - The loader did not mark us as privileged (`AT_SECURE`), for the same reason.
-/// - One of our ancestor processes has root's rights and is called `sudo`. This excludes variables
-///   that outlived their sudo, in a daemon or a terminal multiplexer.
+/// - onbeat's real user id is 0. A set-user-id program has its caller's environment, and its caller's real
+/// id.
+/// - The loader did not mark onbeat as privileged (`AT_SECURE`), for the same reason.
+/// - One of onbeat's ancestor processes has root's rights and is called `sudo`. This excludes variables that
+/// outlived their sudo, in a daemon or a terminal multiplexer.
 ///
-/// Root can still make the variables up, but gains nothing: with them we do less than root may. The
-/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). The
-/// name decides only the groups, and only if the name belongs to the user id.
+/// Root can still make the variables up, but gains nothing: with them onbeat does less than root may. The
+/// command gets that user's rights, and the trace directory is made with them ([`User::act`]). The name
+/// decides only the groups, and only if the name belongs to the user id.
 pub fn caller() -> Caller {
     // SAFETY: these calls cannot fail.
     let (real, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
@@ -74,7 +74,7 @@ pub fn caller() -> Caller {
     }
 }
 
-/// Returns the user behind sudo, or `None` if sudo did not start us or this user is root.
+/// Returns the user who called sudo, or `None` if sudo did not start onbeat or this user is root.
 pub fn invoking() -> Option<User> {
     match caller() {
         Caller::User(user) => Some(user),
@@ -92,14 +92,12 @@ fn has_sudo_above() -> bool {
 }
 
 impl User {
-    /// Runs `what` on this thread with the user's rights for files, and our rights for everything
-    /// else. `what` can only open and create what the user can. The caller must have all of root's
-    /// rights.
+    /// Runs `what` on this thread with the user's rights for files, and onbeat's rights for everything else.
+    /// `what` can only open and create what the user can. The caller must have all of root's rights.
     ///
     /// # Errors
     ///
-    /// Returns the system's error if this thread cannot act as the user. Then `what` was not
-    /// called.
+    /// Returns the system's error if this thread cannot act as the user. Then `what` was not called.
     pub fn act<T>(&self, what: impl FnOnce() -> T) -> std::io::Result<T> {
         let acting = Acting::begin(self)?;
         let result = what();
@@ -108,7 +106,6 @@ impl User {
     }
 }
 
-/// While this lives, this thread has a user's rights for files.
 struct Acting {
     groups: Vec<libc::gid_t>,
 }
@@ -158,10 +155,10 @@ fn set_groups(groups: &[libc::gid_t]) -> std::io::Result<()> {
     }
 }
 
-/// Returns the environment of our user's programs, or `None` if it is our own.
+/// Returns the environment for programs of the user who called onbeat, or `None` if onbeat's own is right.
 ///
-/// Under sudo this is the environment with which sudo was started. With file capabilities it is
-/// ours before the loader removed variables.
+/// Under sudo this is the environment with which sudo was started. With file capabilities it is onbeat's
+/// environment before the loader removed variables.
 pub fn environment() -> Option<Environment> {
     if invoking().is_some() {
         let sudo = sudo_process()?;
@@ -178,8 +175,9 @@ pub fn variable(name: &str) -> Option<OsString> {
     theirs.map(|(_, v)| v).or_else(|| std::env::var_os(name))
 }
 
-/// Returns whether a process is a sudo. Any process may take its name, but not its rights. The real
-/// user may still be the caller, because sudo-rs does not change it.
+/// Returns whether a process is a sudo process: it is called `sudo` and has root's rights. Any process may
+/// take the name, but not the rights. The real user may still be the caller, because sudo-rs does not change
+/// it.
 fn is_sudo(pid: u32) -> bool {
     let has_roots_rights = |status: onbeat_proc::Status| {
         let effective = status.field("Uid")?.split_ascii_whitespace().nth(1)?;
@@ -220,7 +218,6 @@ fn home_of(uid: u32) -> Option<String> {
     })
 }
 
-/// Returns all groups of a user, or only `gid` if the name belongs to another user id.
 fn groups(name: &str, uid: u32, gid: u32) -> Vec<u32> {
     let Some(name) = CString::new(name)
         .ok()

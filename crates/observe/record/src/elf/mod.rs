@@ -17,24 +17,23 @@ use std::path::{Path, PathBuf};
 use tables::{Segment, Symbol, Table, Tables};
 use thiserror::Error;
 
-/// The reason why a library could not be read.
+/// The reason why the symbols of a library could not be read.
 #[derive(Debug, Error)]
 pub enum ElfReadError {
     /// The file could not be opened or read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// The file that could not be read.
+        /// The path as the caller gave it.
         path: PathBuf,
-        /// The error of opening or reading the file.
+        /// The operating system's error of opening or reading the file.
         source: std::io::Error,
     },
-    /// The file is not an ELF file, is damaged, or has a part that is larger than in any real
-    /// library.
+    /// The file is not an ELF file, is damaged, or has an implausibly large part.
     #[error("{path} is not a library that can be probed: {reason}")]
     Format {
-        /// The file that is not a valid library.
+        /// The path of the invalid file.
         path: PathBuf,
-        /// The way in which the content of the file is not a valid ELF library.
+        /// The first defect that was found.
         reason: Malformed,
     },
 }
@@ -45,20 +44,20 @@ pub enum Malformed {
     /// The file does not begin like a 64-bit, little-endian ELF file.
     #[error("not a 64-bit ELF file")]
     NoElf,
-    /// The file contains code for a processor that onbeat cannot probe.
+    /// The file contains code for a processor that onbeat cannot probe, given by its `e_machine` number.
     #[error("contains code for machine {0}; onbeat probes x86-64 and 64-bit Arm code")]
     Machine(u16),
-    /// A part lies outside of the file, or the file became shorter while it was read.
-    #[error("its {0} lie outside of the file")]
+    /// The named part lies outside of the file, or the file became shorter while it was read.
+    #[error("the {0} lie outside of the file")]
     Outside(&'static str),
-    /// A part is larger than onbeat reads.
-    #[error("its {0} are larger than onbeat reads")]
+    /// The named part is larger than onbeat reads.
+    #[error("the {0} are larger than onbeat reads")]
     TooLarge(&'static str),
 }
 
-/// A sequence of bytes that is read in pieces.
+/// Bytes that a reader fetches in pieces, such as an open file or a slice of memory.
 pub trait Source {
-    /// Returns the current number of bytes. It may change at any time.
+    /// Returns the current number of bytes. The number may change at any time.
     fn size(&self) -> u64;
     /// Fills `buffer` with the bytes at `offset`. Returns false if they cannot be read.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> bool;
@@ -88,10 +87,10 @@ impl Source for [u8] {
     }
 }
 
-/// A function or variable in a file.
+/// A function or variable that a file defines.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// The offset of the first byte in the file, as uprobes need it.
+    /// The offset of the function's first byte in the file. Uprobes are placed by this offset.
     pub file_offset: u64,
     /// The virtual address in the file's symbol table, before relocation.
     pub address: u64,
@@ -99,22 +98,21 @@ pub struct Function {
     pub code: Vec<u8>,
 }
 
-/// The requested functions and variables of one library.
+/// The symbols of one library that the caller asked for.
 #[derive(Debug)]
 pub struct Symbols {
-    /// The processor that the code is for.
+    /// The processor that the library's code is for.
     pub machine: Machine,
     functions: HashMap<String, Function>,
 }
 
 const CODE_MAX: u64 = 4096;
-/// The largest number of requested symbols in one file. A program with many synchronisers has some
-/// hundred.
+/// The largest number of requested symbols in one file. A program with many synchronisers has a few hundred.
 const WANTED_MAX: usize = 4096;
 
 impl Symbols {
-    /// Reads the symbols that `wanted` accepts from the file at `path`. These are dynamic symbols
-    /// and, with `local`, also those of the full symbol table.
+    /// Reads the symbols that `wanted` accepts from the file at `path`: the dynamic symbols and, with
+    /// `local`, also those of the full symbol table.
     pub fn read(
         path: &Path,
         local: bool,
@@ -131,7 +129,7 @@ impl Symbols {
         })
     }
 
-    /// Reads symbols like [`Symbols::read`], but from bytes instead of a path.
+    /// Reads symbols like [`Symbols::read`], but from bytes. `path` is only for errors.
     pub fn of(
         source: &(impl Source + ?Sized),
         local: bool,
@@ -160,12 +158,13 @@ impl Symbols {
         })
     }
 
-    /// Returns the function or variable named `name`.
+    /// Returns the function or variable with exactly this symbol name, or `None` if it was not found or not
+    /// requested.
     pub fn get(&self, name: &str) -> Option<&Function> {
         self.functions.get(name)
     }
 
-    /// Iterates over all symbols that were found, in no particular order.
+    /// Iterates over the names and symbols that were found, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Function)> {
         self.functions
             .iter()

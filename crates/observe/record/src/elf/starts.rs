@@ -6,12 +6,11 @@ use super::tables::{Segment, Tables};
 use super::Source;
 use crate::placement::Machine;
 
-/// The largest number of table entries looked at. A binary search needs fewer.
 const STEPS_MAX: u32 = 64;
 const CODE_BYTES: u64 = 64;
 const ENTRY_BYTES: usize = 64;
-/// The encodings that all linkers use: a table of 4-byte values relative to its beginning, and a
-/// 4-byte count.
+/// The encodings of the unwind table that all linkers use: 4-byte values relative to the table's beginning,
+/// and a 4-byte count.
 const TABLE_FORM: u8 = 0x3b;
 const COUNT_FORM: u8 = 0x03;
 const PLACE_FORMS: [u8; 2] = [0x1b, 0x3b];
@@ -29,11 +28,11 @@ fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
     })
 }
 
-/// Returns whether a function begins at this file offset, with its return address on top of the
-/// stack.
+/// Returns whether a function begins at this file offset, so that its return address is on top of the stack
+/// there.
 ///
-/// Returns false if the file does not say so. Examples are the middle of a function, a cold part
-/// that lies elsewhere, the program's entry point, and a file without an unwind table.
+/// Returns false if the file does not say so. Examples are the middle of a function, a cold part that lies
+/// elsewhere, the program's entry point, and a file without an unwind table.
 pub fn begins_function(source: &(impl Source + ?Sized), file_offset: u64) -> bool {
     entry_of(source, file_offset).unwrap_or(false)
 }
@@ -86,8 +85,8 @@ fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {
     None
 }
 
-/// Returns whether a description's first instruction has only the unwind rules of every function.
-/// Other rules belong to a function's cold part, to the program's entry point, or to code that
+/// Returns whether the unwind description at `at` gives its first instruction only the rules that every
+/// function has. Other rules belong to a function's cold part, to the program's entry point, or to code that
 /// returns in an unusual way.
 fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let mut entry = [0; ENTRY_BYTES];
@@ -118,13 +117,11 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     Some(!is_within || matches!(first, 0 | 0x02..=0x04 | 0x40..=0x7f))
 }
 
-/// The rules at the start of usual functions: the return address lies on top of the stack, or on
-/// 64-bit Arm in its register. The program's entry point has no return address, and its rules say
-/// so.
+/// The unwind rules at the start of usual functions: the return address lies on top of the stack or, on
+/// 64-bit Arm, in its register. The program's entry point has no return address, as its rules show.
 const USUAL: [&[u8]; 2] = [&[0x0c, 7, 8, 0x90, 1], &[0x0c, 31, 0]];
 
-/// Returns whether a shared description (CIE) has 4-byte addresses and the rules of usual
-/// functions.
+/// Returns whether a shared unwind description (CIE) has 4-byte addresses and the rules of usual functions.
 fn has_plain_places(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let length = u32::from_le_bytes(bytes(source, at)?) as usize;
     let mut shared = [0; ENTRY_BYTES];

@@ -7,20 +7,20 @@ use object::elf;
 use object::pod::{self, Pod};
 use object::LittleEndian as LE;
 
-/// The largest number of segments. A library has about ten.
+/// The largest number of segments that is accepted. A library has about ten.
 const SEGMENTS_MAX: u64 = 4096;
-/// The largest number of sections. A library has about forty.
+/// The largest number of sections that is accepted. A library has about forty.
 const SECTIONS_MAX: u64 = 1 << 16;
-/// The largest string table in bytes. The largest programs of ROS 2 have some ten MiB, with debug
-/// information.
+/// The largest string table that is accepted, in bytes. With debug information, the largest programs of ROS 2
+/// have a few tens of MiB.
 const STRINGS_MAX: u64 = 128 << 20;
 const SYMBOLS_MAX: u64 = 8 << 20;
 const SYMBOLS_AT_ONCE: u64 = 4096;
-/// The longest name of a symbol in bytes. Synchronisers of many types have names of some thousand
-/// bytes.
+/// The longest symbol name that is accepted, in bytes. Synchronisers of many types have names of a few
+/// thousand bytes.
 const NAME_MAX: usize = 16 << 10;
-/// The largest number of name bytes looked at in total. Names may overlap, so a table of one MiB
-/// can have a million names of one MiB each.
+/// The largest number of name bytes that are read in total. Names may overlap, so a table of one MiB can have
+/// a million names of one MiB each.
 const NAMES_MAX: usize = 256 << 20;
 
 type Header = elf::FileHeader64<LE>;
@@ -30,15 +30,14 @@ type Sym = elf::Sym64<LE>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// The symbols that the dynamic linker sees.
+    /// The symbols that the dynamic linker uses (`.dynsym`).
     Dynamic,
-    /// All symbols, unless the file was stripped.
+    /// All symbols (`.symtab`), unless the file was stripped.
     Full,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
-    /// The virtual address, before relocation.
     pub address: u64,
     pub size: u64,
     pub offset: u64,
@@ -47,9 +46,7 @@ pub struct Segment {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Symbol {
-    /// The virtual address, before relocation.
     pub address: u64,
-    /// The size in bytes. 0 means unknown.
     pub size: u64,
     pub is_code: bool,
 }
@@ -115,7 +112,6 @@ impl Tables {
         &self.segments
     }
 
-    /// Returns the table that leads from an address to its unwind rules.
     pub fn unwind_table(&self) -> Option<Segment> {
         self.unwind
     }
@@ -138,8 +134,8 @@ impl Tables {
         self.sections.get(index as usize)
     }
 
-    /// Calls `take` for every function and variable in one of the file's symbol tables. A file
-    /// without this table is fine. Names that are not UTF-8 or have no end are skipped.
+    /// Calls `take` for every function and variable in one of the file's symbol tables. A file may lack this
+    /// table. Names that are not UTF-8 or have no end are skipped.
     pub fn symbols(
         &self,
         source: &(impl Source + ?Sized),
@@ -227,8 +223,6 @@ fn strings(source: &(impl Source + ?Sized), section: &Section) -> Result<Vec<u8>
     piece(source, at, size, STRINGS_MAX, WHAT)
 }
 
-/// Reads the entries of a table. `size` is the size of an entry in the file, `most` the largest
-/// count.
 fn table<T: Pod + Copy>(
     source: &(impl Source + ?Sized),
     at: u64,
@@ -263,7 +257,7 @@ fn one<T: Pod + Copy>(source: &(impl Source + ?Sized), at: u64) -> Option<T> {
         .copied()
 }
 
-/// Reads a piece of the file. Allocates no memory for bytes that the file cannot have.
+/// Reads a part of the file. Allocates no memory for bytes that the file cannot have.
 fn piece(
     source: &(impl Source + ?Sized),
     at: u64,

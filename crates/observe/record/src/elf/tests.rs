@@ -130,7 +130,6 @@ fn a_fifo_is_refused_without_waiting() {
     assert!(error.to_string().contains("regular file"), "{error}");
 }
 
-/// The file has a size of one TiB, but only two pages are on the disk.
 #[test]
 fn a_sparse_file_needs_memory_only_for_its_symbols() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +222,7 @@ fn parts_with_impossible_positions_or_sizes_are_refused() {
     assert_eq!(refused(&|i| i.symbol(1, u16::MAX, 0x1000, 16)), Ok(0));
 }
 
-/// Two million names all share the same 16 KiB, which would be 32 GiB to look at.
+/// Two million names all share the same 16 KiB. Reading each of them fully would mean reading 32 GiB.
 #[test]
 fn reading_of_overlapping_names_is_limited() {
     let (names, symbols) = (1u64 << 14, 2_000_000u64);

@@ -14,7 +14,6 @@ use std::os::unix::ffi::OsStrExt;
 
 const LINK_CREATE: libc::c_int = 28;
 const AT_RETURN: u32 = 1;
-/// The attach type for which the programs of uprobe links are loaded.
 const UPROBE_MULTI: u32 = libbpf_rs::ProgramAttachType::TraceUprobeMulti as u32;
 
 /// The argument `link_create` of `union bpf_attr`, for one uprobe (include/uapi/linux/bpf.h).
@@ -36,7 +35,6 @@ struct LinkCreate {
     unused: u32,
 }
 
-/// An attached uprobe. The kernel detaches it when the last process closes it.
 pub enum Attachment {
     Link(OwnedFd),
     Event(Link),
@@ -52,7 +50,6 @@ impl AsFd for Attachment {
 }
 
 impl Attachment {
-    /// Attaches a program that was loaded for uprobe links.
     pub fn link(program: &ProgramMut<'_>, probe: &Uprobe<'_>) -> Result<Attachment, String> {
         let path = CString::new(probe.file.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
         let (cookie, counter) = (u64::from(probe.number), probe.counter_offset);
@@ -80,7 +77,7 @@ impl Attachment {
         }
     }
 
-    /// Attaches a program through a perf event. With `has_cookie`, its records carry the probe's
+    /// Attaches a program through a perf event. With `has_cookie`, the program's records carry the probe's
     /// number.
     pub fn event(
         program: &ProgramMut<'_>,

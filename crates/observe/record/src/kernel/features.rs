@@ -4,27 +4,26 @@ use super::Types;
 use libbpf_rs::btf::types::{DataSec, Struct, Var};
 use libbpf_rs::btf::Btf;
 
-/// The environment variable that makes onbeat attach uprobes as on older kernels.
 const PERF_EVENTS: &str = "ONBEAT_PERF_EVENTS";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// The kernel has `bpf_get_attach_cookie` (5.15), so that hits are counted per probe.
+    /// The kernel has `bpf_get_attach_cookie` (5.15), so hits are counted per probe.
     pub cookie: bool,
-    /// The programs can look at the current task (5.11).
+    /// BPF programs can read the current task's struct (5.11).
     pub current_task: bool,
-    /// A task can have storage of its own, which probes in programs can use too (5.13).
+    /// BPF programs can keep data per task, also in uprobes (5.13).
     pub task_storage: bool,
-    /// A task has the time for which it was ready (5.14 with CONFIG_SCHED_INFO).
+    /// A task's struct has the total time for which the task was ready to run (5.14 with CONFIG_SCHED_INFO).
     pub delays: bool,
-    /// The registers with which a task left its program can be read (5.15). Together with
+    /// BPF programs can read the registers with which a task entered the kernel (5.15). Together with
     /// [`Features::delays`], they show that a thread waits for work.
     pub task_registers: bool,
     /// The tracepoint `sched_switch` passes the previous state (5.18).
     pub switch_state: bool,
-    /// The kernel has uprobe links, without perf events, whose end waits only once (6.12).
+    /// The kernel can attach uprobes without perf events (6.12). Detaching many of them then waits only once.
     pub uprobe_link: bool,
-    /// The kernel turns a probe on a 5-byte nop into a call (6.18).
+    /// The kernel replaces a probed 5-byte nop by a call, which makes a hit cheaper (6.18).
     pub fast_nop: bool,
 }
 
@@ -44,7 +43,6 @@ impl Features {
         features
     }
 
-    /// Returns the abilities of a kernel by its release, such as `6.18.44-custom`.
     pub fn of_release(release: &str) -> Features {
         let mut numbers = release
             .split(|c: char| !c.is_ascii_digit())
@@ -70,21 +68,20 @@ fn has_member(btf: Option<&Btf<'_>>, structure: &str, member: &str) -> bool {
     })
 }
 
-/// Returns the bytes from a CPU's run queue to the stolen time that a KVM host reports, or `None`
+/// Returns the distance in bytes from a CPU's run queue to the stolen time that a KVM host reports, or `None`
 /// if the kernel lacks either.
 pub(super) fn steal_distance(btf: &Btf<'_>) -> Option<i64> {
     distance(btf, "steal_time")
 }
 
-/// Returns the bytes from a CPU's run queue to its `preempt_count`, if that is a variable of the
-/// CPU.
+/// Returns the distance in bytes from a CPU's run queue to the CPU's `preempt_count`, or `None` if the kernel
+/// has no such variable per CPU.
 pub(super) fn context_distance(btf: &Btf<'_>) -> Option<i64> {
     // Linux 6.2 to 6.14 have it as the second field of another variable, after a pointer.
     let in_struct = || Some(distance(btf, "pcpu_hot")? + 8);
     distance(btf, "__preempt_count").or_else(in_struct)
 }
 
-/// Returns the bytes from a CPU's run queue to another variable of the CPU.
 fn distance(btf: &Btf<'_>, to: &str) -> Option<i64> {
     let variables: DataSec<'_> = btf.type_by_name(".data..percpu")?;
     let offset = |wanted: &str| {

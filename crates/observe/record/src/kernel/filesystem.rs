@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// File systems, by the number that `statfs` returns for them (linux/magic.h and their sources).
+/// Names of file systems, by the number that `statfs` returns for them (linux/magic.h and their sources).
 const NAMES: &[(u32, &str)] = &[
     (0x6573_5546, "FUSE"),
     (0x794c_7630, "overlayfs"),
@@ -18,20 +18,16 @@ const NAMES: &[(u32, &str)] = &[
     (0x786f_4256, "vboxsf"),
 ];
 
-/// Text of EIO in the errors of the standard library and of libbpf.
 const IO_ERROR: &str = "Input/output error";
 
-/// How the explanation begins.
 const CANNOT: &str = "The kernel cannot probe files of this file system";
 
-/// Returns whether [`explained`] found that a file system cannot have probes.
 pub fn is_refused(error: &str) -> bool {
     error.contains(CANNOT)
 }
 
-/// Adds the name of the file system to the error with which the kernel refused a probe, if the
-/// reason is that the file system cannot have probes. The kernel then returns EIO: it cannot read
-/// the file's pages by itself.
+/// Adds the name of the file system to the error with which the kernel refused a probe, if the file system
+/// cannot have probes. The kernel then returns EIO, because it cannot read the file's pages by itself.
 pub fn explained(error: String, file: &File) -> String {
     if !error.contains(IO_ERROR) && !error.contains("os error 5)") {
         return error;
@@ -74,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_stay_as_they_are() {
+    fn errors_other_than_io_errors_stay_unchanged() {
         let error = std::io::Error::from_raw_os_error(libc::EPERM).to_string();
         let file = File::open("/proc/self/status").expect("procfs");
         assert_eq!(explained(error.clone(), &file), error);

@@ -32,8 +32,8 @@ impl FlagTable {
         })
     }
 
-    /// Returns the ids that have flags. Works in a forked child too, and after the programs are
-    /// gone.
+    /// Returns the ids that have flags. Also works in a forked child, and after the BPF programs are
+    /// detached.
     pub fn ids_with_flags(&self) -> Vec<u32> {
         const WORD: usize = 8;
         let words = (0..ID_COUNT).step_by(WORD).map(|first| {
@@ -49,7 +49,6 @@ impl FlagTable {
         set.filter(|(_, f)| *f != 0).map(|(id, _)| id).collect()
     }
 
-    /// Clears the flags of an id, and returns what they were. An id out of range has none.
     pub fn clear(&self, id: u32) -> u8 {
         if id as usize >= ID_COUNT {
             return 0;
@@ -64,7 +63,6 @@ impl FlagTable {
         }
     }
 
-    /// Changes the flags of an id. Ignores an id out of range.
     pub fn update(&self, id: u32, change: impl Fn(u8) -> u8) {
         if (id as usize) < ID_COUNT {
             // SAFETY: the byte is within the mapping. The kernel writes single bytes of it too, so

@@ -9,29 +9,28 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The beginning of a chain's executions: a handle in a process, as events name it.
+/// The beginning of a chain's executions: a handle in a process, as events name the handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Root {
-    /// The call of the timer with this handle.
+    /// Executions begin with the call of the timer that has this handle.
     Timer(u64),
-    /// The start of the rclcpp callback with this handle.
+    /// Executions begin when the rclcpp callback with this handle starts.
     Callback(u64),
-    /// A take with this handle of the middleware.
+    /// Executions begin when a message is taken with this subscription handle of the middleware.
     Subscription(u64),
-    /// A publication with this handle of the middleware.
+    /// Executions begin with a publication by this publisher handle of the middleware.
     Publisher(u64),
 }
 
-/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store
-/// what they take until all inputs are there. An output belongs to the execution whose input is
-/// stored, whichever input comes last. If inputs of several executions were stored, the output's
-/// execution is unknown.
+/// A place where a chain's data waits for other inputs: a synchroniser, or callbacks that store messages
+/// until all inputs have arrived. An output belongs to the execution whose input is stored, whichever input
+/// comes last. If inputs of several executions were stored, the output's execution is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Join {
     /// The start of the callback that takes the chain's input: an rclcpp callback or a
     /// subscription.
     pub input: Root,
-    /// The publisher of the joined output, by its handle of the middleware.
+    /// The publisher of the joined output, by its handle in the middleware.
     pub output: u64,
 }
 
@@ -66,17 +65,17 @@ impl Root {
     }
 }
 
-/// The maps of lineage. They outlive the recording, but nothing is added to them after its end.
+/// The kernel's maps that follow each item to the start of its execution. They outlive the recording, but
+/// nothing is added to them after its end.
 #[derive(Debug)]
 pub struct Lineage {
     roots: MapHandle,
-    /// The table of items, to which only the BPF programs write.
     table: MapHandle,
 }
 
 impl Lineage {
-    /// The layout of the table: entries, shift, factor and check, as `records.table` has them. A
-    /// process that maps the table uses the same layout.
+    /// The layout of the table: number of entries, shift, factor and check, as `records.table` defines them.
+    /// A process that maps the table uses the same layout.
     pub const LAYOUT: [u64; 4] = [
         LINEAGE_ENTRIES as u64,
         LINEAGE_SHIFT as u64,
@@ -84,14 +83,14 @@ impl Lineage {
         LINEAGE_CHECK as u64,
     ];
 
-    /// Takes the maps `roots` and `lineage`. From now on only the BPF programs can write to
-    /// `lineage`, whoever has a descriptor of it.
+    /// Takes the maps `roots` and `lineage`. From now on only the BPF programs can write to `lineage`, even
+    /// if another process has a descriptor of it.
     pub(super) fn new(roots: MapHandle, table: MapHandle) -> io::Result<Lineage> {
         table.freeze().map_err(io::Error::other)?;
         Ok(Lineage { roots, table })
     }
 
-    /// Adds a root: from now on, executions begin with it in the process.
+    /// Adds a root: from now on, a chain's executions in process `pid` begin with `root`.
     ///
     /// # Errors
     ///
@@ -108,8 +107,8 @@ impl Lineage {
         let _ = self.roots.delete(&root.key(pid));
     }
 
-    /// Adds a join in a process, at which nothing waits yet. Does nothing if its input is a timer
-    /// or a publisher, because those join nothing.
+    /// Adds a join in a process, with no stored input yet. Does nothing if the join's input is a timer or a
+    /// publisher, because those join nothing.
     ///
     /// # Errors
     ///
@@ -125,7 +124,7 @@ impl Lineage {
         added.map_err(io::Error::other)
     }
 
-    /// Removes a join, because its process has ended or it joins nothing any more.
+    /// Removes a join, because its process has ended or the application no longer joins inputs there.
     pub fn remove_join(&self, pid: u32, join: Join) {
         for key in join.keys(pid).iter().flatten() {
             // The entry is gone already if others have taken its place.
@@ -133,8 +132,8 @@ impl Lineage {
         }
     }
 
-    /// Returns the table of items on their way, for a process that maps it (`onbeat-ros`,
-    /// `lineage.rs`). The table is read-only.
+    /// Returns a read-only descriptor of the table of items that are published and not yet taken.
+    /// `lineage.rs` of `onbeat-ros` maps the table.
     pub fn table(&self) -> BorrowedFd<'_> {
         self.table.as_fd()
     }

@@ -34,7 +34,6 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The largest object of BPF programs, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
 static PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -44,7 +43,6 @@ static PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )))
 });
 
-/// The same programs for a kernel without BTF of its own.
 static RAW_PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     unpacked(include_bytes!(concat!(
         env!("OUT_DIR"),
@@ -52,25 +50,24 @@ static RAW_PROGRAMS: LazyLock<Vec<u8>> = LazyLock::new(|| {
     )))
 });
 
-/// Unpacks an object, which begins where the allocator begins large blocks: aligned, as readers of
-/// ELF require. The object is empty, and is refused, if the program's file is damaged.
+/// Unpacks an object file to an aligned address, as readers of ELF require. If the program's file is damaged,
+/// the result is empty, and loading the result fails.
 fn unpacked(object: &[u8]) -> Vec<u8> {
     zstd::bulk::decompress(object, MOST_BYTES).unwrap_or_default()
 }
 
-/// The program that checks the user's type information.
 const TYPES_CHECK: &str = "on_types_check";
 
 /// The reason why the BPF programs could not be loaded.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
-    /// The kernel has no type information (BTF).
+    /// The kernel has no type information (BTF), which the BPF programs need.
     #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with it: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]
     NoBtf,
     /// The file with type information that the user named cannot be used.
     #[error(transparent)]
     Types(#[from] TypesError),
-    /// The kernel refused the programs.
+    /// The kernel refused the programs, with this reason.
     #[error("the kernel refused the probes: {0}. onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
     Load(String),
     /// The map of observed processes could not be mapped into memory.
@@ -91,14 +88,12 @@ impl From<libbpf_rs::Error> for KernelLoadError {
 
 #[derive(Debug, Clone, Copy)]
 pub struct LoadOptions {
-    /// Observes every ROS 2 process, not only the marked ones.
     pub observe_all: bool,
-    /// Suspends marked processes when they load a library, until the recorder resumes them.
+    /// Suspends observed processes when they load a library, until the recorder resumes them.
     pub stop_on_load: bool,
-    /// Records the scheduler events of every thread of an observed process.
     pub all_threads: bool,
     pub lineage: bool,
-    /// The size of the ring buffer. The number of its pages is a power of two.
+    /// The size of the ring buffer in bytes: a power of two of pages.
     pub buffer_bytes: u32,
 }
 
@@ -110,39 +105,30 @@ pub struct Kernel {
     distance: MapHandle,
     flags: Rc<FlagTable>,
     threads: FlagTable,
-    /// The table of threads that wait, or `None` if this kernel cannot report them.
     waits: Option<Arc<WaitTable>>,
-    /// The maps of lineage, or `None` if they were not requested or cannot be made read-only.
     lineage: Option<Arc<Lineage>>,
     suspended: Suspended,
     pub features: Features,
-    /// The types come from the user's file.
     has_given_types: bool,
 }
 
-/// A place for a uprobe, and the program that runs there.
 #[derive(Debug, Clone, Copy)]
 pub struct Uprobe<'a> {
     pub program: &'a str,
-    /// The file to probe, by a path that the recorder can open.
     pub file: &'a Path,
     pub offset: u64,
-    /// Probes the function's return instead of the instruction.
     pub at_return: bool,
-    /// The number that the probe's records carry, or 0 for none.
     pub number: u32,
     /// The offset in the file of a variable in which the kernel counts the probes, or 0 for none.
     pub counter_offset: u64,
-    /// The only process in which the probe is placed, or 0 for all processes that map the file.
     pub pid: u32,
 }
 
-/// An attached uprobe, which is detached when this is dropped.
 pub struct UprobeLink(Option<Attachment>);
 
 impl UprobeLink {
-    /// Detaches many uprobes at once. Detaching consists of waiting, so this is faster than one
-    /// after the other.
+    /// Detaches many uprobes at once. This is faster than one after the other, because detaching is mostly
+    /// waiting.
     pub fn detach(links: impl IntoIterator<Item = UprobeLink>) {
         let links = links.into_iter().filter_map(|mut link| link.0.take());
         shield::detach(links.collect());
@@ -156,7 +142,7 @@ impl Drop for UprobeLink {
 }
 
 impl Kernel {
-    /// Loads the programs without attaching them. `release` is the release of the kernel.
+    /// Loads the programs without attaching them. `release` is the kernel's release, such as `6.18.44`.
     pub fn load(
         options: LoadOptions,
         release: &str,
@@ -229,26 +215,27 @@ impl Kernel {
 
     pub fn attach_threads(&self) -> Result<Link, String> {
         if self.has_given_types {
-            return Err("this needs the kernel's own type information".into());
+            return Err("this probe needs the kernel's own type information".into());
         }
         self.attach_tracepoint(EACH_THREAD)
     }
 
-    /// Records the scheduler events of all threads of the processes that were seen so far. `link`
-    /// comes from [`Kernel::attach_threads`].
+    /// Records the scheduler events of all threads of the processes that were seen so far. `link` is a result
+    /// of [`Kernel::attach_threads`].
     pub fn observe_threads(&self, link: &Link) -> std::io::Result<()> {
         let error = |e: libbpf_rs::Error| std::io::Error::other(format!("{e:#}"));
         let mut threads = libbpf_rs::Iter::new(link).map_err(error)?;
         std::io::copy(&mut threads, &mut std::io::sink()).map(drop)
     }
 
-    /// Runs `work`, which attaches many uprobes, in one shielded process. The shield against
-    /// SIGKILL then costs its time only once. Returns `None` if the work was cut off.
+    /// Runs `work`, which attaches many uprobes, in one process that survives a SIGKILL of the recorder. The
+    /// cost of this protection then arises only once. Returns `None` if the work was interrupted.
     pub fn attaching<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         shield::shielded(work)
     }
 
-    /// Attaches a program to a place in a file. A SIGKILL meanwhile leaves no probe half attached.
+    /// Attaches a program to a place in a file. A SIGKILL of the recorder meanwhile leaves no half-attached
+    /// probe.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
         let killed = || Err("the process that attached the probe was killed".to_owned());
@@ -276,25 +263,21 @@ impl Kernel {
             .ok_or_else(|| format!("no program {name}"))
     }
 
-    /// Returns a sentence on what the programs do not record because this kernel has no type
-    /// information.
     pub fn lacks(&self) -> Option<String> {
         let lacks = "The kernel has no type information of its own (--btf). It is not recorded for which mutex a thread sleeps.";
         self.has_given_types.then(|| lacks.into())
     }
 
-    /// Observes a process and its future children.
     pub fn mark(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_MARKED as u8);
     }
 
-    /// Reverts [`Kernel::mark`].
     pub fn unmark(&self, pid: u32) {
         self.flags
             .update(pid, |flags| flags & !(PROCESS_MARKED as u8));
     }
 
-    /// Records nothing more of a process, until it executes another program.
+    /// Stops recording a process, until the process executes another program.
     pub fn leave_alone(&self, pid: u32) {
         self.flags.update(pid, |_| PROCESS_OUTSIDE as u8);
         for tid in onbeat_proc::threads(pid) {
@@ -302,36 +285,35 @@ impl Kernel {
         }
     }
 
-    /// Returns the table of threads that wait for work, or `None` if this kernel cannot report
-    /// them.
+    /// Returns the table of threads that wait for work, or `None` if this kernel cannot report waiting
+    /// threads.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.waits.clone()
     }
 
-    /// Returns the maps that show when the execution of an item began, or `None` if there are none.
+    /// Returns the maps that show when an item's execution began, or `None` if lineage is not recorded.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.lineage.clone()
     }
 
-    /// Returns the table of suspended processes. It outlives the programs.
     pub fn suspended(&self) -> &Suspended {
         &self.suspended
     }
 
-    /// Marks a process that made endpoints before its probes were in place, so that their names are
-    /// recovered as they are used. Must be called before probes are attached for the process.
+    /// Marks a process that made endpoints before its probes were in place. Their names are then recovered
+    /// when the endpoints are used. Must be called before probes are attached for the process.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
-    /// Marks a process that uses ROS 2. The programs then ignore its calls of DDS, which are those
-    /// of its middleware.
+    /// Marks a process that uses ROS 2. The BPF programs then ignore the process's calls of DDS, because its
+    /// middleware makes those.
     pub fn mark_ros(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }
 
-    /// Sets the distance from the probe of a dynamic linker to its `_r_debug`. `key` is the probe's
-    /// number or, without cookies, its offset in its page.
+    /// Sets the distance from the probe of a dynamic linker to the linker's `_r_debug`. `key` is the probe's
+    /// number or, without cookies, the probe's offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
         self.distance
             .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)
@@ -344,20 +326,18 @@ impl Kernel {
         self.ring.poll(timeout, out)
     }
 
-    /// Returns the number of records lost so far, as `[kind][cpu]`.
     pub fn lost(&self) -> Vec<Vec<u64>> {
         let kinds = 0..KIND_COUNT as u32;
         kinds.map(|kind| counter(&self.lost, kind)).collect()
     }
 
-    /// Returns the number of hits of a numbered probe, without lost ones.
     pub fn hits(&self, number: u32) -> u64 {
         counter(&self.hits, number).iter().sum::<u64>() + self.ring.records_of(number)
     }
 }
 
-/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors come back as values in
-/// any case.
+/// Prints libbpf's log if the user asks for it with ONBEAT_BPF_LOG. Errors are returned as values in any
+/// case.
 fn set_log() {
     fn print(_: libbpf_rs::PrintLevel, text: String) {
         eprint!("{text}");
@@ -368,10 +348,9 @@ fn set_log() {
 
 const EACH_THREAD: &str = "on_each_thread";
 
-/// The maps that need no memory if lineage is not requested.
+/// The names of the maps that get a minimal size if lineage is not requested.
 const LINEAGE_MAPS: [&str; 4] = ["roots", "bearers", "ring_lineage", "lineage"];
 
-/// Sizes the maps and writes the settings, before the programs are loaded.
 fn prepare(
     open: &mut OpenObject,
     programs: &[u8],
@@ -426,7 +405,6 @@ fn leave_out_each_thread(open: &mut OpenObject) {
     }
 }
 
-/// The kernel updates a thread's sum of CPU time at least so often while the thread runs.
 const SUM_AGE: Duration = Duration::from_millis(100);
 
 /// Checks that the user's types fit the running kernel, by reading fields of this process. Kernels
@@ -523,7 +501,7 @@ mod tests {
         }
         assert!(programs > 50, "{programs}");
     }
-    /// Helpers of the kernel whose arguments or results have types of its BTF: task_storage_get,
+    /// The numbers of kernel helpers whose arguments or results have BTF types: task_storage_get,
     /// task_storage_delete, get_current_task_btf, task_pt_regs (include/uapi/linux/bpf.h).
     const TYPED_HELPERS: [i32; 4] = [156, 157, 158, 175];
 
@@ -543,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_for_kernels_without_btf_need_none_of_it() {
+    fn the_programs_for_kernels_without_btf_need_no_btf() {
         let names = |programs: &[u8]| -> Vec<String> {
             let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs).unwrap();
             file.sections()

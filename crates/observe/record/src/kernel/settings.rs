@@ -2,8 +2,8 @@
 
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
-/// Writes settings into the image of the programs' read-only data. The symbol table of the object
-/// file `programs` shows the place of each setting.
+/// Writes settings into the image of the BPF programs' read-only data. The symbol table of the object file
+/// `programs` gives the place of each setting.
 pub fn write(programs: &[u8], image: &mut [u8], values: &[(&str, u64)]) -> Result<(), String> {
     let file = object::read::elf::ElfFile64::<object::Endianness>::parse(programs)
         .map_err(|e| e.to_string())?;
@@ -16,7 +16,7 @@ pub fn write(programs: &[u8], image: &mut [u8], values: &[(&str, u64)]) -> Resul
         let (at, size) = (symbol.address() as usize, symbol.size() as usize);
         let target = image
             .get_mut(at..at + size)
-            .ok_or("settings out of range")?;
+            .ok_or("a setting lies outside of the programs' data")?;
         target.copy_from_slice(&value.to_le_bytes()[..size]);
     }
     Ok(())

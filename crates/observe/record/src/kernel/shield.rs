@@ -14,13 +14,11 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// The size of the stack of a process that works for the recorder. libbpf needs some paths on it.
+/// The stack size of a process that works for the recorder. libbpf puts some paths on the stack.
 const STACK_BYTES: usize = 512 << 10;
 
-/// The number of processes that share the work of detaching, which consists of waiting.
 const HOLDERS_MAX: usize = 12;
 
-/// The work and the result of a process of [`shielded`]. Both are in its parent's memory.
 struct Call<F, T> {
     work: Option<F>,
     result: Option<T>,
@@ -30,12 +28,12 @@ thread_local! {
     static IS_SHIELDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work` in a process that shares memory and descriptors with this one, and waits for it. A
-/// SIGKILL of this process does not reach the other one. Returns `None` if the other process was
-/// killed itself, or the work panicked.
+/// Runs `work` in a process that shares memory and descriptors with this one, and waits for its end. A
+/// SIGKILL of this process does not reach the other one. Returns `None` if the other process was killed, or
+/// `work` panicked.
 ///
-/// Within such work, this is a plain call. On a busy machine each new process waits for its turn,
-/// so many pieces of work should share one.
+/// A nested call runs its work directly. On a busy machine each new process waits for its turn, so many
+/// pieces of work should share one process.
 pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     if IS_SHIELDED.get() {
         return Some(work());
@@ -56,7 +54,6 @@ pub fn shielded<T>(work: impl FnOnce() -> T) -> Option<T> {
     call.result
 }
 
-/// Starts the process of [`shielded`] and sleeps until it has ended. Returns its id, or -1.
 fn start<F: FnOnce() -> T, T>(call: &mut Call<F, T>) -> libc::pid_t {
     extern "C" fn run<F: FnOnce() -> T, T>(call: *mut libc::c_void) -> libc::c_int {
         // SAFETY: the pointer is the parent's `call`. The parent sleeps and does not use it.
@@ -90,10 +87,10 @@ fn reap(pid: libc::pid_t) {
     }
 }
 
-/// Detaches what these links attach, and returns when the kernel has done so.
+/// Detaches all probes of these links, and returns when the kernel has detached them.
 ///
-/// Other processes hold the links last, and end. The kernel cleans up after a process that ends
-/// whatever signals come, even if all of them are killed at once.
+/// Other processes hold the links last, and then end. The kernel cleans up after a process that ends,
+/// whatever signals arrive, even if all processes are killed at once.
 pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;
@@ -107,8 +104,8 @@ pub fn detach(links: Vec<impl AsFd>) {
     }
 }
 
-/// Starts processes that hold the links until the returned end of a pipe is closed. Each holds its
-/// share of them and nothing else.
+/// Starts processes that hold the links until the returned end of a pipe is closed. Each process holds a
+/// share of the links and nothing else.
 fn hold(links: &[impl AsFd]) -> std::io::Result<(File, Vec<libc::pid_t>)> {
     let (wait, go) = pipe()?;
     let (mut all_ready, ready) = pipe()?;

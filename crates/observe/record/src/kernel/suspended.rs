@@ -5,11 +5,9 @@ use super::flags::FlagTable;
 use crate::records::PROCESS_ENDING;
 use std::rc::Rc;
 
-/// The id that stands for all processes: its flag is set if any process was suspended.
+/// The id that stands for all processes. Its flag is set if any process was suspended.
 const ANY: u32 = 0;
 
-/// The table of suspended processes. It outlives the programs, and is readable in a forked child
-/// too.
 #[derive(Clone)]
 pub struct Suspended {
     processes: Rc<FlagTable>,
@@ -35,20 +33,18 @@ impl Suspended {
         self.recorder
     }
 
-    /// Returns the processes that are suspended now: those that the programs suspended, and those
-    /// that suspended themselves because of that.
+    /// Returns the processes that are suspended now. They include processes that suspended themselves because
+    /// their child was suspended.
     pub fn all(&self) -> Vec<u32> {
         let mut all = self.table.ids_with_flags();
         all.retain(|&pid| pid != ANY);
         all
     }
 
-    /// Returns whether a process was suspended since the last call.
     pub fn is_new(&self) -> bool {
         self.table.clear(ANY) != 0
     }
 
-    /// Resumes a process. Returns false if it was resumed already.
     pub fn resume(&self, pid: u32) -> bool {
         // The flag is cleared first. A process that is suspended again after the signal is in the
         // table again.
@@ -65,7 +61,7 @@ impl Suspended {
         }
     }
 
-    /// Makes the programs suspend no process any more, because nothing will resume it.
+    /// Stops the BPF programs from suspending processes, because nothing would resume them.
     pub fn no_more(&self) {
         let change = |flags| flags | PROCESS_ENDING as u8;
         self.processes.update(self.recorder, change);

@@ -11,48 +11,45 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The kernel's own type information.
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
-/// The largest file that is read. A kernel's type information has 3 to 10 MB.
+/// The largest accepted file of type information. A kernel's type information has 3 to 10 MB.
 const BYTES_MAX: u64 = 64 << 20;
 const MAGIC: u16 = 0xeb9f;
-/// The bytes of `struct btf_header` (include/uapi/linux/btf.h).
 const HEADER: usize = 24;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// The reason why a file with type information cannot be used.
 #[derive(Debug, Error)]
 pub enum TypesError {
-    /// The file cannot be read.
+    /// The file cannot be opened or read.
     #[error(
         "cannot read the type information {path}: {source}. Give --btf a file that you can read."
     )]
     Unreadable {
-        /// The file that the user named.
+        /// The path given with `--btf`.
         path: PathBuf,
-        /// The error of opening or reading the file.
+        /// The operating system's error of opening or reading the file.
         source: Error,
     },
-    /// Somebody but root can change the file, and so choose what the programs read in the kernel.
+    /// A user other than root can change the file, and so choose what the programs read in the kernel.
     #[error("the type information {0} must be a regular file that belongs to root and that only root can write. Copy it: sudo install -m 644 {0} /etc/onbeat.btf")]
     NotRoots(PathBuf),
-    /// The file has another format.
+    /// The file is not valid type information.
     #[error("{path} is not type information of a kernel: {why}. Give --btf a file of bare BTF, for example from: objcopy --dump-section .BTF=FILE vmlinux")]
     Format {
-        /// The file that the user named.
+        /// The path given with `--btf`.
         path: PathBuf,
-        /// The fault of the content.
+        /// The first fault of the file's content.
         why: &'static str,
     },
-    /// The file describes another kernel than the one that runs.
-    #[error("the type information {0} is not of the kernel that runs. Give --btf the file of exactly this kernel (uname -r).")]
+    /// The file describes a kernel other than the running one.
+    #[error("the type information {0} does not describe the running kernel. Give --btf the file of exactly this kernel (uname -r).")]
     OtherKernel(PathBuf),
 }
 
-/// The kernel's type information.
+/// The type information that describes the running kernel's structs: the kernel's own, or a file of the user.
 pub struct Types(Option<Given>);
 
-/// A copy of the user's file in memory. Nobody can change it between its check and its use.
 struct Given {
     path: PathBuf,
     copy: File,
@@ -65,18 +62,16 @@ impl Types {
         file.map(Given::read).transpose().map(Types)
     }
 
-    /// Returns whether there is any type information.
     pub(super) fn exist(&self) -> bool {
         self.0.is_some() || Path::new(KERNEL).exists()
     }
 
-    /// Returns the user's file as libbpf can open it, or `None` for the kernel's own.
+    /// Returns a path by which libbpf can open the user's file, or `None` if the kernel's own types are used.
     pub(super) fn given(&self) -> Option<PathBuf> {
         let given = self.0.as_ref()?;
         Some(format!("/proc/self/fd/{}", given.copy.as_raw_fd()).into())
     }
 
-    /// Returns the error for types that do not fit the running kernel.
     pub(super) fn other_kernel(&self) -> TypesError {
         let path = self.0.as_ref().map(|given| given.path.clone());
         TypesError::OtherKernel(path.unwrap_or_else(|| KERNEL.into()))
@@ -118,7 +113,7 @@ impl Given {
     }
 }
 
-/// Checks the size, the header and the sections' places of bare BTF. Returns what is wrong.
+/// Checks the size, the header and the positions of the sections of a BTF file. Returns the first fault.
 fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.len() as u64 > BYTES_MAX {
         return Err("it has more than 64 MiB");
@@ -131,7 +126,7 @@ fn check(bytes: &[u8]) -> Result<(), &'static str> {
     };
     let magic = u16::from_ne_bytes([header[0], header[1]]);
     if magic == MAGIC.swap_bytes() {
-        return Err("it is of a processor with the other byte order");
+        return Err("it is for a processor with the other byte order");
     }
     if magic != MAGIC || header[2] != 1 {
         return Err("it does not begin like BTF");
@@ -149,7 +144,6 @@ fn check(bytes: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Returns a file in memory with this content that nobody can change.
 fn in_memory(bytes: &[u8]) -> Result<File, Error> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name ends with a zero byte.
@@ -222,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_in_memory_cannot_be_changed() {
+    fn the_copy_of_a_btf_file_cannot_be_changed() {
         let mut copy = in_memory(b"abc").expect("memory");
         assert!(copy.write_all(b"d").is_err());
         assert!(copy.set_len(1).is_err());

@@ -5,8 +5,8 @@ use crate::records::{ID_COUNT, THREAD_WAITER, THREAD_WAITS};
 use libbpf_rs::MapCore;
 use std::os::fd::AsRawFd;
 
-/// The threads that wait for work in `rcl_wait`, as the kernel sees them at any instant. Any thread
-/// may query it, at the cost of one load from memory. It outlives the recording, and then shows the
+/// The threads that wait for work in `rcl_wait`, as the kernel sees them at any instant. Any thread may query
+/// this table, at the cost of one load from memory. The table outlives the recording, and then shows the
 /// state at the recording's end.
 #[derive(Debug)]
 pub struct WaitTable {
@@ -40,8 +40,8 @@ impl WaitTable {
         })
     }
 
-    /// Returns whether a thread sleeps in `rcl_wait`. Returns `None` if it was not seen there yet:
-    /// its executor may wait elsewhere, as the events executors of rclcpp and rclpy do. Real-time
+    /// Returns whether a thread sleeps in `rcl_wait`. Returns `None` if the thread was never seen in
+    /// `rcl_wait`: its executor may wait elsewhere, as the events executors of rclcpp and rclpy do. Real-time
     /// safe.
     pub fn waits(&self, tid: u32) -> Option<bool> {
         if tid as usize >= ID_COUNT {

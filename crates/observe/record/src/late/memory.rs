@@ -17,8 +17,7 @@ pub trait Memory {
             .then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Returns the address ranges that the process wrote and that are in memory: its heaps, but not
-    /// its files and stacks.
+    /// Returns the address ranges of a process's heaps that are in memory. Files and stacks are left out.
     fn regions(&self) -> Vec<Range<u64>>;
 
     /// Reads a text of up to 255 bytes that ends with a zero byte.
@@ -44,29 +43,25 @@ pub trait Memory {
     }
 }
 
-/// The number of bytes that are read at once, because the next reads are usually nearby.
 const PAGE: u64 = 4096;
 const CACHED_PAGES_MAX: usize = 4096;
 
-/// The memory of a live process, readable for a limited time. Without a limit, pointers in the
-/// process could lead its reader around for hours.
+/// The memory of a live process, readable for a limited time. Without a limit, pointers in the process could
+/// keep its reader busy for hours.
 pub struct ProcessMemory<'r> {
     pid: u32,
     until: Instant,
-    /// The CPU time of this thread that must also be reached before the time is over.
     cpu_until: Duration,
-    /// The instant at which the time is over in any case, however little CPU time a busy machine
-    /// gave.
+    /// The instant after which nothing is read, even if a busy machine gave this thread little CPU time.
     at_last: Instant,
     reader: RefCell<&'r mut Reader>,
-    /// The process has not answered, so nothing more is read.
     is_silent: Cell<bool>,
     pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }
 
 impl<'r> ProcessMemory<'r> {
-    /// Opens a process's memory until this thread has used `lasts` of CPU time, at most for three
-    /// times `lasts` of real time.
+    /// Opens a process's memory for reading. Reading ends when this thread has used `lasts` of CPU time, at
+    /// the latest after three times `lasts` of real time.
     pub fn of(pid: u32, reader: &'r mut Reader, lasts: Duration) -> ProcessMemory<'r> {
         let now = Instant::now();
         ProcessMemory {
@@ -80,13 +75,11 @@ impl<'r> ProcessMemory<'r> {
         }
     }
 
-    /// Reports whether the time is over. Nothing can be read any more then.
     pub fn is_over(&self) -> bool {
         let now = Instant::now();
         now >= self.at_last || (now >= self.until && cpu_time() >= self.cpu_until)
     }
 
-    /// Returns `found` if the process has answered every read.
     pub fn answered<T>(&self, found: T) -> Result<T, Silent> {
         match self.is_silent.get() {
             true => Err(Silent),

@@ -25,7 +25,8 @@ use std::collections::BTreeSet;
 
 const RCL_STRUCT_WORDS: u64 = 128;
 
-/// Finds the rmw handle and the name behind an rcl handle (`rcl_X_t { rcl_X_impl_t * impl }`).
+/// Finds the rmw handle and the name behind an rcl handle. rcl's handles have the form `rcl_X_t {
+/// rcl_X_impl_t * impl }`.
 fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     let private = memory.word(rcl).filter(|&p| p != 0)?;
     for index in 0..RCL_STRUCT_WORDS {
@@ -56,9 +57,8 @@ fn find_rmw(memory: &impl Memory, rcl: u64) -> Option<(u64, String)> {
     None
 }
 
-/// Explores a wait set. Returns the events of its endpoints, of its timers, and of the nodes whose
-/// parameter services show their names. Also returns the number of handles that could not be
-/// resolved.
+/// Explores a wait set. Returns the events of its endpoints and timers, and of the nodes that its parameter
+/// services name. Also returns the number of handles that could not be resolved.
 pub fn explore(memory: &impl Memory, set: &WaitSet) -> (Vec<EventKind>, usize) {
     let mut events = Vec::new();
     let mut nodes = BTreeSet::new();

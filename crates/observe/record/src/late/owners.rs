@@ -17,20 +17,19 @@ use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The number of words before and after an endpoint's handle that are searched for its node's
-/// handle.
+/// The number of words before and after an endpoint's handle in which a node's handle is searched.
 const AROUND_WORDS: i64 = 32;
 
 const NODE_STRUCT_WORDS: u64 = 64;
 
 const MAX_SEARCHED_BYTES: u64 = 1 << 30;
 
-/// The number of places above which a search finds nothing: no ROS 2 process has so many.
+/// The largest accepted number of places in memory. With more, the search finds nothing, because no ROS 2
+/// process has so many.
 const MAX_SITES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The number of the endpoint kind, which [`Target::endpoint`] decodes.
     kind: u8,
     /// The rcl handle, or 0 if only the rmw handle is known.
     pub rcl: u64,
@@ -48,7 +47,6 @@ impl Target {
         Target { kind, rcl, rmw }
     }
 
-    /// Returns whether this is the endpoint `by_rmw`, with its rcl handle known too.
     pub fn is_more_of(&self, by_rmw: &Target) -> bool {
         (self.kind, self.rmw) == (by_rmw.kind, by_rmw.rmw) && self.rcl != 0
     }
@@ -63,7 +61,6 @@ impl Target {
     }
 }
 
-/// An endpoint and the node that owns it, by their rcl handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub target: Target,
@@ -73,15 +70,13 @@ pub struct Owner {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// The full names of the process's nodes, each with its rcl handle if it owns endpoints.
+    /// The full names of the process's nodes. A node that owns endpoints has its rcl handle too.
     pub nodes: Vec<(Option<u64>, String)>,
-    /// The endpoints whose node is certain. Empty for a process with a single node.
     pub owners: Vec<Owner>,
 }
 
-/// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private
-/// `impl` struct. In that struct, the pointer to the endpoint's rmw struct lies `words` machine
-/// words after the start.
+/// A possible rcl handle of an endpoint, at the address `at`. The handle points to rcl's private `impl`
+/// struct. That struct points to the endpoint's rmw struct, `words` machine words after its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
     target: usize,
@@ -89,14 +84,13 @@ struct Holder {
     at: u64,
 }
 
-/// A guess of a layout, in machine words: the offset of the rmw pointer in rcl's private `impl`
-/// struct, and the distance from an endpoint's handle to its node's handle.
+/// A guessed memory layout, in machine words: the offset of the rmw pointer in rcl's private `impl` struct,
+/// and the distance from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
-/// The pairs of a node's and an endpoint's handle that were found for each layout and endpoint.
+/// The pairs of node handle and endpoint handle that were found for each layout and endpoint.
 type Votes = BTreeMap<Layout, BTreeMap<usize, BTreeSet<(u64, u64)>>>;
 
-/// Searches a process's memory for its nodes and for the owners of endpoints.
 pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     let size: u64 = memory.regions().iter().map(|r| r.end - r.start).sum();
     if size > MAX_SEARCHED_BYTES {
@@ -134,8 +128,8 @@ pub fn search(memory: &impl Memory, targets: &[Target]) -> Found {
     found
 }
 
-/// Returns the wanted words in the process's heaps, each with its address. Returns nothing if there
-/// are more than [`MAX_SITES`].
+/// Returns the words in the process's heaps that `wanted` accepts, each with its address. Returns nothing if
+/// there are more than [`MAX_SITES`].
 fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
     let mut sites = Vec::new();
     let mut buffer = vec![0; 256 * 1024];
@@ -162,11 +156,9 @@ fn sites(memory: &impl Memory, wanted: impl Fn(u64) -> bool) -> Vec<(u64, u64)> 
 #[derive(Default)]
 struct Nodes {
     names: BTreeMap<u64, String>,
-    /// The candidates for rcl handles of nodes. The value lists the rmw structs to which a
-    /// candidate's private struct points: the offset of the pointer in words, and the rmw struct's
-    /// address.
+    /// The possible rcl handles of nodes. The value lists the rmw structs to which the private struct behind
+    /// a handle points: the pointer's offset in words, and the rmw struct's address.
     handles: HashMap<u64, Vec<(u64, u64)>>,
-    /// The offset of the rmw pointer, in words, in the private structs of all nodes.
     place: Option<u64>,
 }
 
@@ -183,8 +175,8 @@ impl Nodes {
         }
     }
 
-    /// Returns whether an address may be a node's rcl handle: `rcl_node_t` holds a context and a
-    /// pointer to a private struct.
+    /// Returns whether an address may be a node's rcl handle. `rcl_node_t` holds a context and a pointer to a
+    /// private struct.
     fn may_be_handle(&mut self, memory: &impl Memory, handle: u64) -> bool {
         if handle < 4096 || !handle.is_multiple_of(8) {
             return false;
@@ -213,9 +205,9 @@ impl Nodes {
         Some(inside.find(|w| Some(w.0) == self.place)?.1)
     }
 
-    /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same
-    /// layout. A candidate with another layout is a struct of another kind that happens to lie
-    /// before one. Of several candidates for a node, the one beside the most endpoints is picked.
+    /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same layout. A
+    /// candidate with another layout belongs to another kind of object, which happens to lie before such a
+    /// struct. Of several candidates for a node, the one beside the most endpoints is picked.
     fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes
@@ -292,7 +284,6 @@ fn holders(memory: &impl Memory, targets: &[Target], mut inside: Vec<(u64, usize
     holders.into_iter().collect()
 }
 
-/// Returns the owners of those endpoints for which the layout of their kind shows exactly one node.
 fn owners(
     memory: &impl Memory,
     targets: &[Target],
@@ -356,9 +347,9 @@ fn words_around(memory: &impl Memory, site: u64) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// Returns the node and the rcl handle of each endpoint, by the layouts that hold for the most
-/// endpoints. Leaves out endpoints for which these layouts disagree. A layout that holds for one of
-/// several `endpoints` of the kind is chance: a node's handle is somewhere near.
+/// Returns the node handle and the rcl handle of each endpoint, by the layouts that hold for the most
+/// endpoints. Leaves out endpoints for which these layouts disagree. A layout that holds for only one of
+/// several `endpoints` of a kind is chance, because a node's handle always lies somewhere near.
 fn elect(votes: &Votes, endpoints: usize) -> Vec<(usize, (u64, u64))> {
     let most = votes.values().map(BTreeMap::len).max().unwrap_or(0);
     if most == 1 && endpoints > 1 {

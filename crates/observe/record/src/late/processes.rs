@@ -6,15 +6,14 @@ use onbeat_trace::{EndpointKind, EventKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// The time from the first endpoint of a process to the first search. By then, most of its
-/// endpoints have been used.
+/// The time from the first endpoint of a process to the first search of its memory. By then, the process has
+/// used most of its endpoints.
 const FIRST_SEARCH_AFTER: Duration = Duration::from_millis(300);
 
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 const SEARCHES_MAX: u32 = 8;
 
-/// A process that ran before the recording.
 #[derive(Debug, Default)]
 pub struct LateProcess {
     targets: BTreeSet<Target>,
@@ -23,7 +22,6 @@ pub struct LateProcess {
     searches: u32,
     nodes: usize,
     seen_publishers: BTreeSet<u64>,
-    /// The handles of timers that were looked at, or made during the recording.
     seen_timers: BTreeSet<u64>,
 }
 
@@ -32,9 +30,8 @@ const LOOKED_AT_MAX: usize = 1 << 12;
 #[derive(Debug, Default)]
 pub struct Searched {
     pub events: Vec<EventKind>,
-    /// The number of endpoints whose node is unknown, in a process with several nodes.
+    /// The number of endpoints whose node stays unknown, in a process with several nodes.
     pub unowned: usize,
-    /// The time was over before the end of the search.
     pub is_cut: bool,
 }
 
@@ -44,13 +41,10 @@ pub struct LateProcesses {
 }
 
 impl LateProcesses {
-    /// Adds a process that ran before the recording.
     pub fn begin(&mut self, pid: u32) {
         self.processes.insert(pid, LateProcess::default());
     }
 
-    /// Returns whether a late process publishes within itself by this rcl handle for the first
-    /// time.
     pub fn is_new_publisher(&mut self, pid: u32, rcl: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| rcl != 0);
         process.is_some_and(|process| {
@@ -59,12 +53,12 @@ impl LateProcesses {
         })
     }
 
-    /// Notes a timer that is made during the recording, so that it does not count as new.
+    /// Notes a timer that is made during the recording. [`Self::is_new_timer`] then returns false for this
+    /// timer.
     pub fn timer_made(&mut self, pid: u32, timer: u64) {
         self.is_new_timer(pid, timer);
     }
 
-    /// Returns whether a timer of a late process is seen for the first time.
     pub fn is_new_timer(&mut self, pid: u32, timer: u64) -> bool {
         let process = self.processes.get_mut(&pid).filter(|_| timer != 0);
         process.is_some_and(|process| {
@@ -73,7 +67,6 @@ impl LateProcesses {
         })
     }
 
-    /// Finds the rmw handle and the name behind the rcl handle of a new publisher.
     pub fn publisher(&mut self, pid: u32, rcl: u64, memory: &impl Memory) -> Option<EventKind> {
         let (rmw, name) = super::find_rmw(memory, rcl)?;
         let endpoint = EndpointKind::Publisher;
@@ -86,7 +79,6 @@ impl LateProcesses {
         })
     }
 
-    /// Adds an endpoint of a late process. `rcl` is 0 if only the rmw handle is known.
     pub fn endpoint(&mut self, pid: u32, endpoint: EndpointKind, rcl: u64, rmw: u64) {
         let now = Instant::now();
         let process = self.processes.entry(pid).or_default();
@@ -112,7 +104,8 @@ impl LateProcesses {
         self.processes.remove(&pid);
     }
 
-    /// Returns the processes to search now. With `last`, these are all that have anything new.
+    /// Returns the processes whose memory should be searched now. With `last`, these are all that have
+    /// anything new.
     pub fn due(&self, last: bool) -> Vec<u32> {
         let now = Instant::now();
         let due = |p: &LateProcess| p.due.is_some_and(|at| last || at <= now);
@@ -121,20 +114,20 @@ impl LateProcesses {
         pids
     }
 
-    /// Removes a process, to search its memory. [`LateProcesses::searched`] puts it back.
+    /// Removes a process, so that its memory can be searched. [`LateProcesses::searched`] puts the process
+    /// back.
     pub fn take(&mut self, pid: u32) -> Option<LateProcess> {
         self.processes.remove(&pid)
     }
 
-    /// Puts back a process whose memory was searched.
     pub fn searched(&mut self, pid: u32, process: LateProcess) {
         self.processes.insert(pid, process);
     }
 }
 
 impl LateProcess {
-    /// Searches the process's memory. If the time is over before the end, nothing counts as found:
-    /// a layout that holds for a part of the endpoints may be wrong.
+    /// Searches the process's memory. If the time is over before the end, the result is discarded: a layout
+    /// that holds for a part of the endpoints may be wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }

@@ -10,12 +10,11 @@ use onbeat_trace::EventKind;
 
 const TIMER_STRUCT_WORDS: u64 = 24;
 
-/// The longest period that is accepted: three hours. Any address is greater.
+/// The longest period that is accepted: three hours. A larger value is an address.
 const MAX_PERIOD_NS: u64 = 3 * 3600 * 1_000_000_000;
 
 const MIN_PERIOD_NS: u64 = 10_000;
 
-/// The values of ROS time and steady time in `rcl_clock_type_t`.
 const ROS_TIME: u8 = 1;
 const STEADY_TIME: u8 = 3;
 
@@ -25,14 +24,13 @@ struct Clock {
     simulated: Option<u64>,
 }
 
-/// The current time of CLOCK_MONOTONIC and of CLOCK_REALTIME.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     pub steady_ns: u64,
     pub system_ns: u64,
 }
 
-/// Reads a timer's clock and period, as events. Returns `None` if its memory does not show both.
+/// Reads a timer's clock and period from memory, as events. Returns `None` if the memory does not show both.
 pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<EventKind>> {
     let private = memory
         .word(timer)
@@ -70,8 +68,8 @@ pub fn read_timer(memory: &impl Memory, timer: u64, now: Now) -> Option<Vec<Even
     Some(events)
 }
 
-/// Reads the clock at an address, if there is one. The struct holds its kind, callbacks, their
-/// number, a function, and data (for ROS time only).
+/// Reads the clock at an address, or returns `None` if no clock is there. The struct holds its kind,
+/// callbacks, their number, a function, and data (for ROS time only).
 fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     if address < 4096 || !address.is_multiple_of(8) {
         return None;
@@ -101,8 +99,7 @@ fn read_clock(memory: &impl Memory, address: u64) -> Option<Clock> {
     })
 }
 
-/// Returns the period in `words`, if it fits the times of the last call and of the next one that
-/// follow it.
+/// Returns the period in `words`, if a last call and a next call that fit this period follow in `words`.
 fn period(words: &[u64], now: u64) -> Option<i64> {
     let &[period_ns, last, next] = words else {
         return None;
@@ -124,8 +121,8 @@ mod tests {
         system_ns: 1_011_000_000,
     };
 
-    /// Returns memory with a timer of 20 ms on a clock of this kind. `simulated` is the flag in the
-    /// clock's data, `first` the index of the pointer to the clock.
+    /// Returns memory with a timer of 20 ms on a clock of this kind. `simulated` is the flag in the clock's
+    /// data. `first` is the index of the pointer to the clock.
     fn timer_memory(kind: u64, simulated: Option<u64>, first: u64) -> Image {
         let mut image = Image::new();
         image.word_at(TIMER, 8000);
@@ -164,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn period_and_clock_are_read_wherever_they_lie() {
+    fn a_timers_period_and_clock_are_read_in_any_layout() {
         for first in [0, 1] {
             assert_eq!(
                 read_timer(&timer_memory(3, None, first), TIMER, NOW),

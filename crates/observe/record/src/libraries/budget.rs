@@ -6,22 +6,20 @@
 use crate::descriptors;
 use std::collections::{BTreeSet, HashMap};
 
-/// The greatest number of probes in the files of one user, enough for ten installations of ROS 2.
-/// Root's files have no limit.
+/// The largest number of probes in the files of one user, enough for ten installations of ROS 2. Root's files
+/// have no limit.
 const PROBES_PER_USER: usize = 512;
-/// The number of probed files above which users' files are not probed. For root's files the number
+/// The number of probed files above which onbeat probes no more files of users. For root's files the number
 /// is twice as high.
 const FILES_MAX: usize = 1 << 16;
 const FILES_PER_USER: usize = FILES_MAX / 8;
-/// The greatest number of sentences about what was left out. Further sentences are only counted.
 const SENTENCES_MAX: usize = 50;
 
-/// The number of probes and probed files of each Linux user, which is limited, and a sentence about
-/// each thing that was left out because of a limit.
+/// The number of probes and probed files of each Linux user, which is limited. Also collects a sentence about
+/// each probe or file that was skipped because of a limit.
 #[derive(Debug, Default)]
 pub struct Budget {
     visited_pid: Option<u32>,
-    /// The user of the visited process, or `None` for an installation.
     user: Option<u32>,
     probes: HashMap<u32, usize>,
     files: HashMap<u32, usize>,
@@ -31,7 +29,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Begins to visit the files of a process, or of an installation if `pid` is `None`.
+    /// Begins to count probes for the files of a process, or of an installation if `pid` is `None`.
     pub fn visit(&mut self, pid: Option<u32>) {
         self.visited_pid = pid;
         self.user = pid.map(|pid| onbeat_proc::user(pid).map_or(u32::MAX, |user| user.uid));
@@ -41,7 +39,6 @@ impl Budget {
         self.visited_pid
     }
 
-    /// Returns whether one more file may be probed, if `files` have been probed already.
     pub fn has_room(&mut self, files: usize) -> bool {
         let is_roots = matches!(self.user, None | Some(0));
         let most = if is_roots { 2 * FILES_MAX } else { FILES_MAX };
@@ -79,7 +76,6 @@ impl Budget {
         self.user
     }
 
-    /// Gives back the probes of a user that were detached.
     pub fn give_back(&mut self, user: Option<u32>, probes: usize) {
         self.all_probes = self.all_probes.saturating_sub(probes);
         if let Some(count) = user.and_then(|user| self.probes.get_mut(&user)) {
@@ -100,7 +96,6 @@ impl Budget {
         }
     }
 
-    /// Notes a sentence about what was left out. Its text is untrusted.
     pub fn leave_out(&mut self, sentence: String) {
         if self.sentences.len() < SENTENCES_MAX || self.sentences.contains(&sentence) {
             self.sentences.insert(sentence);
@@ -178,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_about_what_was_left_out_are_only_counted_beyond_a_limit() {
+    fn sentences_about_skipped_probes_are_limited_in_number() {
         let mut budget = Budget::default();
         for pid in 0..1000 {
             budget.leave_out_of(

@@ -7,12 +7,11 @@ use onbeat_proc::foreign::Reach;
 use onbeat_proc::maps::{executable, mapped_files_in, Mapped, MappedFile};
 use std::path::{Path, PathBuf};
 
-/// Returns whether the path names a library of the probe table.
 pub fn is_known(path: &str) -> bool {
     Library::of_path(path).is_some()
 }
 
-/// Returns whether the path names the library that shows that a process uses ROS 2.
+/// Returns whether the path names a library that is only in ROS 2 processes: libtracetools.
 pub fn is_tracing(path: &str) -> bool {
     Library::of_path(path) == Some(Library::Tracetools)
 }
@@ -27,8 +26,8 @@ pub fn is_loader(path: &str) -> bool {
     name.starts_with("ld-linux") || name.starts_with("ld-2.")
 }
 
-/// Returns whether a program or library never contains template instances of message_filters or
-/// executors of onbeat-flow.
+/// Returns whether a path belongs to the system, so that the file contains neither template instances of
+/// message_filters nor executors of onbeat-flow.
 fn is_system_file(path: &str) -> bool {
     let name = file_name(path);
     // The Debian package installs onbeat's own library among the system's.
@@ -41,9 +40,9 @@ fn is_system_file(path: &str) -> bool {
         || name.contains("__rosidl_")
 }
 
-/// Returns a process's program, and its libraries that belong neither to the system nor to ROS 2.
-/// `maps` is the text of its table of mappings. onbeat's own program is left out: it is linked with
-/// onbeat-flow, but runs none of its executors.
+/// Returns a process's program and libraries that belong neither to the system nor to ROS 2. `maps` is the
+/// text of its table of mappings. onbeat's own program is left out: it is linked with onbeat-flow, but runs
+/// none of its executors.
 pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     let mut mapped = mapped_files_in(pid, maps, |path| {
         file_name(path).contains(".so") && !is_system_file(path) && !is_known(path)
@@ -54,8 +53,8 @@ pub fn own_files(pid: u32, maps: &[u8]) -> Mapped<MappedFile> {
     mapped
 }
 
-/// Returns the known libraries in a directory that the user of onbeat may read, in the order of
-/// their names.
+/// Returns the libraries of the probe table in a directory that onbeat's user may read, in the order of their
+/// names.
 pub fn known_files_in(directory: &Path) -> Mapped<MappedFile> {
     onbeat_rights::as_caller(|| Mapped {
         files: known_files(directory),
@@ -78,8 +77,6 @@ fn known_files(directory: &Path) -> Vec<MappedFile> {
     known.collect()
 }
 
-/// Returns the library directories of the ROS 2 installations of this machine and of the user's
-/// environment.
 pub fn installations() -> Vec<PathBuf> {
     let prefixes = user::variable("AMENT_PREFIX_PATH").unwrap_or_default();
     let mut prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();

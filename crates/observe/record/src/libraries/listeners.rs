@@ -16,11 +16,11 @@ const LISTENER_CONSEQUENCE: &str = "callbacks of listeners appear as loops that 
 
 const FUNCTIONS_PER_PROCESS_MAX: usize = 256;
 
-/// The greatest number of one user's files whose functions are probed. Files that were counted once
-/// stay counted.
+/// The largest number of one user's files whose functions are probed. A file stays counted after its probes
+/// are detached.
 const FILES_PER_USER_MAX: usize = 64;
-/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of
-/// their functions would break them: `setjmp` keeps the return address, and `dlopen` looks at its
+/// Symbols that only the C library, its loader and the unwinder export. A probe at the return of a function
+/// of these libraries would break the function: `setjmp` keeps the return address, and `dlopen` looks at its
 /// caller.
 const C_LIBRARY_SYMBOLS: [&str; 3] = [
     "__libc_start_main",
@@ -38,7 +38,8 @@ struct ProcessProbes {
 #[derive(Default)]
 pub(super) struct Listeners {
     processes: HashMap<u32, ProcessProbes>,
-    /// The numbers of probes. All functions of a file share one number for each BPF program.
+    /// The numbers of probes, by file and BPF program. All functions of a file share one number for each BPF
+    /// program.
     numbers: HashMap<((u64, u64), &'static str), u32>,
     files: HashMap<Option<u32>, HashSet<(u64, u64)>>,
 }
@@ -77,8 +78,8 @@ impl CodePlace {
 }
 
 impl Libraries {
-    /// Probes the function of a listener in its process, once. Returns the number of attached
-    /// probes.
+    /// Probes the function of a listener in its process, unless the function is probed already. Returns the
+    /// number of attached probes.
     pub fn visit_listener(
         &mut self,
         kernel: &Kernel,
@@ -251,7 +252,6 @@ impl Libraries {
         self.probes.push(Attached { info, link: None });
     }
 
-    /// Detaches the probes of a process that has ended or executes another program.
     pub fn forget_listeners(&mut self, pid: u32) {
         let Some(of) = self.listeners.processes.remove(&pid) else {
             return;
@@ -261,8 +261,8 @@ impl Libraries {
     }
 }
 
-/// Returns whether a function begins at `offset` that a probe does not disturb, whatever program
-/// has mapped the file.
+/// Returns whether a probe at `offset` in the file is safe: a function must begin there that a probe does not
+/// disturb, whatever program has mapped the file.
 fn may_be_probed(opened: &Opened, offset: u64) -> bool {
     let of_c = Symbols::of(opened, false, |name| C_LIBRARY_SYMBOLS.contains(&name));
     begins_function(opened, offset) && of_c.is_ok_and(|symbols| symbols.iter().next().is_none())

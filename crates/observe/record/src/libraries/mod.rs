@@ -29,11 +29,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use unseen::Unseen;
 
-/// The function that the dynamic linker calls after a change of its list of libraries.
 const LOADER_STATE: &str = "_dl_debug_state";
 const LOADER_LIST: &str = "_r_debug";
 
-/// The number of files above which a cache is emptied. Its content can be found out anew.
+/// The number of files above which a cache is emptied. Its content is then determined again.
 const CACHED_MAX: usize = 1 << 14;
 
 /// The rule by which a probe is placed within a function.
@@ -46,17 +45,15 @@ pub enum PlacementPolicy {
     Entry,
 }
 
-/// Attaches the probes in user space, and keeps them.
+/// Finds the libraries of processes, attaches probes to them, and keeps the probes.
 pub struct Libraries {
     policy: PlacementPolicy,
-    /// The probed files, by device and inode, and what each was probed as (`None`: a program's own
-    /// file). A user with namespaces can mount a file under another name. The file is then still
-    /// probed as what it is.
+    /// The probed files, by device and inode, and the library that each file was probed as (`None`: a
+    /// program's own file). A user with namespaces can mount a file under another name. The file is then
+    /// probed once for each library that it is taken for.
     done: HashSet<((u64, u64), Option<Library>)>,
-    /// The ROS 2 distribution that each tracing library shows, and the library's owner, by the
-    /// file's device and inode.
+    /// The ROS 2 distribution and the owner of each tracing library, by the file's device and inode.
     distributions: HashMap<(u64, u64), Tracing>,
-    /// The probes, in the order of their numbers. The first number is 1.
     probes: Vec<Attached>,
     loaders: HashSet<(u64, u64)>,
     flow: HashMap<(u64, u64), bool>,
@@ -73,9 +70,9 @@ struct Tracing {
 }
 
 impl Tracing {
-    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries
-    /// decide it for all files, other users' libraries only for their owners' files. Otherwise a
-    /// user could map another user's library first, and so decide how it is probed.
+    /// Returns the distribution by which a file of `owner` is probed. Root's tracing libraries decide for all
+    /// files, other users' libraries only for their owners' files. Otherwise a user could load a tracing
+    /// library first, and so decide how another user's files are probed.
     fn of(all: &[Tracing], owner: u32) -> Option<Distribution> {
         let believed = all.iter().filter(|t| t.owner == 0 || t.owner == owner);
         believed.map(|t| t.distribution).max()
@@ -116,7 +113,6 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Returns the probe's entry in the manifest. `error` says why the probe is not attached.
     fn info(&self, error: Option<String>) -> ProbeInfo {
         ProbeInfo {
             name: self.name.into(),
@@ -132,17 +128,15 @@ impl<'a> Site<'a> {
     }
 }
 
-/// The findings about the libraries of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     pub distribution: Option<Distribution>,
-    /// The name of the middleware library without `lib` and `.so`. Without ROS 2, the name of the
-    /// DDS library.
+    /// The name of the middleware library without `lib` and `.so`. In a process without ROS 2, the name of
+    /// the DDS library.
     pub rmw: Option<String>,
     pub plain_dds: bool,
-    /// The number of probes that were newly attached for the process.
     pub attached: usize,
-    /// The path of its libtracetools, which shows the installation.
+    /// The path of the process's libtracetools, which shows its installation of ROS 2.
     pub path: Option<String>,
 }
 
@@ -169,12 +163,11 @@ impl Libraries {
         }
     }
 
-    /// Returns the number of the next probe. Numbers begin at 1, because 0 means no probe.
     fn next_number(&self) -> u32 {
         self.probes.len() as u32 + 1
     }
 
-    /// Keeps a probe under the next number. Returns 1 if it is attached, otherwise 0.
+    /// Stores a probe under the next number. Returns 1 if the probe is attached, otherwise 0.
     fn keep(&mut self, site: Site<'_>, attached: Result<UprobeLink, String>) -> usize {
         let (link, error) = match attached {
             Ok(link) => (Some(link), None),
@@ -187,16 +180,16 @@ impl Libraries {
         usize::from(is_attached)
     }
 
-    /// Returns a sentence for each file or process that was not probed, with the reason. Names in
-    /// the sentences are untrusted.
+    /// Returns a sentence for each file or process that was not probed, with the reason. Names in the
+    /// sentences are untrusted.
     pub fn left_out(&self) -> Vec<String> {
         let mut left_out = self.budget.left_out();
         left_out.extend(self.patience.left_out());
         left_out
     }
 
-    /// Runs `work`, which reads something of a process. Returns `None` if the process does not
-    /// answer, or if its user has reached a limit.
+    /// Runs `work`, which reads from a process. Returns `None` if the process does not answer, or if its user
+    /// has reached a limit.
     pub fn ask<T>(
         &mut self,
         pid: u32,
@@ -315,8 +308,8 @@ impl Libraries {
         })
     }
 
-    /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the file system
-    /// of one. It tries a probe at the first byte of the tracing library, which is never executed.
+    /// Returns why the kernel cannot probe an installation of ROS 2, if the reason is the installation's file
+    /// system. Tries a probe at the first byte of the tracing library, which is never executed.
     pub fn refusal(kernel: &Kernel) -> Option<String> {
         let files = installations()
             .into_iter()
@@ -338,7 +331,7 @@ impl Libraries {
         })
     }
 
-    /// Finds out, by attaching a probe, whether this kernel requires CAP_SYS_ADMIN for uprobes.
+    /// Attaches a probe to find out whether this kernel requires CAP_SYS_ADMIN for uprobes.
     pub fn needs_admin(kernel: &Kernel) -> bool {
         let own = mapped_files(std::process::id(), |path| {
             file_name(path).starts_with("ld-")
@@ -367,14 +360,13 @@ impl Libraries {
     }
 }
 
-/// Returns the offset from a function's start to its first instruction that may be probed.
 fn first_place(kernel: &Kernel, symbols: &Symbols, function: &Function) -> u64 {
     entry(symbols.machine, &function.code, kernel.features.fast_nop).offset
 }
 
 impl Libraries {
-    /// Returns the files of a process that the probe table names. Notes the libraries of
-    /// middlewares that onbeat does not record.
+    /// Returns the files of a process that the probe table names. Also notes the libraries of middlewares
+    /// that onbeat does not record.
     fn known(&mut self, pid: u32) -> Mapped<MappedFile> {
         let is_either = |path: &str| files::is_known(path) || unseen::is_unseen(path);
         let mut mapped = self.mapped(pid, |pid, maps| mapped_files_in(pid, maps, is_either));
@@ -385,13 +377,12 @@ impl Libraries {
         mapped
     }
 
-    /// Returns a sentence for each middleware of an observed process that onbeat does not record.
     pub fn unseen(&self) -> Vec<String> {
         self.unseen.sentences()
     }
 
-    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library.
-    /// With `unprobed`, only libraries without probes count.
+    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library. With
+    /// `unprobed`, only libraries without probes count.
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
         let mapped = self.known(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
@@ -430,15 +421,14 @@ impl Libraries {
         is_flow
     }
 
-    /// Probes all files of a process that were not probed yet.
     pub fn visit(&mut self, kernel: &Kernel, pid: u32) -> Found {
         let mut found = self.visit_ros(kernel, pid);
         found.attached += self.visit_own(kernel, pid);
         found
     }
 
-    /// Probes the ROS 2 libraries of a process. This is the urgent part of a visit if the process
-    /// runs on meanwhile.
+    /// Probes the ROS 2 libraries of a process. Of all files they are the most urgent ones if the process
+    /// keeps running.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);
@@ -450,14 +440,11 @@ impl Libraries {
         self.visit_files(kernel, &mapped.files)
     }
 
-    /// Probes an installation of ROS 2 before any process loads it. `directory` is its `lib`.
     pub fn visit_installation(&mut self, kernel: &Kernel, directory: &Path) -> Found {
         self.budget.visit(None);
         self.visit_files(kernel, &files::known_files_in(directory).files)
     }
 
-    /// Finds out which ROS 2 libraries a process has mapped, and of which distribution, without
-    /// attaching a probe.
     pub fn identify(&mut self, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);
@@ -525,8 +512,8 @@ impl Libraries {
         found
     }
 
-    /// Returns whether a file was not probed yet and may be probed. If so, it counts as probed from
-    /// now on.
+    /// Returns whether a file was not probed yet and may be probed. If so, the file counts as probed from now
+    /// on.
     fn is_new(&mut self, file: &MappedFile, library: Option<Library>) -> bool {
         let key = (file.id, library);
         let is_new = !self.done.contains(&key) && self.budget.has_room(self.done.len());
@@ -557,9 +544,8 @@ impl Libraries {
         Some(tracing)
     }
 
-    /// Probes the program of a process and its own libraries. They may contain executors of
-    /// onbeat-flow. They may also contain the inputs of message_filters' synchronisers, which are
-    /// compiled into the user's code.
+    /// Probes the program of a process and its own libraries. They may contain executors of onbeat-flow and
+    /// input callbacks of synchronisers (message_filters), which are compiled into the user's code.
     pub fn visit_own(&mut self, kernel: &Kernel, pid: u32) -> usize {
         let mut attached = 0;
         self.budget.visit(Some(pid));
@@ -634,7 +620,7 @@ impl Libraries {
                 return 0;
             }
             let reason = match row.library {
-                Library::Flow => format!("{} has no symbols, it was stripped", file.path),
+                Library::Flow => format!("{} was stripped and has no symbols", file.path),
                 _ => format!("{} does not export the function", file.path),
             };
             return self.keep(Site::at_entry(row, file, row.symbols[0]), Err(reason));
@@ -740,7 +726,7 @@ mod tests {
     use onbeat_proc::foreign::Reach;
 
     #[test]
-    fn a_file_that_was_seen_under_another_name_is_still_probed_as_what_it_is() {
+    fn a_library_seen_under_another_name_is_still_probed() {
         let mut libraries = Libraries::new(PlacementPolicy::Cheapest);
         let named = |path: &str| {
             let program = Reach::Program(std::process::id());

@@ -5,7 +5,8 @@ use crate::names::file_name;
 use onbeat_proc::maps::MappedFile;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The beginnings of the names of their libraries.
+/// The beginnings of library names, and the middleware that each belongs to. onbeat does not record these
+/// middlewares.
 const NAMES: &[(&str, &str)] = &[
     ("libagnocast", "agnocast"),
     ("libiceoryx2", "iceoryx2"),
@@ -15,13 +16,11 @@ const NAMES: &[(&str, &str)] = &[
     ("zenoh.abi3", "Zenoh"),
 ];
 
-/// The middleware of ROS 2 that uses Zenoh. onbeat sees its items.
+/// The middleware of ROS 2 that uses Zenoh. onbeat records its items.
 const RMW_ZENOH: &str = "librmw_zenoh";
 
-/// The most processes that a sentence names.
 const PROCESSES_MAX: usize = 4;
 
-/// The most processes that are noted for a middleware.
 const NOTED_MAX: usize = 4096;
 
 fn middleware(path: &str) -> Option<&'static str> {
@@ -30,12 +29,11 @@ fn middleware(path: &str) -> Option<&'static str> {
     known.map(|(_, middleware)| *middleware)
 }
 
-/// Returns whether the path names a library of such a middleware.
 pub fn is_unseen(path: &str) -> bool {
     middleware(path).is_some() || file_name(path).starts_with(RMW_ZENOH)
 }
 
-/// The middlewares found so far: the name of a library and the processes that have loaded it.
+/// The middlewares found so far: the name of the library and the processes that have loaded the library.
 #[derive(Debug, Default)]
 pub struct Unseen(BTreeMap<&'static str, (String, BTreeSet<u32>)>);
 

@@ -6,14 +6,13 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of our read
-/// position.
+/// Offsets in `struct perf_event_mmap_page` of the kernel's write position and of the reader's position.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// The longest record contains a name of 16 bytes and some ids.
+/// The longest accepted record in bytes. Real records contain at most a name of 16 bytes and some ids.
 const RECORD_MAX: usize = 1 << 10;
 
-/// A mapped buffer: a page with positions, and a power of two of pages with records.
+/// A mapped perf buffer: a page with positions, and a power of two of pages with records.
 pub struct Buffer {
     page: NonNull<u8>,
     page_bytes: usize,
@@ -56,8 +55,6 @@ impl Buffer {
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Copies `length` bytes of records. Records that reach the end of the buffer continue at its
-    /// beginning.
     fn copy(&mut self, from: u64, length: usize) {
         self.record.resize(length, 0);
         let at = (from % self.bytes as u64) as usize;

@@ -29,20 +29,19 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The size of a CPU's buffer, which holds 16,000 switches. By default the kernel gives an ordinary
+/// The size of a CPU's buffer in bytes, which holds 16,000 switches. By default the kernel allows an ordinary
 /// user this much (`kernel.perf_event_mlock_kb`).
 const BUFFER_BYTES: usize = 512 << 10;
-/// The least useful size of a buffer: it holds 250 switches.
+/// The smallest useful size of a buffer in bytes: it holds 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// The number of times to look for a command's threads that are not followed yet. Two are enough,
+/// How often the recorder looks for threads of a command that are not followed yet. Two looks are enough,
 /// unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
-/// The context switches of all processes that this thread starts while this lives.
+/// The context switches of all processes that this thread starts while this value lives.
 pub struct Switches {
     cpus: Vec<Cpu>,
     followed: Vec<File>,
-    /// Records that arrived while `followed` was opened, and that are not taken yet.
     early: Vec<Seen>,
     lost: u64,
 }
@@ -52,7 +51,7 @@ fn rights(pid: u32, set: &str) -> Option<u64> {
     u64::from_str_radix(status.field(set)?, 16).ok()
 }
 
-/// Returns the threads that are neither in `known` nor have inherited events, and adds all to
+/// Returns the threads that are neither in `known` nor have inherited events, and adds all `threads` to
 /// `known`. A thread has inherited events if `seen` contains its fork.
 fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -> Vec<u32> {
     let forks = seen
@@ -64,8 +63,8 @@ fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -
     threads
 }
 
-/// Returns whether a thread has ended, or its process has gained more rights. Such a process would
-/// not have kept inherited events either.
+/// Returns whether the error means that a thread has ended, or that its process has gained more rights. Such
+/// a process would not have kept inherited events either.
 fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -82,8 +81,8 @@ struct Cpu {
 impl Switches {
     /// Returns whether a command that is started now keeps its events or can get them again.
     ///
-    /// A command of root's gets all rights that are in the bounding set. A recorder with fewer
-    /// rights may follow it only with CAP_SYS_PTRACE or CAP_PERFMON.
+    /// A command that runs as root gets all rights that are in the bounding set. A recorder with fewer rights
+    /// may follow it only with CAP_SYS_PTRACE or CAP_PERFMON.
     pub fn may_follow() -> bool {
         let own = std::process::id();
         let gains = || Some(rights(own, "CapBnd")? & !rights(own, "CapPrm")? != 0);
@@ -141,7 +140,7 @@ impl Switches {
         }
     }
 
-    /// Notes that a command has been started. Opens events again that the command lost, if this
+    /// Notes that a command has started. If the command lost its events, opens them again, provided that this
     /// user may.
     ///
     /// # Errors
@@ -161,7 +160,7 @@ impl Switches {
 
     /// Opens events for a process without inherited ones, and for all its descendants so far.
     ///
-    /// Their later children inherit these events, which the record of the child's fork shows.
+    /// Later children inherit these events, as the record of a child's fork shows.
     fn follow(&mut self, pid: u32) -> io::Result<()> {
         let mut known = BTreeSet::new();
         for _ in 0..LOOKS {
@@ -211,7 +210,6 @@ impl Switches {
         };
     }
 
-    /// Takes the records so far, one CPU after the other.
     pub fn take(&mut self, seen: &mut Vec<Seen>) {
         seen.append(&mut self.early);
         for cpu in &mut self.cpus {
@@ -223,7 +221,6 @@ impl Switches {
         }
     }
 
-    /// Returns the number of records lost so far because a buffer was full.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -7,20 +7,16 @@ const COMM: u32 = 3;
 const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SWITCH: u32 = 14;
-/// Flags of a record: a name belongs to a new program; a switch leaves the CPU.
+/// Flags in a record's head: a `comm` record comes from an exec; a switch leaves the CPU.
 const BY_EXEC: u16 = 1 << 13;
 const SWITCH_OUT: u16 = 1 << 13;
-/// The thread stays runnable: it was preempted.
 const PREEMPTED: u16 = 1 << 14;
-/// The length of each record's end: process, thread, time, CPU.
 const END_BYTES: usize = 24;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The time of the action (CLOCK_MONOTONIC).
     pub time_ns: u64,
     pub cpu: u16,
-    /// The process id in the recorder's PID namespace.
     pub pid: u32,
     pub tid: u32,
     pub action: Action,
@@ -38,7 +34,6 @@ pub enum Action {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Record {
     Seen(Seen),
-    /// The number of records that were lost because the buffer was full.
     Lost(u64),
 }
 
@@ -57,7 +52,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Decodes a record with its header. Returns `None` for kinds that are not used.
 pub fn read(record: &[u8]) -> Option<Record> {
     let (kind, flags) = (u32_at(record, 0)?, u16_at(record, 4)?);
     let content = record.get(8..record.len().checked_sub(END_BYTES)?)?;
@@ -149,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_records_are_harmless() {
+    fn truncated_perf_records_are_harmless() {
         let ids = [70u32, 71, 80, 81, 0, 0].map(u32::to_le_bytes).concat();
         for kind in 0..24 {
             let full = record(kind, BY_EXEC, &ids);

@@ -53,7 +53,7 @@ fn a_program_and_its_children_are_seen_from_exec_to_exit() {
 }
 
 #[test]
-fn switches_out_and_in_alternate() {
+fn a_threads_switches_out_and_in_alternate() {
     let Some((pid, seen)) = seen_of("i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done") else {
         return;
     };

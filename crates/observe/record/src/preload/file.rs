@@ -21,33 +21,27 @@ const AT_NAMESPACE: usize = 16;
 const AT_RING_BYTES: usize = 24;
 const AT_RINGS: usize = 32;
 const AT_LOST: usize = 40;
-/// Is more than the longest record.
 const RECORD_MAX: usize = 8192;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// The inode of that namespace. 0 means unknown.
+    /// The inode of the PID namespace of the process. 0 means unknown.
     pub namespace: u64,
     pub ring_bytes: u64,
-    /// The number of rings that have been used.
     pub rings: usize,
-    /// The number of records that were not written, by kind.
     pub lost: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     Short,
-    /// A length or a position is impossible.
     Wrong,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ring {
     read: u64,
-    /// Is true after a defect was found. The ring is then not read any more.
     is_broken: bool,
 }
 
@@ -61,8 +55,7 @@ fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Fault> {
 }
 
 impl Head {
-    /// Reads the head. Returns `None` while the process still makes the file. Fails with a
-    /// [`Fault`].
+    /// Reads the head of a process's file. Returns `None` while the process still makes the file.
     pub fn read(file: &File) -> Result<Option<Head>, Fault> {
         let mut bytes = [0; HEAD_BYTES];
         match file.read_at(&mut bytes, 0) {
@@ -87,11 +80,10 @@ impl Head {
     }
 }
 
-/// Returns a position up to which each of the first `rings` rings is certainly written. Fails with
-/// a [`Fault`].
+/// Returns a position up to which each of the first `rings` rings is certainly written.
 ///
-/// A position is read twice. If the readings differ, the first one counts if both show a growing
-/// position. Otherwise the position in `known` counts.
+/// Each position is read twice. If the readings differ, the first one counts if both show a growing position.
+/// Otherwise the position in `known` counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();
@@ -113,11 +105,11 @@ pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fa
 }
 
 impl Ring {
-    /// Passes the records up to `written` to `each`, at most `left` of them, and tells the writer
-    /// the new position.
+    /// Passes the records up to `written` to `each`, at most `left` of them, and then writes the new position
+    /// for the writer.
     ///
-    /// `buffer` keeps its memory between calls. Returns whether all records were passed. Fails with
-    /// a [`Fault`]; then the ring is not read any more.
+    /// `buffer` keeps its memory between calls. Returns whether all records were passed. After a [`Fault`]
+    /// the ring is not read any more.
     pub fn read(
         &mut self,
         place: (&File, usize, u64),
@@ -166,8 +158,7 @@ impl Ring {
     }
 }
 
-/// Passes the records in these bytes to `each`. Returns the number of bytes passed, and whether
-/// they were valid.
+/// Passes the records in `bytes` to `each`. Returns the number of bytes passed, and whether they were valid.
 fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, bool) {
     let mut at = 0;
     while at < bytes.len() && *left > 0 {
@@ -184,8 +175,8 @@ fn pass(bytes: &[u8], left: &mut usize, each: &mut dyn FnMut(&[u8])) -> (usize, 
     (at, true)
 }
 
-/// Tells the writer how far its ring was read. The position is written twice, so that the writer
-/// recognises a half-written one.
+/// Writes the position up to which a ring was read, for the ring's writer. The position is written twice, so
+/// that the writer recognises a half-written one.
 fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&read.to_le_bytes());
@@ -193,7 +184,6 @@ fn tell(file: &File, index: usize, read: u64) -> io::Result<()> {
     file.write_all_at(&both, (HEAD_BYTES + index * RING_HEAD_BYTES + 8) as u64)
 }
 
-/// Returns the losses that are not zero, by record name.
 pub fn named(lost: &[u64]) -> Vec<(&'static str, u64)> {
     let counts = lost.iter().enumerate().filter(|(_, &count)| count > 0);
     counts

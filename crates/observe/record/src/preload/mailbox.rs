@@ -19,23 +19,21 @@ const MESSAGE_MAX: usize = 64;
 const CREDENTIALS_BYTES: usize =
     unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
 
-/// The message of a process. The kernel provides the sender's id.
+/// A message in which a process says that it has no rings. The kernel provides the sender's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
-    /// The sender, in this process's PID namespace. Is 0 if it has no id there.
     pub pid: u32,
     pub error: i32,
-    /// The number of hits so far that were not recorded.
     pub calls: u64,
 }
 
-/// The socket. Any process in this network namespace can write to it. A false message only adds a
-/// sentence to the report.
+/// The socket for messages of processes without rings. Any process in this network namespace can write to the
+/// socket. A false message only adds a sentence to the report.
 #[derive(Debug, Clone)]
 pub(super) struct Mailbox(Arc<UnixDatagram>);
 
 impl Mailbox {
-    /// Opens a socket with the name of the rings' directory. Fails if this user may not.
+    /// Opens a socket with the name of the rings' directory. Fails if this user may not open sockets.
     pub fn open(rings: &Path) -> io::Result<Mailbox> {
         let name = rings.file_name().unwrap_or_default();
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
@@ -131,7 +129,6 @@ mod tests {
         assert_eq!(mailbox.receive(), None);
     }
 
-    /// Any process that can write here can also send descriptors.
     #[test]
     fn descriptors_sent_along_are_not_kept() {
         let mailbox = Mailbox::open(Path::new(&format!("/x/onbeat-full-{}", std::process::id())));

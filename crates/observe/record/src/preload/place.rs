@@ -10,21 +10,19 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The library that programs preload, compiled from `library.c` for this processor.
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
-/// Variables that other software also uses.
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
 const TRIES: u32 = 1000;
 const PREFIX: &str = "onbeat-preload-";
-/// A directory that is younger than this may not be locked yet.
+/// The age below which a directory may belong to a recording that has not locked it yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// The options for the rings.
+/// The options for the rings, in which the preloaded library of each thread stores records.
 #[derive(Debug, Clone)]
 pub struct PlaceOptions {
-    /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that
-    /// makes 10,000 records per second fills 256 KiB in half a second.
+    /// The size of each thread's ring in bytes: a power of two, from a page to 2^26. A thread that makes
+    /// 10,000 records per second fills 256 KiB in half a second.
     pub ring_bytes: u64,
     /// The user and group (uid, gid) that the recorded programs run as, if they differ from this
     /// process's.
@@ -42,17 +40,15 @@ impl Default for PlaceOptions {
 
 /// The library on disk and the directory of the rings.
 ///
-/// Dropping this removes both. A program that still writes then keeps its mapping, and does no
-/// harm.
+/// Dropping this value removes both. A program that still writes then keeps its mapping, and does no harm.
 #[derive(Debug)]
 pub struct Place {
     library: PathBuf,
     rings: PathBuf,
     ring_bytes: u64,
-    /// The socket on which processes report that they cannot write rings. Is `None` if this user
-    /// may not open such a socket.
+    /// The socket on which processes report that they cannot write rings, or `None` if this user may not open
+    /// a socket.
     mailbox: Option<Mailbox>,
-    /// Locks both directories, so that the next recording only removes those of killed recordings.
     _locks: [File; 2],
 }
 
@@ -91,7 +87,7 @@ impl Place {
         })
     }
 
-    /// Returns the variables to set for the recorded program. Its children inherit them. `before`
+    /// Returns the environment variables to set for the recorded program. Its children inherit them. `before`
     /// returns the value that a variable would have otherwise.
     pub fn environment(
         &self,
@@ -124,23 +120,22 @@ impl Place {
         self.mailbox.clone()
     }
 
-    /// Returns the path of the library.
+    /// Returns the path of the library, which programs load through `LD_PRELOAD`.
     pub fn library(&self) -> PathBuf {
         self.library.join("libonbeat_preload.so")
     }
 
-    /// Returns the directory of the rings.
+    /// Returns the directory in which each process makes the file with its rings.
     pub fn rings(&self) -> &Path {
         &self.rings
     }
 
-    /// Returns the size of each thread's ring in bytes.
+    /// Returns the size of each thread's ring, in bytes: a power of two.
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
 }
 
-/// Returns how many seccomp filters restrict this process. Linux before 5.9 does not count them.
 fn own_filters() -> u64 {
     let Ok(status) = onbeat_proc::Status::of(std::process::id()) else {
         return 0;
@@ -167,7 +162,7 @@ impl Drop for Place {
     }
 }
 
-/// Ignores errors: a directory that stays is visible, and does no harm.
+/// Removes a directory and ignores errors: a directory that stays is visible, and does no harm.
 fn remove(directory: &Path) {
     let _ = fs::remove_dir_all(directory);
 }
@@ -205,7 +200,6 @@ fn make<'a>(
     Err(failed)
 }
 
-/// Removes the directories that this user's killed recordings have left. Nobody holds their locks.
 fn sweep(parent: &Path) {
     // SAFETY: geteuid only reads a number of this process.
     let own = unsafe { libc::geteuid() };
@@ -235,8 +229,8 @@ fn make_below(parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns whether the dynamic linker can load a library from a directory. It splits `LD_PRELOAD`
-/// at blanks and colons, and containers mount some directories as noexec.
+/// Returns whether the dynamic linker can load a library from a directory. The linker splits `LD_PRELOAD` at
+/// blanks and colons, and containers mount some directories as noexec.
 fn may_load_from(directory: &Path) -> bool {
     let bytes = directory.as_os_str().as_bytes();
     let Ok(path) = CString::new(bytes) else {
@@ -258,7 +252,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_place_is_private_and_removed_when_dropped() {
+    fn the_preload_directories_are_private_and_removed_on_drop() {
         let place = Place::create(&PlaceOptions::default()).expect("a place");
         let (library, rings) = (place.library(), place.rings().to_owned());
         assert!(fs::read(&library)

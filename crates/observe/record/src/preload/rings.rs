@@ -16,25 +16,25 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// The largest number of messages read at a time, and of processes without rings that are kept.
+/// The largest number of messages that are read at a time, and of processes without rings that are kept.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;
 
-/// The records that could not be written.
+/// The records that the recorded processes could not write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The number of lost records by record name, as for the BPF programs' losses.
+    /// The number of lost records by record name. Losses of the BPF programs use the same names.
     pub by_kind: Vec<(&'static str, u64)>,
-    /// The processes of which some or all records are missing, with the reasons.
+    /// The processes whose records are missing in whole or in part, with the reasons.
     pub refused: Vec<Refused>,
 }
 
-/// A process of which some or all records are missing.
+/// A process whose records are missing in whole or in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The process id, in the PID namespace of the process.
     pub pid: u32,
-    /// The reason, in one line for the user.
+    /// The reason, as one line for the user.
     pub reason: String,
 }
 
@@ -47,7 +47,8 @@ pub struct Rings {
     ring_bytes: u64,
     namespace: u64,
     files: BTreeMap<OsString, ProcessFile>,
-    /// The file at which the last reading stopped at its limit. The next reading begins after it.
+    /// The file at which the last call of [`Rings::poll`] stopped at its limit. The next call begins after
+    /// this file.
     last: OsString,
     lost: Vec<u64>,
     refused: BTreeMap<OsString, Refused>,
@@ -60,8 +61,6 @@ struct ProcessFile {
     file: File,
     head: Option<Head>,
     rings: Vec<Ring>,
-    /// The start time of the process. Is `None` if the process has ended or its id belongs to
-    /// another namespace.
     start_ticks: Option<u64>,
     looked: Instant,
 }
@@ -89,11 +88,10 @@ impl Rings {
         })
     }
 
-    /// Passes at most `limit` new complete records to `each`.
+    /// Passes at most `limit` new complete records to `each`. Returns true if more records may wait.
     ///
-    /// The order is ring by ring: in order within each thread, but not between threads. Returns
-    /// true if more may wait. Never blocks. A process cannot make this expensive except by its own
-    /// records.
+    /// The order is ring by ring: in order within each thread, but not between threads. Never blocks. A
+    /// process can make this call expensive only by its own records.
     pub fn poll(&mut self, limit: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         self.find_new();
         self.receive();
@@ -112,7 +110,7 @@ impl Rings {
         false
     }
 
-    /// Returns the losses so far by kind, and the processes that could not write. The call is
+    /// Returns the losses so far by kind, and the processes that could not write their rings. The call is
     /// cheap, and counts never decrease.
     pub fn losses(&self) -> Losses {
         let mut lost = self.lost.clone();
@@ -132,7 +130,8 @@ impl Rings {
         }
     }
 
-    /// Returns the name of the function with the number that a record's head has as its probe.
+    /// Returns the name of the function that a record's probe number stands for, or `None` for an unknown
+    /// number.
     pub fn function(number: u16) -> Option<&'static str> {
         let index = usize::from(number).checked_sub(1)?;
         FUNCTIONS.get(index).map(String::as_str)
@@ -186,8 +185,8 @@ impl Rings {
         }
     }
 
-    /// Opens a file only if it belongs to the programs' own user, because others must not be
-    /// written to.
+    /// Opens a file only if it belongs to the user of the recorded programs, because the recorder must not
+    /// write to other users' files.
     fn open_file(&self, name: &OsStr) -> io::Result<File> {
         let file = self.directory.open_in_place(name)?;
         let meta = Meta::of(&file)?;
@@ -268,7 +267,7 @@ impl ProcessFile {
         fault.map_or(Ok(all), Err)
     }
 
-    /// Returns whether the process is known to have ended. Looks only once per [`CHECK_EVERY`].
+    /// Returns whether the process is known to have ended. Checks at most once per [`CHECK_EVERY`].
     fn has_ended(&mut self, namespace: u64) -> bool {
         let Some(head) = self.head.as_ref().filter(|h| h.namespace == namespace) else {
             return false;
@@ -293,8 +292,6 @@ fn pid_of(name: &OsStr) -> u32 {
     pid.and_then(|pid| pid.parse().ok()).unwrap_or(0)
 }
 
-/// Describes why a process has no rings. If the process has ended normally, this includes how many
-/// hits are missing.
 fn without_rings(report: Report) -> String {
     let error = io::Error::from_raw_os_error(report.error);
     match report.calls {
@@ -305,7 +302,7 @@ fn without_rings(report: Report) -> String {
     }
 }
 
-/// Decodes the name `refused.PID.ERROR`, which a process makes that could not make its file.
+/// Decodes the file name `refused.PID.ERROR`. A process that cannot make its file makes a file of this name.
 fn refusal_in_name(name: &OsStr) -> Option<(u32, String)> {
     let rest = name.to_str()?.strip_prefix("refused.")?;
     let (pid, error) = rest.split_once('.')?;
@@ -386,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_names_its_function() {
+    fn a_probe_number_gives_its_function() {
         assert_eq!(Rings::function(0), None);
         assert_eq!(Rings::function(1), Some("ros_trace_rcl_init"));
         assert_eq!(Rings::function(8), Some("ros_trace_do_rmw_publisher_init"));
@@ -394,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_a_file_reports_the_reason_in_a_name() {
+    fn a_process_without_rings_gives_the_reason_in_a_file_name() {
         let (pid, reason) = refusal_in_name(OsStr::new("refused.12.28")).expect("a refusal");
         assert_eq!(pid, 12);
         assert!(reason.contains("No space left"), "{reason}");

@@ -23,20 +23,18 @@ pub use table::{KERNEL_PROBES, PROBES};
 /// newest generation whose functions it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Distribution {
-    /// The generation with 28 events, in which `rmw_publish` has no handle and no time stamp.
+    /// The generation with 28 events. Its `rmw_publish` has neither a handle nor a time stamp.
     Humble,
-    /// The generation of Humble with the functions `ros_trace_enabled_*` and `ros_trace_do_*`
-    /// added.
+    /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to those of Humble.
     Iron,
-    /// The generation in which `rmw_publish` has a handle and a time stamp. It adds intra-process
-    /// events.
+    /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process events.
     Jazzy,
-    /// The generation that adds request and response events. Lyrical has the same events.
+    /// The generation that adds request and response events. The distribution Lyrical has the same events.
     Kilted,
 }
 
 impl Distribution {
-    /// Returns the name as ROS 2 spells it.
+    /// Returns the distribution's name as ROS 2 spells it: in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Distribution::Humble => "humble",
@@ -46,8 +44,8 @@ impl Distribution {
         }
     }
 
-    /// Returns the generation whose functions `libtracetools.so` exports. `exports` reports whether
-    /// the library exports a symbol.
+    /// Returns the generation whose functions `libtracetools.so` exports. `exports` returns whether the
+    /// library exports a symbol.
     pub fn of_tracetools(exports: impl Fn(&str) -> bool) -> Distribution {
         if exports("ros_trace_rmw_take_request") {
             Distribution::Kilted
@@ -83,7 +81,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// Returns whether this is a DDS library. ROS 2 uses such libraries too.
+    /// Returns whether this is a library of Cyclone DDS or Fast DDS. ROS 2 uses such libraries too.
     pub fn is_dds(self) -> bool {
         matches!(self, Library::Cyclone | Library::FastDds)
     }
@@ -123,26 +121,27 @@ impl Library {
     }
 }
 
-/// A row of the probe table.
+/// A row of the probe table: a function of a library, and the BPF program that runs at the function.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
     /// The name of the event in manifests.
     pub name: &'static str,
     /// The library that has the function.
     pub library: Library,
-    /// The candidates for the function's symbol, best first.
+    /// The possible symbols of the function, best first.
     pub symbols: &'static [&'static str],
-    /// The probe goes to all symbols that exist. Otherwise it goes to the first.
+    /// The probe goes to all `symbols` that exist. Otherwise it goes to the first one that exists.
     pub all: bool,
-    /// The BPF program at the function's entry.
+    /// The name of the BPF program at the function's entry.
     pub program: &'static str,
-    /// The BPF program at the function's return, for a result that is written through a pointer.
+    /// The name of the BPF program at the function's return. It reads a result that the function writes
+    /// through a pointer.
     pub return_program: Option<&'static str>,
     /// The oldest distribution to which this row applies.
     pub since: Distribution,
     /// The first distribution to which this row no longer applies.
     pub until: Option<Distribution>,
-    /// A text that says what the model lacks without this probe.
+    /// A clause that says what the model lacks without this probe.
     pub consequence: &'static str,
 }
 
@@ -153,24 +152,25 @@ impl Probe {
     }
 }
 
-/// A BPF program on a tracepoint of the kernel.
+/// A BPF program that runs at a tracepoint of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct KernelProbe {
     /// The name of the tracepoint in the kernel and in manifests.
     pub name: &'static str,
-    /// The BPF program at the tracepoint.
+    /// The name of the BPF program.
     pub program: &'static str,
-    /// A text that says what the model lacks without this program.
+    /// A clause that says what the model lacks without this program.
     pub consequence: &'static str,
 }
 
-/// The variable of onbeat-flow in which the kernel counts the probes on it.
+/// The symbol of a variable in onbeat-flow. The kernel adds to the variable for each probe on onbeat-flow, so
+/// the library knows whether it is recorded.
 pub const FLOW_COUNTER: &str = "onbeat_flow_watched";
 /// The ELF section that marks a file with onbeat-flow's executors.
 pub const FLOW_NOTE: &str = ".note.onbeat";
 
-/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are
-/// template instances in the user's own binaries.
+/// The prefix of the mangled names of `message_filters::Synchronizer<...>` members. These are template
+/// instances in the user's own programs and libraries.
 pub const SYNC_PREFIX: &str = "_ZN15message_filters12SynchronizerI";
 /// The part of a mangled name that marks an input callback `cb<N>(event)` of a synchroniser.
 pub const SYNC_MEMBER: &str = "E2cbILi";
@@ -235,7 +235,6 @@ mod tests {
         assert!(!humble.iter().any(|r| r.contains("ring_buffer")));
     }
 
-    /// The functions of Lyrical's tracetools, without `ros_trace_` (tracetools.h).
     const LYRICAL: &[&str] = &[
         "rcl_init",
         "rcl_node_init",

@@ -556,7 +556,7 @@ pub const PROBES: &[Probe] = &[
     row!("WaitSet::wait", FastDds, ["_ZNK8eprosima7fastdds3dds7WaitSet4waitERSt6vectorIPNS1_9ConditionESaIS5_EENS_8fastrtps6Time_tE", "_ZNK8eprosima7fastdds3dds7WaitSet4waitERSt6vectorIPNS1_9ConditionESaIS5_EENS1_6Time_tE", "_ZN8eprosima7fastdds3dds10DataReader23wait_for_unread_messageERKNS_8fastrtps6Time_tE", "_ZN8eprosima7fastdds3dds10DataReader23wait_for_unread_messageERKNS1_6Time_tE"], "on_dds_wait", COARSE, all = true),
 ];
 
-/// The programs on tracepoints of the kernel.
+/// The BPF programs that run at tracepoints of the kernel.
 pub const KERNEL_PROBES: &[KernelProbe] = &[
     KernelProbe {
         name: "sched_switch",

@@ -6,12 +6,12 @@
 use crate::decode::Decoded;
 use std::collections::HashMap;
 
-/// At least so many records come at once before the recorder counts them by process. This is a
-/// quarter of a second's records. A busy robot makes a tenth of them.
+/// The number of records that must come at once before the recorder counts them by process. This is a quarter
+/// of a second's records. A busy robot makes a tenth of them.
 const MANY: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1024;
 
-/// Counts records by process, but only those that came when there were many.
+/// Counts the records of each process, but only while very many records come at once.
 #[derive(Debug, Default)]
 pub struct Crowd {
     all: u64,
@@ -19,7 +19,6 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Counts `records`, which came at once, if there are at least [`MANY`].
     pub fn count(&mut self, records: &[Decoded]) {
         if records.len() < MANY {
             return;
@@ -35,7 +34,6 @@ impl Crowd {
         }
     }
 
-    /// Returns a sentence for each process that made more than a quarter of the counted records.
     pub fn sentences(&self) -> Vec<String> {
         let mut most: Vec<(u32, u64)> = self
             .by_process

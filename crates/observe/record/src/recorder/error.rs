@@ -21,7 +21,7 @@ pub enum RecordError {
     Tracepoint {
         /// The kernel's name for the tracepoint.
         name: &'static str,
-        /// The error of attaching to the tracepoint, as text.
+        /// The error text of attaching to the tracepoint.
         reason: String,
     },
     /// The kernel cannot probe the installation of ROS 2.
@@ -30,28 +30,29 @@ pub enum RecordError {
     /// The trace directory could not be created.
     #[error(transparent)]
     Create(#[from] TraceCreateError),
-    /// A write to the trace failed, for example because the disk is full. What was written before
-    /// can be read.
+    /// A write to the trace failed, for example because the disk is full. Blocks that were written before can
+    /// be read.
     #[error(transparent)]
     Write(#[from] TraceWriteError),
-    /// The recorder could not put the preloaded library where the command's processes find it.
+    /// The recorder could not store the preloaded library where the command's processes find it.
     #[error("cannot make the library that --preload loads into the command: {0}. Set TMPDIR to a directory that you can write to and run programs from, and make sure that /dev/shm exists.")]
     Preload(std::io::Error),
-    /// The preloaded library was asked for, but no command was given.
+    /// The preloaded library was requested, but no command was given that could load it.
     #[error(
         "--preload needs a command to load its library into: onbeat record --preload -- COMMAND"
     )]
     PreloadWithoutCommand,
-    /// The command could not be started.
+    /// The command to record could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
-    /// The recorder runs in a PID namespace of its own, and so cannot use the kernel's process ids.
+    /// The recorder runs in a PID namespace that is not the initial one, so the kernel's process ids mean
+    /// nothing to it.
     #[error("this container has its own process ids, which belong to other processes of the machine. Run onbeat outside of the container, or share the machine's ids (docker run --pid=host).")]
     PidNamespace,
-    /// A process that the caller named does not run.
+    /// No process with this id, which the caller named, exists.
     #[error("no process has the id {0}. Give --pid the id of a running process.")]
     NoProcess(u32),
-    /// The limits are not valid.
+    /// A limit of the recording, such as `--domain`, is not valid.
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The signals that end a recording could not be caught.
@@ -60,7 +61,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Reports whether the command line is wrong: it names something that does not exist.
+    /// Returns whether the command line is wrong, because it names something that does not exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -71,7 +72,7 @@ impl RecordError {
         )
     }
 
-    /// Reports whether this machine or user cannot record at all, whatever the options are.
+    /// Returns whether this machine or user cannot record at all, whatever the options are.
     pub fn is_refusal(&self) -> bool {
         !self.is_usage()
             && matches!(

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 pub struct Described {
     pub probes: Vec<ProbeInfo>,
-    /// A sentence for each thing that was not recorded, with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -26,20 +25,19 @@ pub struct Log {
     clock: ClockWatch,
 }
 
-/// Notices that CLOCK_REALTIME is set or runs fast or slow.
+/// Detects that CLOCK_REALTIME is set, or runs faster or slower than CLOCK_MONOTONIC.
 #[derive(Default)]
 struct ClockWatch {
     offset_ns: Option<i64>,
-    /// The time up to which events are written.
     written_ns: u64,
 }
 
-/// The least change of the clock's offset that is recorded at once, in ns.
+/// The smallest change of CLOCK_REALTIME's offset that is recorded at once, in ns.
 const CLOCK_MOVED_NS: u64 = 50_000;
 
 impl ClockWatch {
-    /// Returns the time for a record of the offset, if the offset has changed. Events that are not
-    /// written yet may have stamps of the new offset, so the record comes before them.
+    /// Returns the time for an event with the new offset, if the offset has changed. Events that are not
+    /// written yet may have time stamps of the new offset, so the event comes before them.
     fn moved(&mut self, offset_ns: i64) -> Option<u64> {
         let before = self.offset_ns.replace(offset_ns);
         let moved = |before: i64| before.abs_diff(offset_ns) > CLOCK_MOVED_NS;
@@ -62,7 +60,6 @@ impl Log {
         })
     }
 
-    /// Starts the recording now. Returns its start time (CLOCK_MONOTONIC, ns).
     pub fn start(&mut self) -> u64 {
         self.manifest.start();
         self.manifest.content.span.start_monotonic_ns
@@ -73,7 +70,8 @@ impl Log {
         self.output.push(event);
     }
 
-    /// Adds a new process of ROS 2, DDS or onbeat-flow. `found` lists its libraries.
+    /// Adds a process of ROS 2, DDS or onbeat-flow that appears for the first time. `found` lists its
+    /// libraries.
     pub fn process(
         &mut self,
         (pid, time_ns, late): (u32, u64, bool),
@@ -122,7 +120,6 @@ impl Log {
         }
     }
 
-    /// Adds the thread's name, policy, priority and CPUs.
     pub fn thread(&mut self, pid: u32, tid: u32, time_ns: u64) {
         let Some(stat) = onbeat_proc::Stat::of_thread(pid, tid) else {
             return;
@@ -159,8 +156,8 @@ impl Log {
         self.output.push_own(time_ns, 0, 0, kind);
     }
 
-    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the
-    /// start.
+    /// Records that a CPU lost events of a kind: `new` since the last call, `total` since the recording
+    /// began.
     pub fn lost(&mut self, name: &str, cpu: u16, (new, total): (u64, u64)) {
         self.manifest.lost(name, cpu, total);
         self.output.push(Event {
@@ -175,7 +172,7 @@ impl Log {
         });
     }
 
-    /// Returns the progress without a rate. `lost` is the total number of lost events.
+    /// Returns the progress, without the rate of events. `lost` is the total number of lost events.
     pub fn progress(&self, border: &Border, lost: u64) -> Progress {
         let (events, callbacks, nodes) = self.manifest.counts();
         Progress {
@@ -191,7 +188,6 @@ impl Log {
         }
     }
 
-    /// Ends a block, so that everything written so far can be read.
     pub fn flush(&mut self) -> Result<(), RecordError> {
         Ok(self.output.flush()?)
     }
@@ -239,7 +235,7 @@ mod tests {
     use super::ClockWatch;
 
     #[test]
-    fn a_new_offset_comes_before_the_events_that_are_not_written_yet() {
+    fn a_new_clock_offset_is_written_before_pending_events() {
         let mut clock = ClockWatch::default();
         assert_eq!(clock.moved(1_000_000_000), None);
         clock.written_ns = 70;

@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Default)]
 pub struct RunManifest {
     pub content: Manifest,
-    /// The called handles of each running process. One handle is one callback.
     callbacks: HashMap<u32, HashSet<u64>>,
     callback_count: usize,
     unlisted: Unlisted,
-    /// Counts a node again when it is seen again.
     nodes: usize,
     events: u64,
     unresolved: HashMap<u32, usize>,
@@ -22,12 +20,11 @@ pub struct RunManifest {
     unnamed: BTreeMap<u32, usize>,
 }
 
-/// The largest number of handles counted and of node names listed for one process. Large robots
-/// have some hundred in all.
+/// The largest number of handles and of node names that are kept for one process. Large robots have a few
+/// hundred in total.
 const OF_PROCESS_MAX: usize = 4096;
 const LISTED_MAX: usize = 1 << 16;
 
-/// Counts what is in the trace but not in the manifest's lists.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Unlisted {
     processes: usize,
@@ -83,7 +80,6 @@ impl RunManifest {
         manifest
     }
 
-    /// Starts the recording's time. All probes must be in place.
     pub fn start(&mut self) {
         self.content.span.start_monotonic_ns = monotonic_ns();
         self.content.span.start_realtime_ns = realtime_ns();
@@ -200,7 +196,6 @@ impl RunManifest {
         by_cpu.insert(cpu, total);
     }
 
-    /// Updates everything that depends on the probes or on the time.
     pub fn update(&mut self, probes: Vec<ProbeInfo>, left_out: Vec<String>) {
         self.content.span.duration_ns = self.elapsed_ns();
         self.content.coverage = coverage(&probes);
@@ -246,13 +241,12 @@ impl RunManifest {
         ))
     }
 
-    /// Returns the sentences that the user reads at the end of a recording that lost `lost` events.
     pub fn notes(&self, lost: u64) -> Vec<String> {
         let mut notes = self.content.coverage.clone();
         notes.extend(self.content.not_recovered.iter().cloned());
         if lost > 0 {
             notes.push(format!(
-                "{lost} events were lost because the ring buffer was full: record with a larger --buffer than {} MiB.",
+                "{lost} events were lost because the ring buffer was full. Record with a larger --buffer than {} MiB.",
                 self.content.buffer_bytes >> 20
             ));
         }
@@ -260,8 +254,8 @@ impl RunManifest {
     }
 }
 
-/// Describes what is unknown about a late process of plain DDS. Returns `None` for a process
-/// without DDS.
+/// Describes the unknown facts about a plain DDS process that ran before the recording. Returns `None` for a
+/// process without DDS.
 fn dds_not_recovered(process: &ProcessInfo) -> Option<String> {
     let who = format!("process {} ({})", process.pid, program(&process.command));
     let sentence = format!(
@@ -374,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_recovered_of_late_processes_is_reported() {
+    fn unknown_facts_about_late_processes_are_reported() {
         let mut manifest = RunManifest::new("", 4096);
         manifest.process(process(1, false, "kilted"));
         manifest.process(process(2, true, ""));
@@ -406,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_beyond_the_limits_are_counted_and_reported() {
+    fn manifest_entries_beyond_the_limits_are_counted_and_reported() {
         let mut manifest = RunManifest::new("", 4096);
         manifest.process(process(7, false, "kilted"));
         for handle in 0..5000 {

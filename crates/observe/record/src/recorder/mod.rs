@@ -30,13 +30,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The recorder waits at most this long for records before it looks at everything else.
+/// The longest time that the recorder waits for records before it does its other work.
 const POLL: Duration = Duration::from_millis(250);
 const MANIFEST_EVERY: Duration = Duration::from_secs(10);
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// Records until the duration is over, a signal comes, or the command has ended.
+/// Records until the duration is over, a signal arrives, or the command has ended.
 ///
 /// Calls `report` about once a second.
 pub fn record(
@@ -46,7 +46,7 @@ pub fn record(
     record_observed(options, &mut ProgressOnly(report))
 }
 
-/// Records like [`record`], and also shows the events to `observer`, which may end the recording.
+/// Records like [`record`], and also passes the events to `observer`, which may end the recording.
 pub fn record_observed(
     options: &RecordOptions,
     observer: &mut dyn Observer,
@@ -91,8 +91,8 @@ fn observe(
     summary
 }
 
-/// Records until something ends the recording. Returns the command's exit status if the command has
-/// ended.
+/// Records until a signal, the duration, the observer or the command's end stops the recording. Returns the
+/// command's exit status if the command has ended.
 fn run(
     recording: &mut impl Session,
     mut command: Option<&mut RecordedCommand>,
@@ -127,10 +127,8 @@ fn run(
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
-    /// The duration is over, or the observer ended the recording.
     Over,
     Interrupted,
-    /// SIGTERM, or SIGHUP if the caller handles no hangup.
     Terminated,
 }
 
@@ -211,7 +209,6 @@ impl Upkeep {
     }
 }
 
-/// A regular due time. Missed times are not made up for.
 struct Interval {
     next: Instant,
     period: Duration,
@@ -239,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missed_due_time_is_not_made_up_for() {
+    fn a_missed_due_time_is_skipped() {
         let begin = Instant::now();
         let second = Duration::from_secs(1);
         let mut every = Interval::new(begin + second, second);

@@ -6,12 +6,11 @@ use onbeat_trace::Event;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A caller that follows a recording. The recording thread makes all calls.
+/// A caller that follows a recording while it runs. The recording thread makes all calls.
 pub trait Observer {
     /// Receives complete events in the order of time, about four times a second.
     fn events(&mut self, events: &[Event], control: &Control<'_>);
-    /// Reports that the BPF programs were refused and that the recording goes on with the preloaded
-    /// library.
+    /// Receives the reason why BPF programs were refused. The recording goes on with the preloaded library.
     fn refused(&mut self, why: &RecordError) {
         let _ = why;
     }
@@ -19,23 +18,21 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress) {
         let _ = progress;
     }
-    /// Decides whether the recorder writes `event` to the trace.
+    /// Returns whether the recorder writes `event` to the trace.
     fn is_kept(&self, event: &Event) -> bool {
         let _ = event;
         true
     }
-    /// Decides whether the recording ends now. The recorder asks about four times a second.
+    /// Returns whether the recording ends now. The recorder asks about four times a second.
     fn is_over(&self) -> bool {
         false
     }
-    /// Reports that the recorder is about to ask the command to end. Events are recorded until it
-    /// has ended.
+    /// Called before the recorder asks the command to end. Events are recorded until the command has ended.
     fn ending(&mut self) {}
 }
 
 /// The part of a recording that an [`Observer`] may change.
 pub struct Control<'a> {
-    /// Is `None` when the preloaded library records.
     pub(super) kernel: Option<&'a Kernel>,
 }
 
@@ -47,15 +44,15 @@ impl Control<'_> {
         }
     }
 
-    /// Returns the table of threads that wait for work, or `None` if the kernel is older than 5.15.
+    /// Returns the table of threads that wait for work. Returns `None` if the kernel is older than 5.15.
     pub fn waits(&self) -> Option<Arc<WaitTable>> {
         self.kernel?.waits()
     }
 
-    /// Returns the start times of the executions that items belong to.
+    /// Returns the maps that give, for an item, the start time of its execution.
     ///
-    /// Returns `None` if [`RecordOptions::lineage`](super::RecordOptions::lineage) is not set, or
-    /// if the kernel cannot provide it.
+    /// Returns `None` if [`RecordOptions::lineage`](super::RecordOptions::lineage) is not set, or if the
+    /// kernel cannot provide the maps.
     pub fn lineage(&self) -> Option<Arc<Lineage>> {
         self.kernel?.lineage()
     }
@@ -70,27 +67,27 @@ impl<F: FnMut(&Progress)> Observer for ProgressOnly<F> {
     }
 }
 
-/// The contents of a recording so far.
+/// The figures of a recording so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Progress {
     /// The time since the probes were in place.
     pub elapsed: Duration,
-    /// The number of ROS 2 processes seen.
+    /// The number of ROS 2 processes that the recording has seen so far.
     pub processes: usize,
     /// The number of ROS 2 processes outside of the [`Limits`](crate::Limits), which are not
     /// recorded.
     pub outside: u64,
-    /// The number of ROS 2 nodes that the recording has seen.
+    /// The number of ROS 2 nodes in the recorded processes.
     pub nodes: usize,
-    /// The number of callbacks seen: each handle that was called counts as one.
+    /// The number of callbacks that were called at least once, counted by their handles.
     pub callbacks: usize,
-    /// The number of events that were recorded so far.
+    /// The number of recorded events, without lost ones.
     pub events: u64,
     /// The rate of events since the last report, in events per second.
     pub events_per_s: f64,
-    /// The number of bytes that were written so far.
+    /// The number of bytes that were written to the trace so far.
     pub bytes: u64,
-    /// The number of events that were lost so far.
+    /// The number of events that were lost so far. They are missing in the trace.
     pub lost: u64,
 }
 
@@ -105,15 +102,15 @@ impl Progress {
     }
 }
 
-/// The result of a finished recording.
+/// The result of a recording that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// The final progress. Its rate of events is that of the whole recording.
     pub progress: Progress,
-    /// The exit status of the recorded command: its code, or 128 plus the signal that ended it.
+    /// The exit status of the recorded command: its exit code, or 128 plus the number of the signal that
+    /// ended the command.
     pub command_status: Option<i32>,
-    /// The sentences that the user should read: gaps in coverage, names that were not recovered,
-    /// losses.
+    /// The sentences that the user should read: gaps in coverage, names that were not recovered, losses.
     pub notes: Vec<String>,
 }
 

@@ -8,18 +8,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The trace directory and the sizes of its files.
+/// Where the trace is written, and how it is divided into files and blocks.
 #[derive(Debug, Clone)]
 pub struct FileOptions {
     /// The trace directory, which must not exist yet.
     pub output: PathBuf,
-    /// The size in bytes at which a new segment file begins.
+    /// The size in bytes above which a new segment file begins.
     pub segment_bytes: u64,
-    /// The number of latest segments to keep, as in a flight recorder. `None` keeps all.
+    /// The number of latest segments to keep, as in a flight recorder. `None` keeps all segments.
     pub max_segments: Option<usize>,
-    /// The time after which a block ends. A killed recorder loses no more than this.
+    /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,
-    /// The trace stays root's under sudo. This is for a trace that the caller deletes itself.
+    /// Under sudo, the trace belongs to root instead of the user. For a trace that the caller deletes itself.
     pub is_private: bool,
 }
 
@@ -36,52 +36,52 @@ impl Default for FileOptions {
     }
 }
 
-/// The options of a recording.
+/// The options of a recording: what is recorded, how, for how long, and where to.
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// The trace directory and its files.
+    /// The options of the trace directory and its files.
     pub files: FileOptions,
-    /// The mode of operation that this run shows, as the user named it.
+    /// The mode that this run shows, such as `highway`, as the user named it. Empty without a mode.
     pub mode: String,
-    /// The means by which calls of ROS 2 are seen.
+    /// The mechanism that records calls of ROS 2: BPF programs or the preloaded library.
     pub way: Way,
-    /// The processes that are recorded.
+    /// The processes to record: every one, listed ones, or a command.
     pub target: Target,
-    /// The limits that leave out some processes of the target.
+    /// The limits that exclude some processes of the target.
     pub limits: Limits,
-    /// Records scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
+    /// Records the scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
     ///
-    /// Otherwise only threads that run callbacks or publish are recorded, and threads that these
-    /// start.
+    /// Otherwise onbeat records only threads that run callbacks or publish, and the threads that these start.
     pub all_threads: bool,
-    /// A file with the kernel's type information (BTF), for a kernel that has none in /sys.
+    /// A file with the kernel's type information (BTF), for a kernel that has none in /sys. `None` uses the
+    /// kernel's own.
     pub btf: Option<PathBuf>,
-    /// The time after which the recording ends.
+    /// The time after which the recording ends, or `None` for no limit.
     pub duration: Option<Duration>,
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
     /// The rule for placing probes within a function.
     pub placement: PlacementPolicy,
-    /// Keeps the privileges that recording does not need once the probes are attached. A caller
-    /// that changes the machine while it records needs them.
+    /// Keeps privileges that recording no longer needs after the probes are attached. This is for a caller
+    /// that changes the machine while it records.
     pub keep_privileges: bool,
-    /// Follows, in the kernel, which execution of a chain an item belongs to: see
+    /// Determines, in the kernel, to which execution of a chain each item belongs. See
     /// [`Control::lineage`](super::Control::lineage).
     pub lineage: bool,
-    /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the
-    /// recording, for example when a terminal is closed.
+    /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the recording, for
+    /// example when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
 }
 
 impl RecordOptions {
-    /// Returns whether the recorder may use the preloaded library where BPF does not suffice.
+    /// Returns whether the recorder may use the preloaded library if BPF programs are refused.
     pub(super) fn is_either(&self) -> bool {
         let is_command = matches!(self.target, Target::Command { .. });
         is_command && self.way == Way::Either && !self.all_threads
     }
 }
 
-/// The means by which the recorder sees calls of ROS 2.
+/// The mechanism by which the recorder observes calls of ROS 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Way {
     /// BPF programs in the kernel.
@@ -89,17 +89,17 @@ pub enum Way {
     Bpf,
     /// A library that the command's processes load. It needs no privileges.
     Preload,
-    /// BPF programs. If the kernel or the user's rights refuse them and a command is recorded, the
-    /// preloaded library.
+    /// BPF programs. If the kernel or the user's rights refuse them and a command is recorded, the preloaded
+    /// library is used instead.
     Either,
 }
 
 /// The processes whose events are recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Every ROS 2 process, whether it already runs or starts later.
+    /// Every ROS 2 process, including those that start later.
     Everything,
-    /// The processes with these ids, and all that they start from now on.
+    /// The processes with these ids, and all processes that they start from now on.
     Processes(Vec<u32>),
     /// A command that the recorder starts, and all its descendants.
     Command {
@@ -113,7 +113,7 @@ pub enum Target {
 
 impl Target {
     /// Returns the command if `words` is not empty, else the processes if `pids` is not empty, else
-    /// everything.
+    /// [`Target::Everything`].
     pub fn new(words: Vec<String>, to_stderr: bool, pids: Vec<u32>) -> Target {
         if !words.is_empty() {
             Target::Command { words, to_stderr }
@@ -132,8 +132,7 @@ impl Target {
     }
 }
 
-/// The default size of the ring buffer in bytes. It holds the events that a busy system makes in
-/// half a minute.
+/// The default size of the ring buffer in bytes. It holds the events of half a minute on a busy system.
 pub const DEFAULT_BUFFER_BYTES: u32 = 16 << 20;
 
 impl Default for RecordOptions {

@@ -8,14 +8,12 @@ use onbeat_trace::manifest::Manifest;
 use onbeat_trace::writer::{TraceWriteError, Writer, WriterOptions};
 use onbeat_trace::{Event, EventKind};
 
-/// Events older than this are complete: no CPU will deliver an earlier one.
+/// The age in ns above which events are complete: no CPU will deliver an earlier event.
 pub const REORDER_NS: u64 = 5_000_000;
 
 pub struct Output {
     writer: Writer,
-    /// The events that are not written yet, because earlier ones may still come.
     pending: Vec<Event>,
-    /// Is present if the directory belongs to the user behind sudo.
     shared: Option<SharedDirectory>,
     note: Option<String>,
 }
@@ -51,7 +49,6 @@ impl Output {
         self.pending.push(event);
     }
 
-    /// Queues an event that the recorder itself reports.
     pub fn push_own(&mut self, time_ns: u64, pid: u32, tid: u32, kind: EventKind) {
         self.pending.push(Event {
             time_ns,
@@ -62,7 +59,7 @@ impl Output {
         });
     }
 
-    /// Shows the events up to `until_ns` to the observer, and writes those that it keeps.
+    /// Passes the events up to `until_ns` to the observer, and writes those that the observer keeps.
     pub fn write_until(
         &mut self,
         until_ns: u64,

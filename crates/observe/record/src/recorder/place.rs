@@ -13,10 +13,9 @@ use onbeat_trace::writer::TraceCreateError;
 use std::path::Path;
 
 pub struct Place {
-    /// The empty directory. New files in it belong to its owner.
+    /// The empty trace directory. New files in it belong to the directory's owner.
     pub directory: Directory,
     pub shared: Option<SharedDirectory>,
-    /// A sentence about the directory that the user should read.
     pub note: Option<String>,
 }
 
@@ -43,8 +42,8 @@ impl Place {
         }
     }
 
-    /// Makes a directory with the rights of the user behind sudo. Where that user may not write,
-    /// root makes and keeps it, if nobody else can change the path to it.
+    /// Makes a directory with the rights of the user behind sudo. Where that user may not write, root makes
+    /// and keeps the directory, if nobody else can change the path.
     fn of_user(path: &Path, user: &User) -> Result<Place, RecordError> {
         let made = user
             .act(|| Directory::make_as(path, user.uid))
@@ -84,8 +83,8 @@ impl Place {
     }
 }
 
-/// Makes a directory that only its maker can reach, whatever `TMPDIR` says. For root, no other user
-/// may be able to change the path.
+/// Makes a directory that only its maker can reach, even if `TMPDIR` names a place that others can change.
+/// For root, no other user may be able to change the path.
 fn private(path: &Path) -> Result<Directory, RecordError> {
     // SAFETY: geteuid cannot fail.
     let made = match unsafe { libc::geteuid() } {
@@ -99,8 +98,8 @@ fn refused(path: &Path, error: MakeError) -> RecordError {
     RecordError::Create(TraceCreateError::refused(path, error))
 }
 
-/// A directory of the user behind sudo, whose group is root's while this lives. So the recorder can
-/// write there without the right to write everywhere.
+/// A directory of the user behind sudo. While this value lives, the directory's group is root's, so the
+/// recorder can write there without the right to write everywhere.
 pub struct SharedDirectory {
     directory: Directory,
     before: Meta,

@@ -5,11 +5,11 @@ use onbeat_trace::table::is_state;
 use onbeat_trace::Event;
 use std::collections::HashMap;
 
-/// A process loads its initial libraries within this time. A plug-in that is loaded later brings
+/// The time in ns within which a process loads its initial libraries. A plug-in that is loaded later brings
 /// more probes, but earlier events stay valid.
 const LOADING_NS: u64 = 3_000_000_000;
 
-/// The time from which events of each process count (CLOCK_MONOTONIC).
+/// The time from which events of each process are recorded (CLOCK_MONOTONIC).
 #[derive(Debug, Default)]
 pub struct Readiness {
     start_ns: u64,
@@ -23,7 +23,6 @@ struct Ready {
 }
 
 impl Readiness {
-    /// Starts the recording. Processes without probes of their own count from now on.
     pub fn start(&mut self, now_ns: u64) {
         self.start_ns = now_ns;
     }
@@ -38,14 +37,13 @@ impl Readiness {
         }
     }
 
-    /// Returns whether an event is recorded. Events that describe the system always are.
+    /// Returns whether an event is recorded. Events that describe the system are always recorded.
     pub fn counts(&self, event: &Event) -> bool {
         let ready = self.processes.get(&event.pid);
         let from_ns = ready.map_or(self.start_ns, |r| r.from_ns);
         event.time_ns >= from_ns || is_state(&event.kind)
     }
 
-    /// Forgets a process that has ended, because another one may get its id.
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }

@@ -26,17 +26,15 @@ use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// A process that runs on while its new dynamic linker is probed may load ROS 2 unseen. It is
-/// visited again after these times.
+/// The times after which a process is visited again. A process that runs while its new dynamic linker is
+/// probed may load ROS 2 unnoticed.
 const VISIT_AGAIN: [Duration; 3] = [
     Duration::from_millis(50),
     Duration::from_millis(500),
     Duration::from_millis(2000),
 ];
 
-/// The longest search of a process's memory. A GiB takes less than a second.
 const SEARCH: Duration = Duration::from_secs(2);
-/// The longest search for the names behind a wait set's handles. It usually takes a millisecond.
 const EXPLORE: Duration = Duration::from_millis(500);
 
 pub struct Recording {
@@ -56,8 +54,8 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Loads the BPF programs, makes the trace directory, and attaches every probe that can be
-    /// attached before the target runs.
+    /// Loads the BPF programs, makes the trace directory, and attaches the probes that can be attached before
+    /// the target runs.
     pub fn begin(options: &RecordOptions) -> Result<Recording, RecordError> {
         // Still with the user's rights only.
         let types = Types::open(options.btf.as_deref()).map_err(KernelLoadError::from)?;
@@ -146,7 +144,7 @@ impl Recording {
         }
     }
 
-    /// Probes processes that already run. All are marked late before the first probe is attached.
+    /// Probes processes that already run. All of them are marked late before the first probe is attached.
     fn probe_running(&mut self, mut pids: Vec<u32>) {
         pids.retain(|&pid| {
             self.libraries.is_traceable(pid, false) || self.libraries.has_flow(pid, false)
@@ -275,8 +273,8 @@ impl Recording {
         self.log.event(event);
     }
 
-    /// Finds the rmw handle of a publisher that publishes within its process. The handle stays
-    /// unseen if nobody outside of the process takes the topic.
+    /// Finds the rmw handle of a publisher that publishes within its process. Otherwise the handle would stay
+    /// unknown if no other process takes the topic.
     fn late_publisher(&mut self, event: &Event, publisher: u64) {
         if !self.late.is_new_publisher(event.pid, publisher) {
             return;
@@ -369,8 +367,8 @@ impl Recording {
         }
     }
 
-    /// Probes the ROS 2 libraries that a running process has loaded. Its other files are visited
-    /// when nothing is urgent.
+    /// Probes the ROS 2 libraries that a running process has loaded. The process's other files are probed
+    /// later, when nothing is urgent.
     fn visit_running(&mut self, pid: u32) {
         if self.libraries.is_traceable(pid, true) {
             self.kernel.mark_late(pid);
@@ -414,8 +412,8 @@ impl Recording {
     }
 }
 
-/// Returns whether an event makes a plain DDS endpoint with an unknown topic. Without topics,
-/// nothing shows which endpoints belong together.
+/// Returns whether an event creates a plain DDS endpoint with an unknown topic. Without topics, nothing shows
+/// which endpoints are connected.
 fn is_unnamed(event: &EventKind) -> bool {
     match event {
         EventKind::PublisherInit { node, topic, .. }

@@ -7,20 +7,19 @@ use crate::command::{CommandStartError, RecordedCommand};
 use std::time::Duration;
 
 pub trait Session: Sized {
-    /// Starts a command. The command and all its descendants are recorded from their first
-    /// instruction.
+    /// Starts a command and records the command and all its descendants from their first instruction on.
     fn start_command(
         &mut self,
         words: &[String],
         to_stderr: bool,
     ) -> Result<RecordedCommand, CommandStartError>;
 
-    /// Gives up every privilege that is not needed any more, unless the caller keeps them.
+    /// Gives up every privilege that is not needed any more, unless the caller keeps the privileges.
     /// `needs_start` says that a command is still to be started.
     fn drop_privileges(&self, needs_start: bool);
 
-    /// Waits for records up to `timeout`, handles them, and writes the events that are complete.
-    /// Returns the time of the latest record taken if more records wait.
+    /// Waits for records up to `timeout`, handles them, and writes the complete events. If more records wait,
+    /// returns the time of the latest record taken.
     fn turn(
         &mut self,
         timeout: Duration,
@@ -29,15 +28,14 @@ pub trait Session: Sized {
 
     fn log(&mut self) -> &mut Log;
 
-    /// Records new losses, and adds them to the manifest.
     fn count_losses(&mut self);
 
     fn progress(&self) -> Progress;
 
     fn described(&mut self) -> Described;
 
-    /// Stops suspending processes of the command. The caller must resume suspended processes now,
-    /// and again after the programs are gone, because a program may still be suspending one.
+    /// Stops suspending processes of the command. The caller must resume suspended processes now, and again
+    /// after the BPF programs are detached, because a program may still be suspending one.
     fn stop_suspending(&self);
 
     fn finish(

@@ -10,7 +10,7 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The interval at which names are read: a thread gets its name after it was started.
+/// The interval at which threads' names are read. A thread gets its name only after its start.
 const LOOK: Duration = Duration::from_secs(1);
 const NAMED_MAX: usize = 1024;
 
@@ -22,7 +22,6 @@ pub struct AllThreads {
 }
 
 impl AllThreads {
-    /// Makes the kernel ready to look at threads. Fails if the kernel cannot.
     pub fn begin(kernel: &Kernel) -> Result<AllThreads, RecordError> {
         let refused = |reason| RecordError::Tracepoint {
             name: "list of threads (--all-threads)",
@@ -36,7 +35,6 @@ impl AllThreads {
         })
     }
 
-    /// Starts to record the threads of a new process, and those that they start.
     pub fn add_process(&mut self, kernel: &Kernel, pid: u32, log: &mut Log) {
         self.names.insert(pid, BTreeMap::new());
         if let Err(e) = kernel.observe_threads(&self.link) {
@@ -49,7 +47,7 @@ impl AllThreads {
         self.names.remove(&pid);
     }
 
-    /// Records new names, once a second or, with `is_last`, now.
+    /// Records new names of threads: at most once a second, or at once with `is_last`.
     pub fn record_names(&mut self, log: &mut Log, is_last: bool) {
         if !is_last && self.last_look.elapsed() < LOOK {
             return;
@@ -77,7 +75,6 @@ impl AllThreads {
         }
     }
 
-    /// Describes which threads are not recorded, and why.
     pub fn sentence(&self) -> Option<String> {
         let why = self.refused.as_ref()?;
         Some(format!(

@@ -8,7 +8,7 @@ use onbeat_trace::manifest::ProbeInfo;
 
 const REQUIRED: &str = "sched_switch";
 
-/// The kernel's tracepoints. They are detached when this is dropped.
+/// The attached tracepoints of the kernel. Dropping this value detaches them.
 pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
 
 impl Tracepoints {
@@ -19,7 +19,6 @@ impl Tracepoints {
             .map(Tracepoints)
     }
 
-    /// Lists every tracepoint for the manifest, attached or not.
     pub fn report(&self) -> impl Iterator<Item = ProbeInfo> + '_ {
         self.0.iter().map(|(info, _)| info.clone())
     }

@@ -4,50 +4,44 @@
 //! the Rust code reads, so that the two cannot differ.
 use std::fmt::Write as _;
 
-/// The size of the head that all records share, in bytes. The fields follow it.
+/// The size in bytes of the head with which every record begins. The record's fields follow the head.
 pub const HEAD_BYTES: usize = 22;
 
 #[derive(Debug, Default)]
 pub struct Table {
     pub constants: Vec<(String, u64)>,
-    /// The enums whose values are stored as `u16`.
     pub enums: Vec<Enum>,
     pub records: Vec<Record>,
 }
 
-/// An enum of `onbeat_trace`, with the numbers that its values have in a record.
+/// An enum of `onbeat_trace`, with the numbers that stand for its values in records.
 #[derive(Debug)]
 pub struct Enum {
     pub name: String,
-    /// The name of the enum in `onbeat_trace`.
     pub rust: String,
     pub values: Vec<String>,
 }
 
 #[derive(Debug)]
 pub struct Record {
-    /// The name in the table and in manifests.
     pub name: String,
-    /// The number of the kind, in the record's head.
     pub number: u64,
-    /// The event that the record becomes, or `None` for a message to the recorder.
+    /// The event that the record is decoded to, or `None` for a message to the recorder.
     pub event: Option<String>,
     pub fields: Vec<Field>,
-    /// The size of the whole record, in bytes.
     pub size: usize,
 }
 
 #[derive(Debug)]
 pub struct Field {
-    /// The name of the field, which is the same in C, in Rust and in the event.
     pub name: String,
     pub ty: String,
-    /// The offset from the record's start in bytes, or `None` for a field without bytes.
+    /// The offset from the record's start in bytes, or `None` if the field has no bytes in the record.
     pub offset: Option<usize>,
 }
 
 impl Table {
-    /// Parses the table. An error names the line or the record that is wrong.
+    /// Parses the table of records. An error names the wrong line or record.
     pub fn parse(text: &str) -> Result<Table, String> {
         let mut table = Table::default();
         for (number, statement) in statements(text) {
@@ -129,7 +123,8 @@ impl Table {
         Ok(record)
     }
 
-    /// Places small fields first. They fill the two bytes behind the head, and no gaps arise.
+    /// Places a record's fields, small ones first. They fill the two bytes behind the head, so that no gaps
+    /// arise.
     fn place(&self, record: &mut Record) -> Result<(), String> {
         let alignment = |f: &Field| self.size_and_alignment(&f.ty).map_or(0, |(_, a)| a);
         // Texts need no alignment, so they follow the numbers.
@@ -275,8 +270,8 @@ impl Table {
     }
 }
 
-/// Returns the statements, each with the line on which it begins. Cuts comments, and joins lines
-/// within braces.
+/// Returns the statements of a table, each with the line on which it begins. Removes comments, and joins
+/// lines within braces.
 fn statements(text: &str) -> Vec<(usize, String)> {
     let mut statements: Vec<(usize, String)> = Vec::new();
     let mut open = false;
@@ -441,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_generated_module_matches_the_table() {
+    fn the_generated_records_module_matches_records_table() {
         let made = include_str!(concat!(env!("OUT_DIR"), "/records.rs"));
         let table = Table::parse(include_str!("records.table")).expect("the table");
         assert_eq!(table.rust_module(), made);
@@ -487,7 +482,7 @@ mod tests {
             .stdin(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("clang, which the build needs too");
+            .expect("clang should run, as it does in the build");
         let source = head.to_owned() + &table.c_header();
         let mut stdin = child.stdin.take().expect("a pipe");
         stdin.write_all(source.as_bytes()).expect("clang reads");

@@ -14,20 +14,16 @@ include!(concat!(env!("OUT_DIR"), "/records.rs"));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// The time of the record, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The process id in the initial pid namespace.
     pub pid: u32,
     pub tid: u32,
-    /// The kind of the record, one of [`kind`].
     pub kind: u16,
     pub cpu: u16,
-    /// The number of the probe that was hit, or 0 for none.
     pub probe: u16,
 }
 
 impl Head {
-    /// Reads the head. Returns `None` for a record that is shorter than a head.
+    /// Reads the head of a record. Returns `None` if the record is shorter than a head.
     pub fn read(record: &[u8]) -> Option<Head> {
         let fields = Fields(record);
         (record.len() >= 22).then(|| Head {
@@ -41,7 +37,7 @@ impl Head {
     }
 }
 
-/// Reads fields at their offsets. Missing bytes read as zero or as an empty text, so that a short
+/// Reads a record's fields at their offsets. Missing bytes read as zero or as an empty text, so that a short
 /// record cannot do harm.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a>(pub &'a [u8]);
@@ -87,7 +83,6 @@ impl Fields<'_> {
         String::from_utf8_lossy(&bytes[..length]).into()
     }
 
-    /// Reads a count and that many addresses. Leaves out null addresses.
     fn handles(self, at: usize) -> Vec<u64> {
         let count = usize::try_from(self.u64(at)).unwrap_or(usize::MAX);
         let handles = (1..=count.min(WAIT_SET_MAX)).map(|i| self.u64(at + i * 8));
@@ -104,8 +99,7 @@ pub(crate) mod testing {
         Table::parse(include_str!("records.table")).expect("the build script read it")
     }
 
-    /// Returns a record with the given fields at time 5000, in process 7, thread 8, on CPU 1, from
-    /// probe 3.
+    /// Returns a record with these fields, made at time 5000, in process 7, thread 8, on CPU 1, by probe 3.
     pub fn record(name: &str, fields: &[(&str, &[u8])]) -> Vec<u8> {
         let table = table();
         let layout = table.records.iter().find(|r| r.name == name);
@@ -133,8 +127,8 @@ mod tests {
     use super::layout::{Field, HEAD_BYTES};
     use super::*;
 
-    /// Returns a value that differs from those of the neighbouring fields: as bytes, and as the
-    /// event prints it.
+    /// Returns a value for a field, as bytes and as the event prints it. Neighbouring fields get other
+    /// values.
     fn sample(field: &Field, index: usize) -> (Vec<u8>, String) {
         let number = 40 + index as u64;
         let bytes = |size: usize| number.to_le_bytes()[..size].to_vec();
@@ -188,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_has_the_length_of_the_layout() {
+    fn a_record_head_has_the_length_that_the_layout_says() {
         let record = testing::record("rcl_init", &[]);
         let head = Head::read(&record).expect("a head");
         assert_eq!(

@@ -20,7 +20,7 @@ fn expanded() -> String {
         ))
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpf/onbeat.bpf.c"))
         .output()
-        .expect("clang, which the build needs too");
+        .expect("clang should run, as it does in the build");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -34,8 +34,8 @@ fn declaration(source: &str) -> Option<(&str, &str, &str)> {
     (is_word(record) && is_word(variable)).then_some((record, variable, rest))
 }
 
-/// Returns the records in a source, each with the fields that are not mentioned before the record
-/// is submitted.
+/// Returns the records in a BPF program's source that have fields without a value: each record with the
+/// fields that the source does not mention before it submits the record.
 fn forgotten(source: &str) -> Vec<(String, Vec<String>)> {
     let table = table();
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ fn forgotten(source: &str) -> Vec<(String, Vec<String>)> {
             continue;
         };
         let submit = rest.find(&format!("bpf_ringbuf_submit({variable},"));
-        let body = &rest[..submit.unwrap_or_else(|| panic!("{name} is not submitted"))];
+        let body = &rest[..submit.unwrap_or_else(|| panic!("the program does not submit {name}"))];
         let layout = table.records.iter().find(|r| r.name == name);
         let layout = layout.unwrap_or_else(|| panic!("no record {name}"));
         let fields = layout.fields.iter().filter(|f| f.offset.is_some());
@@ -68,7 +68,10 @@ fn every_program_fills_every_field_of_its_record() {
     let records = forgotten(&expanded());
     assert!(records.len() > 50, "{} records", records.len());
     for (name, missing) in &records {
-        assert!(missing.is_empty(), "{name}: {missing:?} may be garbage");
+        assert!(
+            missing.is_empty(),
+            "{name}: no value is assigned to the fields {missing:?}"
+        );
     }
     // Only the preloaded library makes these records.
     let of_library = ["cpu_clock"];
@@ -82,7 +85,7 @@ fn every_program_fills_every_field_of_its_record() {
 }
 
 #[test]
-fn a_forgotten_field_is_found() {
+fn a_record_field_without_a_value_is_found() {
     let source = "struct record_take *r = ({ struct record_take *_r = x; _r; }); r->rmw = 1; \
                   r->message_count = 2; r->taken = 0; bpf_ringbuf_submit(r, 0);";
     let found = forgotten(source);

@@ -19,8 +19,7 @@ pub const TESTS: &[Test] = tests![
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];
 
-/// The number of processes that have the library mapped. Each breakpoint is inserted into all of
-/// them.
+/// The number of processes that have the library mapped. The kernel inserts each breakpoint into all of them.
 const PROCESSES: usize = 40;
 
 /// Functions that look like those of libtracetools. Each begins with a 5-byte nop, which the kernel
@@ -55,8 +54,8 @@ const TRACETOOLS: &str = r#"
 .section .note.GNU-stack,"",@progbits
 "#;
 
-/// A program `caller ROUNDS CHILDREN CALLS`. In each round it forks the children at once. It and
-/// each child call a function CALLS times. Its exit code is 3 if a child died.
+/// A program `caller ROUNDS CHILDREN CALLS`. In each round it forks all children at once. The program and
+/// each child call a function CALLS times. The program's exit code is 3 if a child died.
 const CALLER: &str = "
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -164,8 +163,8 @@ fn links_of(pid: u32) -> Vec<String> {
     texts.filter_map(kind).collect()
 }
 
-/// The program waits for its recorder, however slow that is. This needs several starts, because
-/// only some failed. Other processes keep the CPUs busy.
+/// The program waits for its recorder, however slow the recorder is. The test needs several starts, because
+/// only some starts failed before. Other processes keep the CPUs busy.
 fn a_started_program_is_seen_from_its_first_call_on(harness: &Harness) {
     let dir = compiled(harness, "alive-started");
     let caller = dir.join("caller").display().to_string();

@@ -67,7 +67,6 @@ print('published', len(done), flush=True)
 
 const ITEMS: usize = 48;
 
-/// The lineage table, mapped as a shaper maps it.
 struct Table(*const u64);
 
 impl Table {
@@ -109,24 +108,19 @@ struct Witness {
     subscription_b: Option<u64>,
     joined: Joined,
     call: Option<(u64, u64)>,
-    /// The time at which /a's timer became the root.
     since_ns: Option<u64>,
     called_ns: HashMap<i64, u64>,
     taken: Option<i64>,
-    /// The number of items on /a, /b and /c since the root was added, and of items on /d whose
-    /// execution's input was stored.
+    /// The number of items on /a, /b and /c since the root was added. The last number counts items on /d
+    /// whose execution's input was stored.
     items: [usize; 4],
     unknown: usize,
 }
 
 #[derive(Default)]
 struct Joined {
-    /// The starts of the executions whose items are stored. `None` means unknown.
     stored: Vec<Option<u64>>,
-    /// Is true after an item on /b with known lineage came last once, so that nothing was left from
-    /// before.
     is_certain: bool,
-    /// Is true after several items were stored at once, until an item on /b comes last.
     had_several: bool,
     last_take_was_b: bool,
 }
@@ -139,8 +133,8 @@ impl Joined {
         }
     }
 
-    /// Handles a publication of /d. Returns its expected lineage, and whether its input was stored.
-    /// Returns `None` while nothing certain is expected.
+    /// Handles a publication of /d. Returns the expected lineage of /d's item, and whether its input was
+    /// stored. Returns `None` while nothing certain is expected.
     fn publishes(&mut self) -> Option<(Option<u64>, bool)> {
         let stored = std::mem::take(&mut self.stored);
         if stored.contains(&None) {

@@ -53,8 +53,8 @@ impl Scene {
         victims
     }
 
-    /// Records a command. A shell named `caller` plays sudo: it starts with the user's environment,
-    /// and passes only little of it on.
+    /// Records a command as sudo does. A shell named `caller` plays sudo: it starts with the user's
+    /// environment, and passes only little of it on.
     fn record_as(&self, caller: &str, output: &str, command: &str) -> Output {
         self.call(
             caller,
@@ -284,7 +284,6 @@ fn under_sudo_the_users_files_do_not_get_roots_group(harness: &Harness) {
     assert_eq!(fs::metadata(&trace).expect("there").mode() & 0o7777, 0o2755);
 }
 
-/// sudo-rs changes only its child's ids.
 fn a_sudo_with_its_callers_real_user_id_is_recognised(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "real") else {
         return;
@@ -305,7 +304,6 @@ fn a_sudo_with_its_callers_real_user_id_is_recognised(harness: &Harness) {
     is_trace_of(&scene.home.join("trace"), NOBODY);
 }
 
-/// The variables may have outlived their sudo, or be made up.
 fn sudo_variables_without_a_sudo_process_are_refused(harness: &Harness) {
     let Some(scene) = Scene::set(harness, "doubt") else {
         return;

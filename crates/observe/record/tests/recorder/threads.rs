@@ -77,7 +77,6 @@ struct Locker {
     lines: Lines<BufReader<ChildStdout>>,
     locks: [u64; 2],
     holder: u32,
-    /// The address of words that look like a mutex, and on which a thread waits.
     alike: u64,
 }
 
@@ -112,7 +111,7 @@ impl Locker {
     }
 }
 
-/// Records the script. It starts before the recorder (`late`), or while it records.
+/// Records the script. With `late`, the script starts before the recorder, otherwise while it records.
 fn recorded(
     harness: &Harness,
     trace: &str,

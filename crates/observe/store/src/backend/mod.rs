@@ -13,48 +13,47 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The path of the file within the store, separated by `/`.
+    /// The path of the file within the store, with `/` as the separator.
     pub key: String,
     pub bytes: u64,
-    /// The time since the last write, or zero if the file's time is in the future.
+    /// The time since the last write of the file, or zero if the file's time is in the future.
     pub age: Duration,
 }
 
-/// A place that holds files by key. A file appears complete or not at all, even if the writer is
-/// killed. This crate makes all keys, of fixed words and digits. Errors say what failed, without
-/// the key.
+/// A place that holds files by key: a directory or a bucket. A file appears complete or not at all, even if
+/// the writer is killed. All keys consist of fixed words and digits. An error says what failed, without the
+/// key.
 pub(crate) trait Backend: Send + Sync {
     fn place(&self) -> &str;
 
-    /// Copies a file to `out`. Returns `None` if the file does not exist. After an error, `out` may
-    /// hold a part of it.
+    /// Copies a file to `out` and returns its size, or `None` if the file does not exist. After an error,
+    /// `out` may contain a part of the file.
     fn copy(&self, key: &str, out: &mut dyn Write) -> io::Result<Option<u64>>;
 
-    /// Writes the next `bytes` bytes as a file, and replaces an existing one.
+    /// Reads `bytes` bytes from `from` and writes them as a file. Replaces an existing file.
     fn write(&self, key: &str, from: &mut dyn Read, bytes: u64) -> io::Result<()>;
 
-    /// Returns all files whose keys begin with `PLACE/`, in any order.
     fn list(&self, place: &str) -> io::Result<Vec<Entry>>;
 
-    /// Returns the time since the last write, as in [`Entry`], or `None` if the file does not
+    /// Returns the time since the last write of a file, as in [`Entry`], or `None` if the file does not
     /// exist.
     fn age(&self, key: &str) -> io::Result<Option<Duration>>;
 
-    /// Removes a file. Succeeds if it does not exist.
     fn remove(&self, key: &str) -> io::Result<()>;
 
-    /// Creates the place if this backend can. Succeeds if it exists.
+    /// Creates the place if this kind of place can be created. Succeeds if it exists already.
     fn make(&self) -> io::Result<()>;
 
     /// Removes half-written files of killed writers that are at least `older` old, and returns
     /// their number.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
-    /// Returns how long a writer may take from the first file to the row that names it, if no lock
-    /// keeps tidying out. An unnamed file of twice this age does not belong to a running writer.
+    /// Returns the longest time from a writer's first file to the index row that names it, or `None` if a
+    /// lock separates writing from tidying. A file of twice this age that no row names does not belong to a
+    /// running writer.
     fn max_write_time(&self) -> Option<Duration>;
 
-    /// Locks the store until the result is dropped: alone to tidy, shared to write. Does nothing in
+    /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does nothing in
     /// backends without locks.
     fn lock(&self, exclusive: bool) -> io::Result<Box<dyn Any>>;
 }

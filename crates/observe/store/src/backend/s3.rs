@@ -22,24 +22,22 @@ use ureq::{Agent, Body};
 
 const SIGNATURE_VALIDITY: Duration = Duration::from_secs(900);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// The time limit for a connection on which no byte arrives or leaves.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The number of attempts for a request while the server is too busy.
 const ATTEMPTS: u32 = 4;
 const MAX_OBJECT_BYTES: u64 = 5 << 30;
-/// The limit for the size of a page of a list: a thousand names of a kilobyte, with their metadata.
+/// The largest accepted page of a list, in bytes: a thousand names of a kilobyte, with their metadata.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
-/// The limit for the pages of a list: ten million names.
+/// The largest accepted number of pages of a list. They have ten million names.
 const MAX_PAGES: usize = 10_000;
 const PAGE_NAMES: usize = 1000;
-/// The time limit for a writer. A bucket has no locks, so tidying relies on this limit.
+/// The time limit for a writer, from its first file to its index rows. A bucket has no locks, so tidying
+/// relies on this limit.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(crate) struct Bucket {
     place: String,
     bucket: rusty_s3::Bucket,
     credentials: Credentials,
-    /// Empty, or ends with a slash.
     prefix: String,
     agent: Agent,
 }
@@ -49,8 +47,7 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// Says why the path is not valid, or names the variable that is missing or wrong, without its
-    /// value.
+    /// Says why the path is not valid, or names the missing or wrong variable without its value.
     pub(crate) fn new(
         path: &str,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -159,12 +156,11 @@ fn header(answer: &Response<Body>, name: &str) -> Option<Timestamp> {
     Some(time.timestamp())
 }
 
-/// Returns the server's time, because the times of its files use the same clock.
 fn now(answer: &Response<Body>) -> Timestamp {
     header(answer, "date").unwrap_or_else(Timestamp::now)
 }
 
-/// Returns zero if the time of writing is unknown.
+/// Returns the time since a file was written, or zero if the time of writing is unknown.
 fn since(now: Timestamp, written: Option<Timestamp>) -> Duration {
     let since = written.and_then(|written| now.duration_since(written).try_into().ok());
     since.unwrap_or_default()
@@ -182,13 +178,13 @@ fn agent() -> Agent {
     config.build().new_agent()
 }
 
-/// Reports whether a name is not empty and has only lower-case letters, digits and `others`.
 fn plain(name: &str, others: &str) -> bool {
     let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || others.contains(c);
     !name.is_empty() && name.chars().all(may)
 }
 
-/// Returns the prefix with a slash at its end, or empty. Fails if a name cannot be part of a URL.
+/// Returns the prefix with a slash at its end, or an empty text for an empty prefix. Fails if a name cannot
+/// be part of a URL.
 fn prefix_of(bucket: &str, prefix: &str) -> Result<String, String> {
     if !plain(bucket, ".-") || !(3..=63).contains(&bucket.len()) || bucket.starts_with('.') {
         return Err(
@@ -346,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_cannot_be_part_of_a_url_are_refused() {
+    fn store_places_that_cannot_be_part_of_a_url_are_refused() {
         for path in [
             "",
             "b",
@@ -378,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_wrong_variable_is_named_without_its_value() {
+    fn an_error_names_a_wrong_s3_variable_without_its_value() {
         for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
             let said = made("runs", name, "").err().expect("refused");
             assert_eq!(said, format!("{name} is not set"));

@@ -3,76 +3,68 @@
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
 
-/// The type of a column, and how a number in the spool becomes its value.
+/// The type of a column. It says how a number in a temporary file becomes the column's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// A point in time, ns.
     Time,
-    /// A point in time that several rows have in common, ns.
     SharedTime,
-    /// A length of time, ns.
     Ns,
-    /// A number that needs more than 31 bits.
     Long,
     Number,
     Share,
     Flag,
-    /// The id of a callback, by its number in the synthesis.
+    /// The id of a callback. Rows have the callback's number in the synthesis.
     Callback,
-    /// The id of a callback that must be in the model. Other rows are left out.
+    /// The id of a callback that must be in the model. Rows of other callbacks are left out.
     Owner,
-    /// The name of a topic or service, by its number in the synthesis.
+    /// The name of a topic or service. Rows have its number in the synthesis.
     Topic,
-    /// The id of a chain, by the number of a path. Rows of other paths are left out.
+    /// The id of a chain. Rows have the number of a path, and rows of paths that are not chains are left out.
     Chain,
-    /// The first callback of a chain, by the number of a path.
     Source,
-    /// One of these words.
     Word(&'static [&'static str]),
-    /// A culprit of a stretch, see [`super::pass::culprit`].
+    /// The culprit of a stretch, as [`super::pass::culprit`] encodes it.
     Culprit,
-    /// The kind of culprit.
     CulpritKind,
-    /// A text, by its number in the pass.
+    /// A text. Rows have its number in [`super::pass::Pass`].
     Name,
     Text,
     Texts,
 }
 
-/// A column of a table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
 }
 
-/// A table of a trace.
+/// A kind of table with the timing of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
-    /// The callbacks of the model.
+    /// One row for each callback of the model.
     Callbacks,
-    /// The chains of the model.
+    /// One row for each chain of the model.
     Chains,
-    /// A row for each execution of a callback.
+    /// One row for each execution of a callback, with its times.
     Executions,
-    /// A row for each item and callback to which it goes.
+    /// One row for each item and each callback that takes it.
     Items,
-    /// A row for each execution of a chain.
+    /// One row for each execution of a chain, with its latency.
     ChainExecutions,
-    /// A row for each stretch of an execution of a chain.
+    /// One row for each stretch of an execution of a chain, with its cause.
     Stretches,
-    /// A row for each thread.
+    /// One row for each thread of the recording.
     Threads,
-    /// A row for each process.
+    /// One row for each process of the recording.
     Processes,
-    /// A row for each time that a thread had a CPU.
+    /// One row for each time that a thread had a CPU.
     Switches,
-    /// A row for the recording.
+    /// A single row with facts about the recording.
     Runs,
 }
 
 impl Table {
-    /// All tables.
+    /// All tables, in the order of the format document.
     pub const ALL: [Table; 10] = [
         Table::Callbacks,
         Table::Chains,
@@ -86,7 +78,7 @@ impl Table {
         Table::Runs,
     ];
 
-    /// Returns the table's name, which is also the name of its directory.
+    /// Returns the table's name, for example `executions`. Its directory has the same name.
     pub fn name(self) -> &'static str {
         match self {
             Table::Callbacks => "callbacks",
@@ -102,12 +94,12 @@ impl Table {
         }
     }
 
-    /// Returns the table with this name.
+    /// Returns the table with this name, or `None` if no table has it.
     pub fn of_name(name: &str) -> Option<Table> {
         Table::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// Returns the columns after `run` and `host`, which all tables have.
+    /// Returns the columns that follow `run` and `host`, which all tables have.
     pub(crate) fn columns(self) -> &'static [Column] {
         match self {
             Table::Callbacks => CALLBACKS,

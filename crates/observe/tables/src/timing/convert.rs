@@ -10,23 +10,19 @@ use arrow_schema::ArrowError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The names behind the numbers of a pass. Before its end, only run and host are known.
+/// The names that the numbers in rows stand for. Before the end of the events, only run and host are known.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     pub(crate) run: String,
     pub(crate) host: String,
-    /// The ids of callbacks by number.
     pub(crate) ids: Vec<Option<String>>,
-    /// The callbacks that are in the model, by number.
     pub(crate) is_in_model: Vec<bool>,
     pub(crate) topics: FxHashMap<u32, String>,
     pub(crate) components: Vec<String>,
-    /// The chain's id and first callback by the number of a path.
     pub(crate) chains: FxHashMap<u32, (String, String)>,
     pub(crate) names: Vec<String>,
 }
 
-/// A value of a table that is known at the end.
 #[derive(Debug, Clone)]
 pub(crate) enum Cell {
     Null,
@@ -55,7 +51,7 @@ impl From<bool> for Cell {
     }
 }
 
-/// An empty text stands for an unknown name.
+/// Makes a cell of a name. An empty text stands for an unknown name.
 impl From<&str> for Cell {
     fn from(value: &str) -> Cell {
         match value {
@@ -72,7 +68,7 @@ impl From<&[String]> for Cell {
 }
 
 impl Lookup {
-    /// Returns the rows as a part of the table, without those that are not in the model.
+    /// Returns rows of numbers as a part of the table. Leaves out rows that are not in the model.
     pub(crate) fn numbers(
         &self,
         table: Table,
@@ -91,7 +87,6 @@ impl Lookup {
         self.batch(table, kept.len(), arrays.collect())
     }
 
-    /// Returns rows of cells as a table.
     pub(crate) fn cells(
         &self,
         table: Table,
@@ -121,7 +116,6 @@ impl Lookup {
         RecordBatch::try_new(table.schema(), all)
     }
 
-    /// Reports whether a row with this value belongs to the table.
     fn has(&self, ty: Type, column: &Int64Array, row: usize) -> bool {
         let number = || column.value(row);
         match ty {

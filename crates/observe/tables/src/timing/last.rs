@@ -8,7 +8,7 @@ use onbeat_document::schema::{Bracket, Callback, Chain, Run};
 use onbeat_document::Model;
 use onbeat_trace::manifest::{Manifest, State};
 
-/// Reports whether a table's rows come from [`rows`].
+/// Returns whether a table's rows come from [`rows`], because they are known only at the end.
 pub(crate) fn is_last(table: Table) -> bool {
     matches!(
         table,
@@ -16,7 +16,6 @@ pub(crate) fn is_last(table: Table) -> bool {
     )
 }
 
-/// Returns the rows of a table, in the order of its columns.
 pub(crate) fn rows(
     table: Table,
     model: &Model,
@@ -41,7 +40,6 @@ pub(crate) fn rows(
     }
 }
 
-/// Returns the word that stands for a value in `model.json`.
 fn word(value: impl serde::Serialize) -> Cell {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => Cell::Text(word),

@@ -38,25 +38,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use system::Process;
 
-/// The reason why tables cannot be exported.
+/// The reason why the timing of a trace cannot be exported as tables.
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
     /// A table's file cannot be created or renamed.
     #[error("cannot write {}: {source}. Choose another directory with -o.", path.display())]
     File {
-        /// The file.
+        /// The path of the table's file.
         path: PathBuf,
-        /// The error of the system.
+        /// The operating system's error of creating or renaming the file.
         source: io::Error,
     },
-    /// Rows cannot be written.
+    /// Rows cannot be written in the format of Parquet or Arrow.
     #[error("cannot write the tables: {0}. Check the free space.")]
     Rows(#[from] ArrowError),
 }
 
 impl TablesError {
-    /// Returns the system's error below this one, or else this one as an error of the system. A
-    /// caller sees from it that the reader of a pipe has gone.
+    /// Returns the system's error that caused this error, or else this error as a system's error. A caller
+    /// recognises by it that the reader of a pipe has closed the pipe.
     pub fn into_io(self) -> io::Error {
         match self {
             TablesError::Rows(ArrowError::IoError(_, error)) => error,
@@ -71,28 +71,27 @@ impl From<ParquetError> for TablesError {
     }
 }
 
-/// A written table: its file and its number of rows.
+/// The result of writing one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableWritten {
-    /// The table.
+    /// The kind of table that was written.
     pub table: Table,
-    /// The file, or `None` for a stream.
+    /// The path of the table's file, or `None` for a stream.
     pub path: Option<PathBuf>,
-    /// The number of rows.
+    /// The number of rows that were written to the table.
     pub rows: u64,
 }
 
-/// Options of an export of tables.
+/// The description of the recording and a progress function, for an export of tables.
 pub struct TableOptions<'a> {
-    /// The description of the recording.
+    /// The description of the recording, which is written to the table `runs`.
     pub run: Run,
-    /// Is called after some events with the number of events so far.
+    /// A function that is called from time to time with the number of events so far.
     pub progress: &'a mut dyn FnMut(u64),
 }
 
 /// Writes all tables of a trace as `directory/TABLE/RUN.parquet`. Tables of other traces in the same
-/// directory stay. All files of a trace are replaced when all are complete; that of `runs` is the
-/// last.
+/// directory stay. A trace's files are replaced when all of them are complete, `runs` last.
 ///
 /// # Errors
 ///
@@ -147,7 +146,6 @@ pub fn stream_table(
     })
 }
 
-/// Returns a run's id as the name of a file.
 fn file_name(run: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:+".contains(c);
     let name: String = run.chars().map(|c| if fits(c) { c } else { '_' }).collect();
@@ -157,8 +155,8 @@ fn file_name(run: &str) -> String {
     }
 }
 
-/// Opens a temporary file for each table and calls `body` with them. If `body` returns true, all
-/// files get their names, that of the last table at the end.
+/// Opens a temporary file for each table and calls `body` with the files. If `body` returns true, all files
+/// get their names, that of the last table at the end.
 fn in_files(
     directory: &Path,
     name: &str,
@@ -197,7 +195,6 @@ fn in_files(
     })
 }
 
-/// Parquet files have no stream.
 type NoStream = io::Sink;
 
 type Sinks<W> = BTreeMap<Table, Sink<W>>;
@@ -210,7 +207,6 @@ fn sinks(files: &BTreeMap<Table, File>) -> Result<Sinks<NoStream>, TablesError> 
     files.iter().map(sink).collect()
 }
 
-/// The rows of the wanted tables on their way to their sinks.
 struct Tables<W: Write> {
     wanted: BTreeMap<Table, Wanted<W>>,
     lookup: Lookup,
@@ -219,12 +215,10 @@ struct Tables<W: Write> {
 
 struct Wanted<W: Write> {
     rows: Rows,
-    /// Absent if the rows need no names.
     spool: Option<Spool>,
     sink: Sink<W>,
 }
 
-/// The names, the model and more, known after all events.
 struct Known {
     lookup: Lookup,
     model: Model,
@@ -244,7 +238,7 @@ impl<W: Write> Wanted<W> {
         }
     }
 
-    /// Writes the rows that waited for names, or those of the model, and ends the table.
+    /// Writes the rows that waited for names or for the model, and ends the table.
     fn convert(mut self, table: Table, known: &Known) -> Result<TableWritten, ArrowError> {
         let lookup = &known.lookup;
         self.flush(table, lookup)?;
@@ -284,7 +278,6 @@ impl<W: Write> Take for Tables<W> {
     }
 }
 
-/// Converts the tables on two threads: they do not depend on one another.
 fn in_parallel(
     wanted: BTreeMap<Table, Wanted<NoStream>>,
     known: &Known,
@@ -314,7 +307,7 @@ fn in_parallel(
     Ok(written)
 }
 
-/// Reads the trace. Returns the tables whose rows are not converted yet, and all that is known.
+/// Reads the trace. Returns the tables whose rows are not converted yet, and the facts for their conversion.
 fn read<W: Write>(
     reader: &mut Reader,
     sinks: Sinks<W>,
@@ -361,7 +354,6 @@ fn read<W: Write>(
     }
 }
 
-/// Finds the names behind the numbers at the end of the events.
 fn known(reader: &Reader, mut lookup: Lookup, pass: Pass) -> Known {
     let Pass {
         synth,
@@ -391,7 +383,7 @@ fn known(reader: &Reader, mut lookup: Lookup, pass: Pass) -> Known {
     }
 }
 
-/// Finds the chain of each path. Paths that the model does not list as chains have none.
+/// Finds the chain of each path. Leaves out paths that the model does not list as chains.
 fn chains(
     model: &Model,
     paths: &FxHashMap<u32, onbeat_synth::followed::ChainEnd>,
@@ -421,7 +413,7 @@ fn chains(
     found.collect()
 }
 
-/// Returns the rows of items without those whose loss was taken back later.
+/// Returns the rows of items, except the rows of losses that were taken back later.
 fn without(columns: &[Int64Array], recovered: &mut FxHashMap<Recovered, u64>) -> Vec<Int64Array> {
     use arrow_array::Array;
     let value = |column: usize, row: usize| match columns.get(column) {

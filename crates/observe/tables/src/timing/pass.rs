@@ -11,13 +11,10 @@ use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
 
-/// The kinds of culprits, by their numbers.
 pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_by"];
 
-/// The number of the first kind of culprits.
 pub(crate) const CALLBACK: usize = 0;
 
-/// Returns a culprit as one number.
 fn culprit(whom: Whom) -> i64 {
     let (kind, number) = match whom {
         Whom::Callback(n) => (0, n),
@@ -28,35 +25,28 @@ fn culprit(whom: Whom) -> i64 {
     (kind << 32) | i64::from(number)
 }
 
-/// Returns the kind and the number of a culprit.
 pub(crate) fn culprit_of(number: i64) -> Option<(usize, u32)> {
     let kind = usize::try_from(number >> 32).ok()?;
     Some((kind, (number & i64::from(u32::MAX)) as u32))
 }
 
-/// An item that was reported as lost or overwritten, and was taken after all: publisher,
-/// subscription, topic, time of the publication and fate.
+/// An item that was reported as lost or overwritten, and was taken later: publisher, subscription, topic,
+/// time of the publication and fate.
 pub(crate) type Recovered = (i64, i64, i64, i64, i64);
 
-/// The knowledge of an execution of a chain that waits to be cut: the numbers of its path and of the
-/// execution.
 type OfChain = (i64, i64);
 
-/// Takes rows of numbers.
 pub(crate) trait Take {
-    /// Adds a row to a table. Returns whether to go on.
     fn row(&mut self, table: Table, row: &[Option<i64>]);
 }
 
-/// A synthesis whose executions, items and stretches become rows.
+/// A synthesis of a trace that makes rows of its executions, items and stretches.
 pub(crate) struct Pass {
     pub(crate) synth: Synth,
     pub(crate) system: System,
-    /// Present if stretches are wanted.
     every: Option<Every<OfChain>>,
-    /// The numbers of topics in rows.
     pub(crate) topics: FxHashSet<u32>,
-    /// Each path on which executions of chains ended, with the steps of one of them.
+    /// Each path on which executions of chains ended, with the steps of one such execution.
     pub(crate) paths: FxHashMap<u32, ChainEnd>,
     pub(crate) recovered: FxHashMap<Recovered, u64>,
     executions: i64,
@@ -85,7 +75,6 @@ impl Pass {
         }
     }
 
-    /// Processes the next event.
     pub(crate) fn push(&mut self, event: &Event, rows: &mut impl Take) {
         if let Some(every) = &mut self.every {
             every.push(event);
@@ -99,7 +88,6 @@ impl Pass {
         self.cut(rows, false);
     }
 
-    /// Ends the events. All rows are then passed on.
     pub(crate) fn finish(&mut self, rows: &mut impl Take) {
         self.synth.end_of_events();
         self.take(rows);
@@ -224,7 +212,7 @@ fn execution_row(seen: &ExecutionSeen) -> [Option<i64>; 19] {
     ]
 }
 
-/// Returns the number of a fate, or `None` if it takes an earlier one back.
+/// Returns the number of a fate, or `None` for a fate that takes back an earlier one.
 fn fate(fate: Fate) -> Option<i64> {
     match fate {
         Fate::Taken { .. } => Some(0),
@@ -351,7 +339,6 @@ fn thread_row(thread: &Thread) -> [Option<i64>; 10] {
     ]
 }
 
-/// Returns the steps of a chain's execution for [`onbeat_why::leads_along`].
 pub(crate) fn steps(end: &ChainEnd) -> &[ChainStep] {
     &end.steps
 }

@@ -12,10 +12,9 @@ use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::io::Write;
 
-/// The number of rows of a group. The writer keeps one group in memory.
+/// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The place to which a table is written.
 pub(crate) struct Sink<W: Write> {
     out: Out<W>,
     rows: u64,
@@ -70,7 +69,6 @@ impl<W: Write> Sink<W> {
         }
     }
 
-    /// Ends the table and returns its number of rows.
     pub(crate) fn finish(self) -> Result<u64, ArrowError> {
         match self.out {
             Out::Parquet(writer) => {

@@ -13,10 +13,8 @@ use std::io::{BufReader, BufWriter, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The number of rows that are kept in memory.
 const BATCH_ROWS: usize = 1 << 14;
 
-/// Rows of numbers in memory.
 pub(crate) struct Rows {
     columns: Vec<Int64Builder>,
     count: usize,
@@ -31,8 +29,8 @@ impl Rows {
         }
     }
 
-    /// Adds a row of as many numbers as there are columns. Returns whether the rows are to be taken
-    /// now.
+    /// Adds a row of as many numbers as there are columns. Returns whether the batch is full, so that the
+    /// caller must take it.
     pub(crate) fn push(&mut self, row: &[Option<i64>]) -> bool {
         debug_assert_eq!(self.columns.len(), row.len());
         for (column, value) in self.columns.iter_mut().zip(row) {
@@ -42,7 +40,7 @@ impl Rows {
         self.count >= BATCH_ROWS
     }
 
-    /// Returns the columns and removes the rows, or `None` if there are none.
+    /// Returns the columns and removes the rows. Returns `None` without rows.
     pub(crate) fn take(&mut self) -> Option<Vec<Int64Array>> {
         if std::mem::take(&mut self.count) == 0 {
             return None;
@@ -51,14 +49,12 @@ impl Rows {
     }
 }
 
-/// Rows of one table in a file.
 pub(crate) struct Spool {
     schema: SchemaRef,
     out: StreamWriter<BufWriter<File>>,
 }
 
 impl Spool {
-    /// Creates a spool for rows of `width` numbers, in a file without a name.
     pub(crate) fn create(directory: Option<&Path>, width: usize) -> Result<Spool, ArrowError> {
         let file = match directory {
             Some(directory) => tempfile::tempfile_in(directory)?,
@@ -78,7 +74,6 @@ impl Spool {
         self.out.write(&batch)
     }
 
-    /// Ends the rows and passes them to `visit`, batch by batch.
     pub(crate) fn read(
         self,
         mut visit: impl FnMut(&[Int64Array]) -> Result<(), ArrowError>,

@@ -4,7 +4,6 @@ use onbeat_trace::event::{Event, EventKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// A process, from the recorder's event.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -16,12 +15,10 @@ pub(crate) struct Process {
     pub(crate) end: Option<u64>,
 }
 
-/// A thread that the recording names or whose events it has.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
-    /// A number of [`System::names`].
     pub(crate) comm: Option<u32>,
     pub(crate) observed: bool,
     pub(crate) policy: Option<u8>,
@@ -30,12 +27,11 @@ pub(crate) struct Thread {
     pub(crate) end: Option<u64>,
     pub(crate) on_cpu: Option<u64>,
     pub(crate) switches: u64,
-    /// The time from which on the thread was ready.
     ready: Option<u64>,
     stay: Option<Stay>,
 }
 
-/// A time in which a thread had a CPU. Unknown ends are `None`.
+/// A time in which a thread had a CPU. An unknown beginning or end is `None`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stay {
     pub(crate) cpu: u16,
@@ -49,14 +45,12 @@ pub(crate) struct Stay {
     pub(crate) next_tid: Option<u32>,
 }
 
-/// Stays and threads that will not change any more.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) stays: Vec<Stay>,
     pub(crate) threads: Vec<Thread>,
 }
 
-/// The processes and threads of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct System {
     pub(crate) processes: Vec<Process>,
@@ -71,7 +65,6 @@ fn told(tid: u32) -> Option<u32> {
 }
 
 impl System {
-    /// Processes the next event.
     pub(crate) fn push(&mut self, event: &Event) {
         let time = event.time_ns;
         match &event.kind {
@@ -164,7 +157,6 @@ impl System {
         }
     }
 
-    /// Ends the events: everything is then in [`System::done`].
     pub(crate) fn finish(&mut self) {
         let mut tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.sort_unstable();

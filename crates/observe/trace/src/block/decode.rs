@@ -9,15 +9,15 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSource};
 use std::ops::Range;
 
-/// A decoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
+/// Decodes blocks of a trace file into events. It allocates only to grow its buffers, and reuses them for
+/// every block.
 pub struct Decoder {
     columns: Columns,
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the current event.
     offset_ns: i64,
     time_ns: u64,
-    /// The total length of the names that the block's events refer to, each reference counted.
+    /// The total length of the names that the block's events refer to. A name counts once for each reference.
     name_bytes: usize,
 }
 
@@ -40,8 +40,8 @@ impl Decoder {
         }
     }
 
-    /// Replaces the content of `out` by the block's events. Leaves `out` empty and fails if the
-    /// block is damaged.
+    /// Replaces the content of `out` by the block's events. Fails if the block is damaged, and leaves `out`
+    /// empty then.
     pub fn decode(
         &mut self,
         header: &BlockHeader,
@@ -123,7 +123,7 @@ impl Decoder {
     fn small_value(&mut self, max: u16) -> Result<u16, BlockError> {
         match u16::try_from(self.columns.varint(Column::Small)?) {
             Ok(value) if value <= max => Ok(value),
-            _ => Err(BlockError::Content("a small number is too large")),
+            _ => Err(BlockError::Content("a number is too large for its field")),
         }
     }
 }
@@ -140,7 +140,6 @@ fn entry<T: Copy>(
 
 struct Columns {
     data: Vec<u8>,
-    /// The unread part of each column, as a range in `data`.
     rest: [Range<usize>; COLUMNS],
     decompressor: Option<zstd::bulk::Decompressor<'static>>,
 }
@@ -210,8 +209,8 @@ impl Columns {
         }
     }
 
-    /// Reads numbers of more than one byte. It is a function of its own so that `varint` stays
-    /// small enough to be inlined.
+    /// Reads a number of more than one byte. It is a function of its own so that `varint` stays small enough
+    /// to be inlined.
     #[inline(never)]
     fn long_varint(&mut self, column: Column) -> Result<u64, BlockError> {
         let rest = &mut self.rest[column as usize];
@@ -286,7 +285,6 @@ impl Dictionaries {
     }
 }
 
-/// Returns the process or thread id that is stored as its difference from `base`.
 fn relative_to(base: u32, difference: u64) -> u32 {
     i64::from(base).wrapping_add(unzigzag(difference)) as u32
 }
@@ -481,7 +479,7 @@ mod tests {
         columns[Column::NewStamp as usize] = vec![0];
         columns[Column::Small as usize] = vec![2];
         let why = decode(1, &body(&columns)).expect_err("refused");
-        assert_eq!(why, "a small number is too large");
+        assert_eq!(why, "a number is too large for its field");
     }
 
     #[test]

@@ -3,8 +3,8 @@ use super::varint;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// A fast hasher for addresses and ids, not safe against chosen keys. A traced program that chooses
-/// its addresses can only slow down the recorder.
+/// A fast hasher for addresses and ids. A traced program can choose addresses that collide, but this only
+/// slows the recorder down.
 #[derive(Default)]
 pub(super) struct QuickHasher(u64);
 
@@ -49,7 +49,7 @@ impl<K: Hash + Eq> Dictionary<K> {
     }
 }
 
-/// Writes each new number as the difference from the one before it.
+/// A dictionary that writes each new number as its difference from the previous new number.
 pub(super) struct NumberDictionary {
     numbers: Dictionary<u64>,
     last: u64,
@@ -63,7 +63,7 @@ impl NumberDictionary {
         }
     }
 
-    /// Returns the number of `value`, and appends the value to `column` if it is new.
+    /// Returns the index of `value`, and appends the value to `column` if it is new.
     #[inline]
     pub(super) fn number(&mut self, value: u64, column: &mut Vec<u8>) -> u32 {
         let (number, new) = self.numbers.number(value);
@@ -81,8 +81,8 @@ impl NumberDictionary {
     }
 }
 
-/// A dictionary of processes and threads. It stores process ids as differences and thread ids
-/// relative to them.
+/// A dictionary of processes and threads. It stores a process id as its difference from the previous one, and
+/// thread ids relative to their process.
 pub(super) struct ThreadDictionary {
     numbers: Dictionary<(u32, u32)>,
     last_pid: u32,

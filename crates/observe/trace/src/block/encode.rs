@@ -7,12 +7,12 @@ use crate::event::{Event, EventKind, Name};
 use crate::table::{self, FieldSink};
 use std::collections::HashMap;
 
-/// An encoder of blocks. It allocates only to grow its buffers, and reuses them for every block.
+/// Encodes events into blocks of a trace file. It allocates only to grow its buffers, and reuses them for
+/// every block.
 pub struct Encoder {
     columns: [Vec<u8>; COLUMNS],
     dictionaries: Dictionaries,
     stamps: RecentStamps,
-    /// The latest CLOCK_REALTIME minus CLOCK_MONOTONIC, kept from block to block.
     offset_ns: Option<i64>,
     time_ns: u64,
     raw: Vec<u8>,
@@ -101,7 +101,6 @@ impl Encoder {
         self.time_ns = first_ns;
     }
 
-    /// Packs the columns into the body, compressed if that makes it smaller.
     fn pack(&mut self) {
         self.raw.clear();
         for column in &self.columns {
@@ -147,7 +146,7 @@ impl Encoder {
     }
 }
 
-/// Estimates the offset between the clocks from the first clock sample or source time stamp.
+/// Estimates the offset between the clocks from the first clock sample or source time stamp of `events`.
 fn first_offset(events: &[Event]) -> Option<i64> {
     events.iter().find_map(|e| match e.kind {
         EventKind::ClockOffset {
@@ -244,7 +243,6 @@ impl FieldSink for Encoder {
     }
 }
 
-/// Returns at most the first [`MAX_NAME`] bytes of a name, in whole characters.
 fn cut(name: &str) -> &str {
     let mut end = name.len().min(MAX_NAME);
     while !name.is_char_boundary(end) {

@@ -11,7 +11,7 @@ mod varint;
 pub use decode::Decoder;
 pub use encode::Encoder;
 
-/// The first bytes of every block. After damage, a reader searches for them.
+/// The first bytes of every block. A reader searches for these bytes after damage.
 pub const MAGIC: [u8; 8] = *b"\xF1obtBlk\n";
 /// The length of a block's header, in bytes.
 pub const HEADER_LEN: usize = 48;
@@ -19,7 +19,8 @@ pub const HEADER_LEN: usize = 48;
 pub const MAX_BODY: usize = 64 << 20;
 /// The largest number of events in a block. A header that announces more counts as damaged.
 pub const MAX_EVENTS: usize = 1 << 20;
-/// Limits the sum of the columns' lengths, and of the names that the events of a block refer to.
+/// The limit in bytes for the sum of the columns' lengths, and for the names that the events of a block refer
+/// to.
 const MAX_RAW: usize = 64 << 20;
 /// The largest length of a name, in bytes. The encoder cuts longer names.
 pub const MAX_NAME: usize = 64 << 10;
@@ -27,11 +28,11 @@ pub const MAX_NAME: usize = 64 << 10;
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// A column of a block. The variants have the order of the file: dictionaries, a value per event, a
-/// value per field.
+/// A column of a block. The variants have the order of the file: dictionaries, one value per event, one value
+/// per field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
-    /// CLOCK_REALTIME minus CLOCK_MONOTONIC at the beginning of the block.
+    /// The offset CLOCK_REALTIME minus CLOCK_MONOTONIC at the beginning of the block.
     ClockOffset,
     Threads,
     Handles,
@@ -43,20 +44,14 @@ enum Column {
     Thread,
     Kind,
     Time,
-    /// The reference for each source time stamp: none, a new one, or how many new ones ago it was
+    /// For each source time stamp: no stamp, a new one, or the number of new stamps since the same stamp was
     /// new.
     Stamp,
-    /// The difference of each new source time stamp from the event's own time.
     NewStamp,
-    /// An index into `Handles` for each field of type handle.
     Handle,
-    /// An index into `Messages` for each field of type message.
     Message,
-    /// An index into `Tids` for each field of type tid.
     Tid,
-    /// An index into `Gids` for each field of type gid.
     Gid,
-    /// An index into `Names` for each field of type text.
     Name,
     Small,
     Int,
@@ -73,7 +68,7 @@ pub enum BlockError {
     /// The body's zstd frame is damaged, or does not have the announced length.
     #[error("the columns cannot be decompressed")]
     Decompress,
-    /// The checksum matches, but the content contradicts itself.
+    /// The checksum matches, but the content contradicts itself in the named way.
     #[error("{0}")]
     Content(&'static str),
 }
@@ -82,25 +77,25 @@ const SHORT: BlockError = BlockError::Content("a column ends too early");
 const NO_ENTRY: BlockError = BlockError::Content("an index is outside of its dictionary");
 const TOO_LARGE: BlockError = BlockError::Content("a length exceeds the limit of a block");
 
-/// The header of a block.
+/// The header of a block: size, checksum, and which events the block has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockHeader {
     /// The length of the body, in bytes. The body follows the header.
     pub body_len: u32,
     /// The CRC-32 (IEEE) of the body.
     pub body_crc: u32,
-    /// The number of events in the block.
+    /// The number of events in the block, at most [`MAX_EVENTS`].
     pub events: u32,
-    /// The number of the block in its recording, from 0.
+    /// The number of the block in its recording. The first block has number 0.
     pub sequence: u64,
-    /// The time of the first event, CLOCK_MONOTONIC.
+    /// The time of the first event in ns, by CLOCK_MONOTONIC.
     pub first_ns: u64,
-    /// The time of the last event, CLOCK_MONOTONIC.
+    /// The time of the last event in ns, by CLOCK_MONOTONIC.
     pub last_ns: u64,
 }
 
 impl BlockHeader {
-    /// Encodes the header as it stands in the file, with its own checksum.
+    /// Encodes the header as it stands in the file, with a checksum of the header.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);

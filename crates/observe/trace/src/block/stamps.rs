@@ -1,9 +1,9 @@
 //! Remembers recent source time stamps, because a take repeats the stamp of a recent publication.
 
-/// The number of new stamps after which a stamp can no longer be referred to.
 const RECENT: usize = 64;
 
-/// The latest source time stamps of a block. Encoder and decoder keep identical lists.
+/// The latest source time stamps of a block. Encoder and decoder keep identical lists, so a repeated stamp
+/// needs only a short reference.
 pub(super) struct RecentStamps {
     ring: [i64; RECENT],
     count: usize,
@@ -23,7 +23,8 @@ impl RecentStamps {
         self.count += 1;
     }
 
-    /// Returns how many new stamps ago this one was new. The latest has distance 0.
+    /// Returns the number of new stamps since `stamp` was new, or `None` if it is forgotten. The latest stamp
+    /// has distance 0.
     #[inline]
     pub(super) fn distance(&self, stamp: i64) -> Option<usize> {
         (0..self.count.min(RECENT))
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_found_until_64_newer_ones_have_come() {
+    fn a_repeated_time_stamp_is_found_among_the_latest_64() {
         let mut stamps = RecentStamps::new();
         assert_eq!(stamps.distance(0), None, "nothing is remembered at first");
         for stamp in 1..=65 {

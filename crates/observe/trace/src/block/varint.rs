@@ -1,8 +1,8 @@
 //! Encodes numbers with variable length: 7 bits per byte, lowest first.
 use super::{BlockError, SHORT};
 
-/// Maps signed numbers to unsigned ones so that numbers near zero stay small: 0, -1, 1, -2 to 0, 1,
-/// 2, 3.
+/// Maps signed numbers to unsigned ones, so that numbers near zero stay small: 0, -1, 1, -2 become 0, 1, 2,
+/// 3.
 #[inline]
 pub(super) fn zigzag(v: i64) -> u64 {
     ((v << 1) ^ (v >> 63)) as u64
@@ -22,7 +22,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
-/// Takes a number from the front of `bytes`. Fails if it is cut off or too long.
+/// Removes a number from the front of `bytes` and returns it. Fails if the number is cut off or too long.
 #[inline]
 pub(super) fn take(bytes: &mut &[u8]) -> Result<u64, BlockError> {
     let mut value = 0;
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_survive_encoding_and_decoding() {
+    fn varints_survive_encoding_and_decoding() {
         for v in [0, 1, 0x7F, 0x80, 0x3FFF, 0x4000, 1 << 63, u64::MAX] {
             let mut bytes = Vec::new();
             put(&mut bytes, v);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_an_end_is_refused() {
+    fn a_varint_without_an_end_is_refused() {
         assert!(take(&mut [0xFF; 3].as_slice()).is_err());
         assert!(take(&mut [0xFF; 11].as_slice()).is_err());
     }

@@ -13,48 +13,45 @@ use std::rc::Rc;
 
 const START_NS: u64 = 1_000_000 * MS;
 const PERIOD_NS: u64 = 100 * MS;
-/// The distance between the sources of neighbouring columns. A message passes all layers within it,
-/// so that the order of arrivals never changes.
+/// The distance in ns between the sources of neighbouring columns. A message passes all layers within this
+/// time, so that the order of arrivals never changes.
 const PHASE_NS: u64 = 3 * MS;
 
-/// The first handle of each kind in a process. A node's inputs count up from it.
 const NODE: u64 = 0x1000;
 const PUBLISHER: u64 = 0x2000;
 const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// The distance from an rcl handle to its rmw handle.
 const RMW: u64 = 0x10000;
 
-/// The shape of a dense graph and the length of its run.
+/// The shape of a generated dense graph and the length of its run.
 #[derive(Debug, Clone, Copy)]
 pub struct Dense {
-    /// The number of layers. The first one has the sources.
+    /// The number of layers of nodes. The first layer has the sources.
     pub layers: usize,
     /// The number of nodes in each layer, at most 30.
     pub width: usize,
-    /// The number of executions of each source, one every 100 ms.
+    /// The number of executions of each source. A source runs every 100 ms.
     pub rounds: u64,
-    /// Equal seeds give equal traces.
+    /// The seed of the random numbers. Equal seeds give equal traces.
     pub seed: u64,
 }
 
-/// An output of a sink and the executions of one source on which it depends.
+/// An output of a sink, and the executions of one source on which the output depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DenseOutput {
-    /// The time of the publication.
+    /// The time of the output's publication, in ns of CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The start of the oldest execution.
+    /// The start of the oldest execution of the source on which the output depends, in ns.
     pub oldest_ns: u64,
-    /// The start of the newest execution.
+    /// The start of the newest execution of the source on which the output depends, in ns.
     pub newest_ns: u64,
 }
 
-/// The outputs by source and sink, each as its column, in order of time.
+/// The outputs in order of time, by source and sink. Each of these is given by its column.
 pub type DenseTruth = BTreeMap<(usize, usize), Vec<DenseOutput>>;
 
-/// The starts of the executions of each source, by its column.
 type Starts = Rc<BTreeMap<usize, BTreeSet<u64>>>;
 
 #[derive(Clone)]
@@ -66,15 +63,13 @@ struct Message {
 struct Graph {
     shape: Dense,
     random: Random,
-    /// The events of this round, unsorted.
     events: Vec<Event>,
-    /// The latest message of each input, by layer, column and input.
     stored: Vec<Vec<Vec<Option<Starts>>>>,
     truth: DenseTruth,
 }
 
 impl Dense {
-    /// Returns the name of a node. Its topic has the same name after a slash.
+    /// Returns the name of a node. The node's topic has the same name after a slash.
     pub fn node(layer: usize, column: usize) -> String {
         format!("n{layer}_{column}")
     }
@@ -83,9 +78,10 @@ impl Dense {
         1000 + (self.width * layer + column) as u32
     }
 
-    /// Passes the events in order of time to `push` and returns the truth.
+    /// Passes the events in order of time to `push`, and returns the dependences that the graph really has.
     ///
     /// # Errors
+    ///
     /// Stops at the first error of `push`.
     pub fn generate<E>(
         self,
@@ -182,7 +178,6 @@ impl Graph {
         }
     }
 
-    /// Simulates one execution of each source and everything that follows from it.
     fn round(&mut self, at_ns: u64) {
         let mut messages: Vec<Message> = (0..self.shape.width)
             .map(|column| self.source(column, at_ns + PHASE_NS * column as u64))
@@ -222,7 +217,7 @@ impl Graph {
         }
     }
 
-    /// Emits an execution of a callback that began at `start`. Returns the time of its publication,
+    /// Adds the events of a callback's execution that began at `start`. Returns the time of its publication,
     /// or of its end if it does not publish.
     fn execute(&mut self, pid: u32, input: usize, start: u64, publishes: bool) -> u64 {
         let callback = CALLBACK + input as u64;
@@ -296,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outputs_depend_on_older_executions_of_later_columns() {
+    fn outputs_of_a_generated_graph_depend_on_older_executions() {
         let shape = Dense {
             layers: 4,
             width: 3,

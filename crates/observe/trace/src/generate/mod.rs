@@ -18,12 +18,11 @@ use system::{pid, NODES};
 
 const MS: u64 = 1_000_000;
 const START_NS: u64 = 1_000_000 * MS;
-/// CLOCK_REALTIME minus CLOCK_MONOTONIC at the start.
 const OFFSET_NS: i64 = 1_750_000_000_000_000_000;
 const CPUS: usize = 4;
 
-/// Pushes `events` events into `writer` and returns the manifest with which the caller must finish
-/// it. Equal seeds give equal traces.
+/// Writes `events` events of a simulated system into `writer`. Returns the manifest with which the caller
+/// must finish the writer. Equal seeds give equal traces.
 pub fn generate(writer: &mut Writer, events: u64, seed: u64) -> Result<Manifest, TraceWriteError> {
     let mut simulation = Simulation::new(seed);
     let mut left = events;

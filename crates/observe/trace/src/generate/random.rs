@@ -15,7 +15,6 @@ impl Random {
         self.next() % limit.max(1)
     }
 
-    /// Returns a number from `low` up to, but not including, `high`.
     pub(super) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low)
     }

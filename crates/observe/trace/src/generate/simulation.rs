@@ -16,8 +16,8 @@ pub(super) struct Work {
     callback: usize,
     /// The source time stamp of the item, or the due time of a timer.
     source_ns: i64,
-    /// The node of the client and the number of its request. Only requests and responses use these
-    /// two fields.
+    /// The node of the client and the number of its request. Only requests and responses use these two
+    /// fields.
     client: usize,
     sequence: i64,
 }
@@ -42,7 +42,6 @@ struct Node {
     messages: u64,
 }
 
-/// An entry of a queue ordered by time, then by order of creation.
 struct At<T>(u64, u64, T);
 
 impl<T> PartialEq for At<T> {
@@ -65,12 +64,11 @@ impl<T> Ord for At<T> {
 pub(super) struct Simulation {
     random: Random,
     steps: BinaryHeap<Reverse<At<Step>>>,
-    /// The events before which another event may still be inserted.
     out: BinaryHeap<Reverse<At<Event>>>,
     count: u64,
     nodes: Vec<Node>,
-    /// These three lists have one entry per CPU: the node that runs, the nodes that wait, and the
-    /// thread that ran last.
+    /// For each CPU, the node that runs. The next two lists have the nodes that wait and the thread that ran
+    /// last.
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
     last: [u32; CPUS],
@@ -316,7 +314,7 @@ impl Simulation {
         t
     }
 
-    /// Emits a start or end of a callback: `exact` in rclcpp, a guard condition in rclpy.
+    /// Adds the event of a callback's start or end: `exact` in rclcpp, a guard condition in rclpy.
     fn bracket(&mut self, t: u64, node: usize, spec: &Spec, exact: EventKind) {
         let rclcpp = NODES[node].1;
         let guard = handle(node, GUARD, 0);
@@ -357,8 +355,8 @@ impl Simulation {
         }
     }
 
-    /// Runs for about `exec_us` and returns the end. Now and then another thread preempts the
-    /// computation.
+    /// Simulates a computation of about `exec_us` and returns its end. Now and then another thread preempts
+    /// the computation.
     fn compute(&mut self, start_ns: u64, cpu: usize, node: usize, exec_us: u64) -> u64 {
         let exec_ns = exec_us * self.random.between(800, 1200);
         let exec_ns = if self.random.below(50) == 0 {
@@ -468,7 +466,6 @@ impl Simulation {
         self.plan(t + transport, step);
     }
 
-    /// Returns the address of a new message. Allocators reuse the same few addresses.
     fn message(&mut self, node: usize) -> u64 {
         let message = &mut self.nodes[node].messages;
         *message += 1;

@@ -2,7 +2,6 @@
 use crate::event::ExecuteKind;
 
 pub(super) enum Input {
-    /// The period and the phase of a timer, in ms.
     Timer(u64, u64),
     Topic(&'static str),
     Service,
@@ -111,7 +110,7 @@ pub(super) fn handle(node: usize, what: u64, number: usize) -> u64 {
 
 pub(super) const NODE: u64 = 1;
 pub(super) const CLOCK: u64 = 2;
-/// The kinds of objects of a callback: `IN` is the rcl handle of its input, `RMW_IN` the
+/// The kinds of objects that belong to a callback: `IN` is the rcl handle of its input, `RMW_IN` the
 /// middleware's handle, `CALLBACK` the function.
 pub(super) const IN: u64 = 3;
 pub(super) const RMW_IN: u64 = 4;
@@ -131,7 +130,7 @@ pub(super) fn gid(node: usize, what: u64, number: usize) -> [u8; 16] {
     gid
 }
 
-/// Returns node and index of the first callback with the wanted input, in all nodes or only in
+/// Returns the node and the index of the first callback whose input `wanted` accepts, in all nodes or only in
 /// `node`.
 pub(super) fn find(node: Option<usize>, wanted: fn(&Input) -> bool) -> Option<(usize, usize)> {
     let nodes = NODES.iter().enumerate();

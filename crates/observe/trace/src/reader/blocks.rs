@@ -15,7 +15,7 @@ pub(super) struct Blocks<R> {
     position: u64,
     length: u64,
     body: Vec<u8>,
-    /// False for init.obt, whose block numbers do not continue those of the segments.
+    /// The block numbers continue those of the previous file. False for init.obt.
     numbered: bool,
 }
 
@@ -49,7 +49,7 @@ impl<R: Read + Seek> Blocks<R> {
         } else {
             log.stats.cut_blocks += 1;
             log.stats.skipped_bytes += length;
-            log.warn(format_args!("ends inside its file header"));
+            log.warn(format_args!("the file ends inside its header"));
             blocks.position = length;
         }
         Ok(blocks)
@@ -81,7 +81,7 @@ impl<R: Read + Seek> Blocks<R> {
             Ok(more) => more,
             Err(error) => {
                 log.warn(format_args!(
-                    "cannot be read beyond byte {}: {error}",
+                    "the file cannot be read beyond byte {}: {error}",
                     self.position
                 ));
                 log.stats.skipped_bytes += self.length.saturating_sub(self.position);
@@ -184,7 +184,7 @@ impl<R: Read + Seek> Blocks<R> {
         if found.is_none() && self.looks_cut(at)? {
             log.stats.cut_blocks += 1;
             log.warn(format_args!(
-                "ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
+                "the file ends inside a block, as after a kill of the recorder; skipped its last {skipped} bytes"
             ));
         } else {
             log.stats.damaged_blocks += 1;
@@ -233,7 +233,6 @@ impl<R: Read + Seek> Blocks<R> {
     }
 }
 
-/// Returns the first valid block header in a file, and ignores all bytes before it.
 pub(super) fn first_block(path: &Path) -> Option<BlockHeader> {
     let mut file = File::open(path).ok()?;
     let length = file.seek(SeekFrom::End(0)).ok()?;

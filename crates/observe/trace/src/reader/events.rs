@@ -14,7 +14,7 @@ pub struct Events<'a> {
     decoder: Decoder,
     expected: Sequence,
     current: std::vec::IntoIter<Event>,
-    /// The events of the next block. Late ones among them belong before some of `current`.
+    /// The events of the next block. Late events among them belong before some of `current`.
     ahead: Vec<Event>,
     latest_ns: u64,
 }
@@ -36,7 +36,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// Fills `current` with as many events as the next block has. Returns false at the end.
+    /// Fills `current` with the next events, as many as the next block has. Returns false at the end.
     #[cold]
     fn advance(&mut self) -> bool {
         if self.ahead.is_empty() {

@@ -3,7 +3,6 @@ use super::ReadStats;
 
 pub(super) struct Log<'a> {
     pub(super) warnings: &'a mut Vec<String>,
-    /// The number of warnings after which only the counters continue.
     pub(super) limit: usize,
     pub(super) stats: &'a mut ReadStats,
     pub(super) file: String,
@@ -22,7 +21,6 @@ impl Log<'_> {
 #[derive(Default)]
 pub(super) struct Sequence {
     pub(super) next: Option<u64>,
-    /// The damaged blocks counted since the last valid one.
     pub(super) counted: u64,
 }
 

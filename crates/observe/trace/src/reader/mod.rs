@@ -29,47 +29,47 @@ pub enum TraceReadError {
     /// The operating system refuses to open the path.
     #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open {
-        /// The path that the operating system refuses to open.
+        /// The path that the caller gave.
         path: PathBuf,
-        /// The error of opening the path, or of reading its list of files or a file header.
+        /// The error of opening the path, or of reading the list of files or a file header.
         source: io::Error,
     },
-    /// The path exists but does not hold a trace.
+    /// The path exists but does not contain a trace.
     #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
     NotATrace {
-        /// The path that does not hold a trace.
+        /// The path that the caller gave.
         path: PathBuf,
-        /// The reason, for example that the directory holds no segments.
+        /// The reason as a clause, for example that the directory has no segments.
         reason: &'static str,
     },
     /// The trace has a newer format than this version of onbeat can read.
     #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
     Newer {
-        /// The path of the trace with the newer format.
+        /// The path that the caller gave.
         path: PathBuf,
-        /// The format version of the trace.
+        /// The format version that the trace's files have.
         version: u16,
     },
     /// The trace has an old format that onbeat no longer reads.
     #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
     Older {
-        /// The path of the trace with the old format.
+        /// The path that the caller gave.
         path: PathBuf,
-        /// The format version of the trace.
+        /// The format version that the trace's files have.
         version: u16,
     },
 }
 
-/// The counters of one pass over the events.
+/// The counters of one pass over the events of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
-    /// The number of events that the iterator returned.
+    /// The number of events that the pass returned.
     pub events: u64,
     /// The number of blocks that were decoded without a fault.
     pub blocks: u64,
-    /// The number of blocks that are damaged or missing.
+    /// The number of blocks that are damaged or missing. Their events were not returned.
     pub damaged_blocks: u64,
-    /// The number of files that end inside a block, as after a kill of the recorder.
+    /// The number of files that end inside a block, for example because the recorder was killed.
     pub cut_blocks: u64,
     /// The number of bytes that do not belong to a readable block.
     pub skipped_bytes: u64,
@@ -77,7 +77,7 @@ pub struct ReadStats {
     pub late_events: u64,
 }
 
-/// An open trace: its manifest, its events, and the warnings of reading them.
+/// An open trace: its manifest, its events, and warnings about damage.
 pub struct Reader {
     path: PathBuf,
     files: Vec<PathBuf>,
@@ -90,7 +90,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Opens a trace directory or a single segment. Fails if the path holds no trace or one of an
+    /// Opens a trace directory or a single segment. Fails if the path contains no trace, or a trace of an
     /// unsupported format version.
     pub fn open(path: impl AsRef<Path>) -> Result<Reader, TraceReadError> {
         let path = path.as_ref().to_path_buf();
@@ -159,18 +159,19 @@ impl Reader {
         self.format
     }
 
-    /// Returns the path that was opened.
+    /// Returns the path that was given to [`Reader::open`].
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the recording's manifest. If its file is lost, only the id and the start are known,
-    /// taken from the segments.
+    /// Returns the recording's manifest. If the manifest file is lost, only the id and the start are known,
+    /// from the headers of the segments.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Returns the problems found when the trace was opened and in the last pass over its events.
+    /// Returns a sentence for each problem found when the trace was opened and in the last pass over its
+    /// events.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -185,14 +186,13 @@ impl Reader {
         self.stats.damaged_blocks
     }
 
-    /// Reports whether the trace has the first segment of the recording. A flight recorder deletes
-    /// old segments and keeps only their initialisation events.
+    /// Returns whether the trace has the first segment of the recording. A flight recorder deletes old
+    /// segments and keeps only their initialisation events.
     pub fn has_beginning(&self) -> bool {
         self.from_start
     }
 
-    /// Returns all events in order of time, and restarts the warnings and counters of the last
-    /// pass.
+    /// Returns all events in order of time. Begins new warnings and counters for this pass.
     pub fn events(&mut self) -> Events<'_> {
         self.warnings.truncate(self.open_warnings);
         self.stats = ReadStats::default();

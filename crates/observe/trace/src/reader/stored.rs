@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 const MAX_MANIFEST: u64 = 64 << 20;
 
-/// Returns `None` and adds a warning if the manifest cannot be used.
 pub(super) fn load(dir: &Path, warnings: &mut Vec<String>) -> Option<Manifest> {
     let path = dir.join(manifest::FILE);
     let mut text = Vec::new();
@@ -32,11 +31,10 @@ pub fn parse_manifest(text: &[u8]) -> Result<Manifest, String> {
     if manifest.schema.starts_with("onbeat-trace/") {
         Ok(manifest)
     } else {
-        Err(format!("its schema is not {}", manifest::SCHEMA))
+        Err(format!("the schema is not {}", manifest::SCHEMA))
     }
 }
 
-/// Makes a manifest with only the id and the start, from the headers of the segments.
 pub(super) fn recovered(path: &Path, first: Option<&FileHeader>, files: &[PathBuf]) -> Manifest {
     let block = files.iter().find_map(|f| first_block(f));
     Manifest {

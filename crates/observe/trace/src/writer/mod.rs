@@ -17,22 +17,21 @@ use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The estimated size of an event before compression, without its names, in bytes.
 const EVENT_BYTES: usize = 10;
 
-/// The settings of a trace writer.
+/// The settings of a trace writer: sizes of files and blocks, compression, id.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// The size limit of a segment. A larger block gets a segment of its own.
+    /// The size limit of a segment, in bytes. A larger block gets a segment of its own.
     pub segment_bytes: u64,
-    /// The approximate size of a block before compression, at most 4 MiB.
+    /// The approximate size of a block before compression, in bytes: at most 4 MiB.
     pub block_bytes: usize,
-    /// The number of latest segments to keep, at least 1. The writer deletes older ones, except the
+    /// The number of latest segments to keep, at least 1. The writer deletes older ones, but keeps their
     /// events that later ones need. `None` keeps all segments.
     pub max_segments: Option<usize>,
-    /// The zstd compression level.
+    /// The zstd compression level of blocks.
     pub level: i32,
-    /// The id of the recording, or `None` for a random one.
+    /// The id of the recording. `None` chooses a random id.
     pub id: Option<[u8; 16]>,
 }
 
@@ -52,12 +51,11 @@ struct Segment {
     number: u32,
     path: PathBuf,
     file: File,
-    /// The number of bytes that were written without an error.
     length: u64,
 }
 
-/// The writer of one trace directory. It collects events in blocks, appends the blocks to segment
-/// files, and keeps the manifest beside them.
+/// Writes a trace directory. It collects events in blocks, appends the blocks to segment files, and keeps the
+/// manifest beside them.
 pub struct Writer {
     directory: Directory,
     options: WriterOptions,
@@ -76,7 +74,6 @@ struct Pending {
     events: Vec<Event>,
     bytes: usize,
     sorted: bool,
-    /// The latest time in this block and all blocks before.
     latest_ns: u64,
 }
 
@@ -127,7 +124,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Returns the id of the recording, as in the manifest.
+    /// Returns the id of the recording, as the manifest has it: 32 hexadecimal digits.
     pub fn id(&self) -> String {
         segment::id_text(&self.id)
     }
@@ -154,8 +151,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the current block. Everything pushed so far can then be read even if the writer is
-    /// killed.
+    /// Writes the current block. All events so far can then be read even if the writer is killed.
     pub fn flush(&mut self) -> Result<(), TraceWriteError> {
         if self.pending.events.is_empty() {
             return Ok(());
@@ -179,17 +175,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the number of bytes written to segments so far.
+    /// Returns the number of bytes that were written to segments so far.
     pub fn bytes_written(&self) -> u64 {
         self.written.bytes
     }
 
-    /// Returns the number of events written to segments so far, without those not flushed yet.
+    /// Returns the number of events that were written to segments so far. Events of the current block are not
+    /// included.
     pub fn events_written(&self) -> u64 {
         self.written.events
     }
 
-    /// Returns the number of events that were pushed after a later one.
+    /// Returns the number of events that were pushed after an event with a later time.
     pub fn out_of_order(&self) -> u64 {
         self.written.out_of_order
     }

@@ -7,12 +7,10 @@ use std::collections::{HashSet, VecDeque};
 #[derive(Default)]
 pub(super) struct Retained {
     pub(super) live: VecDeque<(u32, Vec<Event>)>,
-    /// The initialisation events of deleted segments, if they describe objects that still exist.
     pub(super) past: Vec<Event>,
 }
 
 impl Retained {
-    /// Notes which of `events` must outlive the segment that holds them.
     pub(super) fn note(&mut self, segment: u32, events: &[Event]) {
         let Some((number, retained)) = self.live.back_mut() else {
             return;
@@ -21,7 +19,7 @@ impl Retained {
         retained.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
     }
 
-    /// Takes over the events of a deleted segment, and drops those of ended threads and processes.
+    /// Keeps the noted events of a deleted segment, except those of ended threads and processes.
     pub(super) fn take_over(&mut self, events: Vec<Event>) {
         for event in events {
             match event.kind {
@@ -49,8 +47,8 @@ impl Retained {
     }
 }
 
-/// Keeps only the latest event about each subject. Programs that make a timer for each wait
-/// describe millions of timers at few addresses.
+/// Keeps only the latest event about each object. A program that makes a timer for each wait describes
+/// millions of timers at few addresses.
 fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     let mut seen = HashSet::new();
     let mut kept: Vec<Event> = events
@@ -62,7 +60,6 @@ fn latest_per_subject(events: Vec<Event>) -> Vec<Event> {
     kept
 }
 
-/// Identifies the object that an event describes, within its process and among events of its kind.
 fn subject(event: &Event) -> (u64, u64) {
     use EventKind::*;
     match event.kind {

@@ -1,10 +1,10 @@
 //! Defines envelopes, and the distances between them: concave upper curves (minimum of leaky
 //! buckets) and rate-latency lower curves.
 
-/// A rate: a number of units in a number of nanoseconds.
+/// A rate of items or bytes: a number of units in a number of nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The number of items or bytes.
+    /// The number of items or bytes in `ns` nanoseconds.
     pub units: u64,
     /// The time in nanoseconds. 0 counts as 1.
     pub ns: u64,
@@ -16,17 +16,17 @@ impl Rate {
         self.units as f64 * 1e9 / self.ns.max(1) as f64
     }
 
-    /// Reports whether this rate is at least as high as `other`.
+    /// Returns whether this rate is at least as high as `other`.
     pub fn at_least(self, other: Rate) -> bool {
         wide(self.units, other.ns.max(1)) >= wide(other.units, self.ns.max(1))
     }
 
-    /// Returns the units within `time_ns`, rounded down.
+    /// Returns the number of units within `time_ns` at this rate, rounded down.
     pub fn within(self, time_ns: u64) -> u64 {
         narrow(wide(self.units, time_ns) / u128::from(self.ns.max(1)))
     }
 
-    /// Returns the nanoseconds for this many units, rounded down and up. At rate 0 both are the
+    /// Returns the time for this many units, in ns, rounded down and rounded up. At rate 0 both are the
     /// largest number.
     fn time_for(self, units: u64) -> (u64, u64) {
         match (units, self.units) {
@@ -48,22 +48,21 @@ fn narrow(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// A lower service curve: nothing for at most `latency_ns`, then at least `rate`.
+/// A lower service curve: at first nothing for at most `latency_ns`, then at least `rate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLatency {
     /// The longest time without any service, in ns.
     pub latency_ns: u64,
-    /// The least rate after the latency.
+    /// The lowest rate after the latency.
     pub rate: Rate,
 }
 
 impl RateLatency {
-    /// Returns the least number of units within any stretch of this length.
+    /// Returns the smallest number of units within any stretch of this length.
     pub fn at(self, time_ns: u64) -> u64 {
         self.rate.within(time_ns.saturating_sub(self.latency_ns))
     }
 
-    /// Returns the latest time at which this many units have come.
     fn reached(self, units: u64) -> u64 {
         match units {
             0 => 0,
@@ -74,7 +73,7 @@ impl RateLatency {
 
 /// A concave upper curve: any closed stretch of length `d` has at most `at(d)` units.
 ///
-/// It is a polygon through `points`, followed by a ray of slope `rate`. It equals the minimum of as
+/// The curve is a polygon through `points`, followed by a ray of slope `rate`. It equals the minimum of as
 /// many leaky buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upper {
@@ -85,7 +84,7 @@ pub struct Upper {
 }
 
 impl Upper {
-    /// Returns the curve of a leaky bucket: `burst` at once, and `rate` in the long run.
+    /// Returns the curve of a leaky bucket: `burst` units at once, and `rate` in the long run.
     pub fn leaky_bucket(burst: u64, rate: Rate) -> Upper {
         Upper {
             points: vec![(0, burst)],
@@ -93,8 +92,8 @@ impl Upper {
         }
     }
 
-    /// Returns the smallest concave curve above all corners (length, units) with a final ray of
-    /// `rate`. The lengths must not fall. The ray lies above all corners too.
+    /// Returns the smallest concave curve above all corners (length, units) with a final ray of slope `rate`.
+    /// The lengths must not fall. The ray lies above all corners too.
     pub fn covering(corners: &[(u64, u64)], rate: Rate) -> Upper {
         let mut points: Vec<(u64, u64)> = Vec::new();
         let start = (
@@ -136,13 +135,13 @@ impl Upper {
         Upper { points, rate }
     }
 
-    /// Returns the long-term rate.
+    /// Returns the slope of the final ray, which bounds the traffic in the long run.
     pub fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Returns the leaky buckets as (length from which on the bucket is the curve, units at that
-    /// length, rate).
+    /// Returns the leaky buckets whose minimum is this curve. Each has the length from which on it is the
+    /// curve, the units at that length, and its rate.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
         self.points.iter().enumerate().map(|(at, &(ns, units))| {
             let rate = match self.points.get(at + 1) {
@@ -156,7 +155,7 @@ impl Upper {
         })
     }
 
-    /// Returns the most units within any stretch of this length.
+    /// Returns the largest number of units within any stretch of this length.
     pub fn at(&self, time_ns: u64) -> u64 {
         let bucket = self
             .buckets()
@@ -166,8 +165,8 @@ impl Upper {
         units.saturating_add(rate.within(time_ns - ns))
     }
 
-    /// Returns the shortest stretch that can hold this many units, rounded down. It is `None` if no
-    /// stretch can.
+    /// Returns the length of the shortest stretch that can hold this many units, rounded down, in ns. Returns
+    /// `None` if no stretch can.
     fn shortest(&self, units: u64) -> Option<u64> {
         let bucket = self.buckets().take_while(|bucket| bucket.1 < units).last();
         let (ns, there, rate) = match bucket {
@@ -177,7 +176,7 @@ impl Upper {
         (rate.units > 0).then(|| ns.saturating_add(rate.time_for(units - there).0))
     }
 
-    /// Returns the curve of the same traffic, played `times` as fast. Extreme values of `times` are
+    /// Returns the curve of the same traffic when it is played `times` as fast. Extreme values of `times` are
     /// limited.
     pub fn faster(&self, times: f64) -> Upper {
         let times = if times.is_finite() {
@@ -206,12 +205,12 @@ impl Upper {
         Upper::covering(&[&[(0, first.unwrap_or(0))], &corners[..]].concat(), rate)
     }
 
-    /// Returns the largest backlog behind a service: the vertical distance. The service must not be
-    /// slower than the curve in the long run.
+    /// Returns the largest backlog behind a service: the vertical distance of the curves. The service must
+    /// not be slower than this curve in the long run.
     ///
-    /// Unit `k` of a burst comes at the earliest `shortest(k)` after the burst's beginning. It
-    /// needs a backlog of `k - b(shortest(k))` units. This is concave in `k`, so its maximum is
-    /// next to a corner of one of the curves.
+    /// Unit `k` of a burst arrives at the earliest `shortest(k)` after the burst's beginning. It needs a
+    /// backlog of `k - b(shortest(k))` units. This is concave in `k`, so its maximum is next to a corner of
+    /// one of the curves.
     pub(super) fn backlog(&self, service: RateLatency) -> u64 {
         let corners = self
             .points
@@ -224,8 +223,8 @@ impl Upper {
         needed.max().unwrap_or(0)
     }
 
-    /// Returns the longest delay behind a service, in ns: the horizontal distance. The service must
-    /// not be slower than the curve in the long run.
+    /// Returns the longest delay behind a service, in ns: the horizontal distance of the curves. The service
+    /// must not be slower than this curve in the long run.
     pub(super) fn delay_ns(&self, service: RateLatency) -> u64 {
         let units = self.points.iter().map(|point| point.1).chain([1]);
         let delays = units

@@ -5,8 +5,8 @@ use super::envelope::{Rate, RateLatency, Upper};
 use super::{Arrival, Service};
 use crate::item::{Source, SourceError};
 
-/// The number of items that are kept one by one. In longer traces 2, 4, 8 or more consecutive items
-/// form a clump, of which only the first and the last time are kept.
+/// The number of items whose times are all kept. In longer traces 2, 4, 8 or more consecutive items form a
+/// clump, of which only the first and the last time are kept.
 const EXACT: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ struct Clump {
     last_ns: i64,
     items: u64,
     bytes: u64,
-    /// The loader was held up before this clump. No stretch crosses this point.
+    /// The loader waited for room before this clump, so no stretch crosses this point.
     resumed: bool,
 }
 
@@ -50,7 +50,8 @@ impl Trace {
         }
     }
 
-    /// Adds an item, or a mark if `items` is 0. A time that goes back counts as the time before it.
+    /// Adds an item, or only a mark if `items` is 0. A time before the previous one counts as the previous
+    /// one.
     fn add(&mut self, time_ns: i64, items: u64, bytes: u64, resumed: bool) {
         let time_ns = self
             .clumps
@@ -84,7 +85,8 @@ impl Trace {
         }
     }
 
-    /// Returns the length of the shortest closed stretch with at least this many items, or less.
+    /// Returns a lower bound for the length of the shortest closed stretch with at least this many items, in
+    /// ns.
     fn shortest(&self, items: u64) -> Option<u64> {
         let (mut from, mut sum) = (0, 0);
         let mut shortest = None;
@@ -102,7 +104,7 @@ impl Trace {
         shortest
     }
 
-    /// Returns the most items and bytes in a closed stretch of this length, or more.
+    /// Returns upper bounds for the items and the bytes in a closed stretch of this length.
     fn most_within(&self, length_ns: u64) -> (u64, u64) {
         let (mut from, mut items, mut bytes) = (0, 0, 0u64);
         let mut most = (0, 0);
@@ -119,8 +121,8 @@ impl Trace {
         most
     }
 
-    /// Returns the length of the longest open stretch with less than this many units in which the
-    /// loader was not held up, or more.
+    /// Returns an upper bound for the length of open stretches with less than this many units in which the
+    /// loader did not wait for room, in ns.
     fn longest(&self, units: u64, unit: Unit) -> u64 {
         // `sum` counts the units between `from` and the clump, without both.
         let (mut from, mut sum, mut longest) = (0, 0u64, 0);
@@ -152,7 +154,7 @@ impl Trace {
     }
 }
 
-/// Returns the length of a stretch without items that may lie within a clump.
+/// Returns the length of the longest stretch without items that may lie within a clump, in ns.
 fn inner_length(clump: &Clump) -> u64 {
     length(clump.first_ns, clump.last_ns)
 }
@@ -171,13 +173,14 @@ fn join(last: &mut Clump, next: Clump) {
     last.bytes = last.bytes.saturating_add(next.bytes);
 }
 
-/// Yields 1, 2, 3 and so on, later always a sixteenth more. This bounds the size of an envelope.
+/// Returns the numbers 1, 2, 3 and so on. Later numbers grow by a sixteenth each, which bounds the size of an
+/// envelope.
 fn steps(most: u64) -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1u64), |&step| step.checked_add((step / 16).max(1)))
         .take_while(move |&step| step <= most)
 }
 
-/// Measures the arrival curve of a stream or of a sum of streams.
+/// Measures the arrival curve of one stream, or of several streams together.
 #[derive(Clone, Debug)]
 pub struct ArrivalMeter {
     trace: Trace,
@@ -194,8 +197,8 @@ impl Default for ArrivalMeter {
 }
 
 impl ArrivalMeter {
-    /// Creates a meter with memory for at most this many items. For longer traces its curve is on
-    /// the safe side.
+    /// Creates a meter with memory for at most this many items. For longer traces, the curve is an upper
+    /// bound that is less exact.
     pub fn within(items: usize) -> ArrivalMeter {
         ArrivalMeter {
             trace: Trace::new(items),
@@ -203,14 +206,14 @@ impl ArrivalMeter {
         }
     }
 
-    /// Adds an item. Times must not go back.
+    /// Adds an item. Times must not fall.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, false);
         self.largest_bytes = self.largest_bytes.max(bytes);
     }
 
-    /// Returns the envelope. Its corners are exact. Between them it exceeds the minimal arrival
-    /// curve by at most a sixteenth of its items. In the long run it rises with the trace's mean
+    /// Returns the measured arrival curve. Its corners are exact. Between them the curve exceeds the minimal
+    /// arrival curve by at most a sixteenth of its items. In the long run it rises with the trace's mean
     /// rate.
     pub fn arrival(&self) -> Arrival {
         let (length_ns, all_items, all_bytes) = self.trace.total();
@@ -240,7 +243,7 @@ impl ArrivalMeter {
     }
 }
 
-/// Measures the service curve of a loader: the items that it brings while the buffer has room.
+/// Measures the service curve of a loader: the items that the loader brings while the buffer has room.
 #[derive(Clone, Debug)]
 pub struct ServiceMeter {
     trace: Trace,
@@ -257,8 +260,8 @@ impl Default for ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// Creates a meter with memory for at most this many items. For longer traces its curve is on
-    /// the safe side.
+    /// Creates a meter with memory for at most this many items. For longer traces, the curve is a lower bound
+    /// that is less exact.
     pub fn within(items: usize) -> ServiceMeter {
         ServiceMeter {
             trace: Trace::new(items),
@@ -266,25 +269,25 @@ impl ServiceMeter {
         }
     }
 
-    /// Notes that the loader begins, or continues after it was held up.
+    /// Notes that the loader begins, or continues after it waited for room.
     pub fn resumed(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, true);
         self.resumed = true;
     }
 
-    /// Notes that the loader brought an item.
+    /// Notes that the loader brought an item of this size.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, !self.resumed);
         self.resumed = true;
     }
 
-    /// Notes that the buffer is full. The time up to [`ServiceMeter::resumed`] is not counted.
+    /// Notes that the buffer is full. The time up to the next [`ServiceMeter::resumed`] does not count.
     pub fn held_up(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, false);
         self.resumed = false;
     }
 
-    /// Returns bounds that hold for every stretch in which the loader was not held up. They are
+    /// Returns bounds that hold for every stretch in which the loader did not wait for room. The bounds are
     /// empty if the loader brought too little for any bound.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
@@ -294,9 +297,9 @@ impl ServiceMeter {
         }
     }
 
-    /// Returns the bounds by units of one kind. If any stretch of length `g` has `x` units, then
-    /// `n` such stretches have `n x`. So the rate `x / g` holds in the long run, after the latency
-    /// that shorter stretches need.
+    /// Returns the bounds by units of one kind. If any stretch of length `g` has `x` units, then `n` such
+    /// stretches have `n x`. So the rate `x / g` holds in the long run, after the latency that shorter
+    /// stretches need.
     fn bounds(&self, all: u64, unit: Unit) -> Vec<RateLatency> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut bounds = Vec::new();
@@ -344,12 +347,12 @@ fn time_of(units: u64, rate: Rate) -> u64 {
     u64::try_from(time_ns).unwrap_or(u64::MAX)
 }
 
-/// The arrival curves of a recording.
+/// The arrival curves of a recording's streams, and of all streams together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     /// The curve of all streams together.
     pub sum: Arrival,
-    /// The curve of each stream.
+    /// The curve of each stream, by stream number.
     pub streams: Vec<Arrival>,
 }
 

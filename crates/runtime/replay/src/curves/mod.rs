@@ -19,19 +19,19 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// The most items and bytes that playback takes within any stretch of time.
+/// An upper bound of the items and bytes that playback takes within any stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The greatest number of items, by the length of the stretch.
+    /// The largest number of items, by the length of the stretch.
     pub items: Upper,
-    /// The greatest number of bytes, by the length of the stretch.
+    /// The largest number of bytes, by the length of the stretch.
     pub bytes: Upper,
     /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
 }
 
-/// The least that a loader brings within any stretch of time in which it is not held up. Each of
-/// the bounds holds.
+/// Lower bounds of the items and bytes that a loader brings within any stretch of time in which it does not
+/// wait for room. All bounds hold at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// The lower bounds on the number of items.
@@ -41,8 +41,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Returns the curve of a loader that brings nothing for at most `latency_ns`, and then at
-    /// least these items and bytes per second.
+    /// Returns the curve of a loader that brings nothing for at most `latency_ns`, and then at least these
+    /// items and bytes per second.
     pub fn rate_latency(latency_ns: u64, items_per_s: u64, bytes_per_s: u64) -> Service {
         let of = |units| {
             vec![RateLatency {
@@ -59,7 +59,7 @@ impl Service {
         }
     }
 
-    /// Returns the curve of the same loader if it may stand still for `by_ns` longer.
+    /// Returns the curve of the same loader if it may pause for `by_ns` longer.
     pub fn later(&self, by_ns: u64) -> Service {
         let later = |bounds: &[RateLatency]| {
             let later = |bound: &RateLatency| RateLatency {
@@ -74,8 +74,8 @@ impl Service {
         }
     }
 
-    /// Returns the bound on bytes that needs the smallest buffer. It is `None` if no bound is fast
-    /// enough.
+    /// Returns the bound on bytes that needs the smallest buffer, or `None` if no bound is fast enough for
+    /// `arrival`.
     pub fn best_for(&self, arrival: &Arrival) -> Option<RateLatency> {
         let enough = self
             .bytes
@@ -98,13 +98,13 @@ impl Arrival {
     }
 }
 
-/// The size of the smallest playback buffer that never runs empty or over.
+/// The size of the smallest playback buffer that is never empty when an item is due and never overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The room of the buffer, in items.
+    /// The capacity of the buffer, in items.
     pub buffer_items: u64,
-    /// The room of the buffer, in bytes. It includes one more item than needed, because the loader
-    /// waits until a whole item fits.
+    /// The capacity of the buffer, in bytes. It includes one more item than needed, because the loader waits
+    /// until a whole item fits.
     pub buffer_bytes: u64,
     /// The number of items in the buffer before the first one leaves. Playback may also begin when
     /// the buffer is full.
@@ -112,12 +112,11 @@ pub struct Sizes {
     /// The number of bytes in the buffer before the first item leaves. Playback may also begin when
     /// the buffer is full.
     pub preload_bytes: u64,
-    /// The longest time from when an item leaves to when the loader has replaced it, in ns.
+    /// The longest time from when an item leaves until the loader has replaced it, in ns.
     pub delay_ns: u64,
 }
 
-/// The error that no buffer is large enough, because the loader is slower than playback in the long
-/// run.
+/// No buffer is large enough, because the loader is slower than playback in the long run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
@@ -131,7 +130,7 @@ pub struct TooSlow {
     pub service_per_s: f64,
 }
 
-/// Returns the smallest buffer and pre-load for a playback and its loader.
+/// Returns the smallest buffer and pre-load for this playback and loader.
 ///
 /// # Errors
 /// Fails with [`TooSlow`] if the loader is slower than playback in the long run.

@@ -3,14 +3,14 @@
 
 use super::envelope::{Rate, RateLatency, Upper};
 
-/// The number of leaky buckets that a monitor watches: the first, the last, and some between them.
+/// The largest number of leaky buckets that a monitor checks: the first, the last, and some between them.
 const MOST: usize = 16;
 
-/// Watches one stream, or a sum of streams, against an [`Upper`] curve.
+/// Checks one stream, or a sum of streams, against an [`Upper`] curve.
 ///
-/// [`Monitor::observe`] neither allocates nor locks, and takes at most 16 steps. The playing thread
-/// may call it. If the curve has more than 16 corners, the monitor watches 16 of its leaky buckets.
-/// It never warns without a cause, but may then warn later.
+/// [`Monitor::observe`] neither allocates nor locks, and takes at most 16 steps. The playing thread may call
+/// it. If the curve has more than 16 corners, the monitor checks 16 of its leaky buckets. It never warns
+/// without a cause, but may then warn later.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     buckets: [Bucket; MOST],
@@ -20,11 +20,8 @@ pub struct Monitor {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// Units that came in, less the units that the rate let out, each times `units_per`
-    /// nanoseconds.
     level: u128,
     limit: u128,
-    /// The decrease of `level` per nanosecond.
     out: u64,
     per_unit: u64,
     from_ns: u64,
@@ -33,8 +30,7 @@ struct Bucket {
 /// A violation of an envelope: more units came within a stretch of time than the envelope allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The length of the stretches that have more units than the envelope allows, in ns. Longer
-    /// stretches have too many as well.
+    /// The length of the stretches that have too many units, in ns. Longer stretches have too many as well.
     pub stretch_ns: u64,
     /// The number of units above the envelope, rounded up.
     pub units: u64,
@@ -63,8 +59,8 @@ impl Monitor {
         }
     }
 
-    /// Adds `units` at a time, and returns the violation if they leave the envelope. A time that
-    /// goes back counts as the time before it.
+    /// Adds `units` at a time. Returns the violation if the units exceed the envelope. A time before the
+    /// previous one counts as the previous one.
     pub fn observe(&mut self, time_ns: i64, units: u64) -> Option<Left> {
         let last_ns = self.last_ns.unwrap_or(time_ns);
         let passed_ns = if time_ns > last_ns {
@@ -103,7 +99,6 @@ impl Bucket {
         }
     }
 
-    /// Returns the number of units above the limit.
     fn pass(&mut self, passed_ns: u64, units: u64) -> u64 {
         self.level = self
             .level
@@ -116,34 +111,34 @@ impl Bucket {
     }
 }
 
-/// Watches a loader against a lower curve: the items that it brings while the buffer has room.
+/// Checks a loader against its service curve: the items that it must bring while the buffer has room.
 ///
-/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps. The playing
-/// thread may call it.
+/// [`LoaderMonitor::observe`] neither allocates nor locks, and takes a few steps. The playing thread may call
+/// it.
 #[derive(Clone, Debug)]
 pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// Units that the rate promised since the loader was last held up, less those that came. It is
-    /// the most over all stretches that end now, in nanoseconds times units of the rate.
+    /// The units that the rate promised since the loader last waited for room, minus those that arrived. It
+    /// is the maximum over all stretches that end now, in nanoseconds times units of the rate.
     missing: u128,
 }
 
-/// An observation of a loader.
+/// The state of a loader at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The time of the observation, in ns of any clock.
     pub time_ns: u64,
-    /// The units that the loader has brought since its beginning.
+    /// The units that the loader has brought since its start.
     pub brought: u64,
-    /// The number of times that the loader began or stopped waiting for room. It is odd while the
+    /// The number of times that the loader began or stopped waiting for room. The number is odd while the
     /// loader waits.
     pub holds: u64,
 }
 
 impl LoaderMonitor {
-    /// Creates a monitor that warns when the loader is `reserve_ns` later than its curve.
+    /// Creates a monitor that warns when the loader is later than its curve by more than `reserve_ns`.
     pub fn new(bound: RateLatency, reserve_ns: u64) -> LoaderMonitor {
         LoaderMonitor {
             bound,
@@ -153,7 +148,7 @@ impl LoaderMonitor {
         }
     }
 
-    /// Returns the delay of the loader against its curve in ns, if it exceeds the reserve.
+    /// Returns the loader's delay against its curve in ns if the delay exceeds the reserve, otherwise `None`.
     pub fn observe(&mut self, now: Seen) -> Option<u64> {
         let last = self.last.replace(now)?;
         if now.holds != last.holds || now.holds % 2 == 1 {

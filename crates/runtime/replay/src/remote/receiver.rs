@@ -6,13 +6,12 @@ use crate::item::{Source, SourceError, Stamp, Stream};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Halves, Incoming, Outgoing};
 
-/// A recording that another host sends. The received bytes are untrusted, although the sender knows
-/// the key.
+/// A recording that another host sends over a link. The received bytes are untrusted, although the sender
+/// knows the link's key.
 pub struct Remote {
     name: String,
     outgoing: Box<dyn Outgoing>,
     incoming: Box<dyn Incoming>,
-    /// Bytes of the latest message, and of a record that is not complete yet.
     bytes: Vec<u8>,
     read: usize,
     streams: Vec<Stream>,
@@ -24,12 +23,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Waits until the sender has listed its streams. Messages call the source `name`. `stop`
-    /// returns `true` when the caller no longer wants the recording. An item has at most `most`
-    /// bytes, which also bounds the memory. Not real-time safe.
+    /// Waits until the sender has listed its streams. Messages call the source `name`. `stop` returns `true`
+    /// when the caller no longer wants the recording. An item has at most `most` bytes, which also bounds the
+    /// memory. Not real-time safe.
     ///
     /// # Errors
-    /// Fails if the sender is gone, or is not a replay.
+    /// Fails if the sender has ended, or is not a replay.
     pub fn open(
         name: &str,
         halves: Halves,
@@ -70,8 +69,8 @@ impl Remote {
         }
     }
 
-    /// Receives messages until a record is complete, and returns its length. Returns `None` if the
-    /// replay has to stop.
+    /// Receives messages until a record is complete, and returns the record's length. Returns `None` if the
+    /// replay must stop.
     fn whole_record(&mut self) -> Result<Option<usize>, SourceError> {
         loop {
             let rest = self.bytes.len() - self.read;

@@ -5,9 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const VERSION: u32 = 1;
 pub(super) const MOST_ITEM: usize = 1 << 30;
-/// The most bytes of the records at the beginning and at the end.
 const MOST_TEXT: usize = 16 << 20;
-/// The bytes of time and stream before an item.
 const STAMP: usize = 12;
 
 const BEGIN: u8 = 0;
@@ -42,13 +40,12 @@ enum ToldKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub damage: Vec<String>,
-    /// The reason why the recording was not read to its end.
+    /// The reason why the sender did not read the recording to its end. `None` if it did.
     pub fault: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Record<'b> {
-    /// All streams. This record comes before the first item.
     Begin(Vec<Stream>),
     Item(Stamp, &'b [u8]),
     End(End),
@@ -84,7 +81,7 @@ fn stream(told: Told) -> Stream {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong(pub usize);
 
-/// Passes the parts of the first record to `put` in order, or no part if the record is too long.
+/// Passes the parts of the first record to `put` in order, or nothing if the record is too long.
 pub(super) fn begin(streams: &[Stream], put: &mut dyn FnMut(&[u8])) -> Result<(), TooLong> {
     let begin = Begin {
         version: VERSION,
@@ -185,7 +182,7 @@ pub(super) fn read(record: &[u8]) -> Result<Record<'_>, &'static str> {
     }
 }
 
-/// Returns the number of records at the beginning of the bytes. The fuzzer uses it.
+/// Returns the number of valid records at the beginning of the bytes. The fuzzer uses it.
 #[doc(hidden)]
 pub fn records(mut bytes: &[u8]) -> u64 {
     let mut good = 0;

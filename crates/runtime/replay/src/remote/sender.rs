@@ -6,38 +6,38 @@ use crate::item::{Source, SourceError};
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 
-/// The amount of data that was sent.
+/// The result of sending a recording to another host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of items that were sent.
+    /// The number of items that were sent completely.
     pub items: u64,
-    /// The number of bytes in the items that were sent.
+    /// The sum of the sizes of these items, in bytes.
     pub bytes: u64,
     /// A sentence for each kind of damage in the recording that was skipped.
     pub damage: Vec<String>,
 }
 
-/// The reasons why the peer does not have the whole recording.
+/// The reason why the peer does not have the whole recording.
 #[derive(Debug, thiserror::Error)]
 pub enum SendFault {
     /// The recording cannot be read to its end. The peer has the items that were read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The link failed.
-    #[error("the receiving side: {0}")]
+    /// The link to the peer failed.
+    #[error("the link to the receiving side failed: {0}")]
     Link(#[from] SendError),
-    /// The peer ended before it had taken all items.
-    #[error("the receiving side: {0}. It has not confirmed that it has everything")]
+    /// The peer ended before it confirmed that it took all items.
+    #[error("the receiving side has not confirmed that it has all items: {0}")]
     Unconfirmed(interface::End),
-    /// The peer counts a different number of items.
+    /// The peer counted another number of items than were sent.
     #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
     Differs {
-        /// The number of items that were sent.
+        /// The number of items that this end sent.
         sent: u64,
-        /// The number of items that the peer has.
+        /// The number of items that the peer counted.
         taken: u64,
     },
-    /// The caller asked to stop.
+    /// The caller asked to stop, after this much was sent.
     #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
     /// A record is too long for the link.
@@ -55,9 +55,7 @@ struct Writer<'s> {
     message: Vec<u8>,
     failed: Option<SendFault>,
     stop: &'s dyn Fn() -> bool,
-    /// The number of items and of their bytes that are completely in sent messages.
     left: (u64, u64),
-    /// The number of items and of their bytes in messages that are not sent yet.
     waiting: (u64, u64),
 }
 
@@ -104,8 +102,8 @@ impl Writer<'_> {
     }
 }
 
-/// Sends a recording, and returns once the peer has all of it in its buffer. Calls `progress` with
-/// the number of items from time to time. Not real-time safe.
+/// Sends a recording, and returns once the peer has all of it in its buffer. Calls `progress` with the number
+/// of items from time to time. Not real-time safe.
 ///
 /// # Errors
 /// Fails if the peer does not have all items. Items from before a read error do arrive.
@@ -210,7 +208,8 @@ fn send_items(
     }
 }
 
-/// Returns the number of items that the peer has taken, once the peer has read the end.
+/// Returns the number of items that the peer has taken, as soon as the peer has seen the end of the
+/// recording.
 fn confirmed(
     incoming: &mut dyn interface::Incoming,
     fault: &Option<SendFault>,

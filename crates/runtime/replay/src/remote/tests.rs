@@ -84,7 +84,7 @@ proptest! {
         let item = |(n, &bytes): (usize, &usize)| (n as i64 - 3, n as u32 % 3, vec![n as u8; bytes]);
         let items: Vec<Item> = sizes.iter().enumerate().map(item).collect();
         let (came, end, said) = sent(&items, None);
-        prop_assert!(came == items, "{} of {} came as they were", came.len(), items.len());
+        prop_assert!(came == items, "only {} of {} items arrived, or some arrived changed", came.len(), items.len());
         prop_assert_eq!(end, None);
         let bytes = sizes.iter().map(|b| *b as u64).sum();
         let whole = Sent { items: items.len() as u64, bytes, damage: Vec::new() };
@@ -184,13 +184,15 @@ fn invalid_records_are_refused_with_a_one_line_error() {
 }
 
 #[test]
-fn nothing_of_a_record_that_is_too_long_is_sent() {
+fn no_part_of_a_too_long_record_is_sent() {
     // These pages are zeroed and never touched.
     let long = vec![0; record::MOST_ITEM + 1];
     let stamp = Stamp {
         time_ns: 1,
         stream: StreamId(0),
     };
-    let refused = record::item(stamp, &long, &mut |_| panic!("nothing of it is sent"));
+    let refused = record::item(stamp, &long, &mut |_| {
+        panic!("no part of the record should be sent")
+    });
     assert_eq!(refused, Err(record::TooLong(long.len())));
 }

@@ -172,7 +172,10 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
         &settings(Pace::Recorded(1.0)),
     );
     let seen = seen.lock().unwrap();
-    assert!(seen.items == expected, "same bytes, same order");
+    assert!(
+        seen.items == expected,
+        "the items should arrive unchanged and in order"
+    );
     assert_eq!(seen.allocations, 0, "allocations of the player's thread");
     let items = played.items;
     assert_eq!((items.read, items.played, items.lost), (3001, 3001, 0));
@@ -188,7 +191,7 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
 }
 
 #[test]
-fn nothing_leaves_before_its_time_at_any_rate() {
+fn no_item_leaves_before_it_is_due_at_any_rate() {
     for rate in [1.0, 4.0] {
         let (source, expected) = many(200, 400_000);
         let (catch, seen) = Catch::new(0, 0);
@@ -339,7 +342,7 @@ fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     );
     assert!(
         seen.lock().unwrap().items == expected,
-        "without waiting for five minutes"
+        "the replay should not wait for five minutes"
     );
     assert!(played.items.retries >= 299);
     let (source, _) = many(1, 0);
@@ -353,7 +356,6 @@ fn only_a_consumer_that_gives_credit_can_pace_a_replay() {
     assert!(matches!(refused, Err(ReplayError::NoCredit(_))));
 }
 
-/// A source that stands still for `nap_ns` before each item from `from` on.
 struct Sluggish {
     inner: Listed,
     given: u32,
@@ -410,7 +412,11 @@ fn sized(from: u32, nap_ns: u64) -> (Sizing, Played) {
     let sinks = outputs(vec![Box::new(catch)], vec![0]);
     let session = Session::start(Box::new(source), sinks, &settings, control).unwrap();
     let played = session.finish().unwrap();
-    assert_eq!(seen.lock().unwrap().items.len(), 3000, "all, late or not");
+    assert_eq!(
+        seen.lock().unwrap().items.len(),
+        3000,
+        "all items should be played, late or not"
+    );
     (sizing, played)
 }
 

@@ -76,7 +76,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixDatagram;
 
-    /// Checks the bytes of frames only. A real device would need a kernel with CAN.
+    /// Checks the bytes of frames without a CAN device, which would need a kernel with CAN.
     #[test]
     fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();

@@ -21,7 +21,8 @@ impl Ethernet {
         let failed = |how: &str, e: std::io::Error| {
             SinkError::new(format!("eth:{name}"), format!("{e}: {how}"))
         };
-        let index = interface::index(name).map_err(|e| failed("`ip link` lists interfaces", e))?;
+        let index =
+            interface::index(name).map_err(|e| failed("List the interfaces with `ip link`", e))?;
         // Protocol 0 makes the socket receive nothing.
         let socket = interface::socket(libc::AF_PACKET, 0)
             .map_err(|e| failed("raw packets need root or CAP_NET_RAW", e))?;

@@ -2,16 +2,12 @@
 
 use etherparse::{Ipv6ExtensionSlice, LaxIpPayloadSlice, LaxNetSlice};
 
-/// The number of datagrams that can be incomplete at the same time.
 const DATAGRAMS: usize = 16;
-/// The longest IP payload.
 const LONGEST: usize = 65_535;
-/// The unit of fragment offsets, in bytes.
 const UNIT: usize = 8;
 const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
 
-/// The fields that all fragments of a datagram share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     source: [u8; 16],
@@ -19,13 +15,10 @@ struct Key {
     id: u32,
 }
 
-/// A fragment of a UDP datagram.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fragment<'p> {
     key: Key,
-    /// The position of the fragment in the datagram, in bytes.
     at: usize,
-    /// Other fragments of the datagram follow behind this one.
     more: bool,
     data: &'p [u8],
 }
@@ -79,24 +72,19 @@ impl<'p> Fragment<'p> {
     }
 }
 
-/// Returns the bytes of a fragment of a UDP datagram that was captured whole.
 fn whole<'p>(payload: &LaxIpPayloadSlice<'p>) -> Option<&'p [u8]> {
     let fits = payload.fragmented && !payload.incomplete && payload.ip_number.0 == UDP;
     fits.then_some(payload.payload)
 }
 
-/// A datagram of which some fragments have come.
 struct Datagram {
     key: Option<Key>,
     bytes: Box<[u8]>,
-    /// One bit for each unit of `bytes`: it has come.
     came: Box<[u64]>,
     units: usize,
-    /// The length of the datagram, or `None` until its last fragment has come.
     length: Option<usize>,
-    /// The number of fragments that have come.
     parts: u32,
-    /// The number of the last fragment, to find the datagram that has waited longest.
+    /// The number of the fragment that arrived last. It shows which datagram has waited longest.
     touched: u64,
 }
 
@@ -119,7 +107,6 @@ impl Datagram {
         (self.units, self.length, self.parts) = (0, None, 0);
     }
 
-    /// Returns the units that a fragment covers.
     fn units(fragment: &Fragment<'_>) -> std::ops::Range<usize> {
         fragment.at / UNIT..(fragment.at + fragment.data.len()).div_ceil(UNIT)
     }
@@ -149,7 +136,7 @@ impl Datagram {
         }
     }
 
-    /// Returns the datagram, header included, if all of it has come and nothing beyond its end.
+    /// Returns the datagram with its header, if all of it has arrived and nothing lies beyond its end.
     fn whole(&self) -> Option<&[u8]> {
         let length = self.length?;
         let units = length.div_ceil(UNIT);
@@ -158,27 +145,23 @@ impl Datagram {
     }
 }
 
-/// The result of a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Joined<'f> {
-    /// Other fragments of the datagram are missing.
     Waits,
-    /// The datagram is complete.
     Whole {
         /// The payload of the datagram, without its UDP header.
         payload: &'f [u8],
-        /// The number of its fragments.
+        /// The number of fragments of which the datagram consists.
         parts: u32,
     },
-    /// The fragment repeats one that has come, or the complete datagram contradicts its header.
+    /// The fragment repeats an earlier one, or the complete datagram contradicts its header.
     Useless,
 }
 
-/// The incomplete datagrams of a sink. All memory is reserved at the beginning.
+/// The incomplete datagrams of a sink. All memory is allocated at the beginning.
 pub(super) struct Fragments {
     datagrams: Vec<Datagram>,
     count: u64,
-    /// The complete datagram that has not been sent yet.
     whole: Option<usize>,
 }
 
@@ -191,17 +174,16 @@ impl Fragments {
         }
     }
 
-    /// Gives up the datagram that was complete last, because it was sent or can never be sent.
-    /// Real-time safe.
+    /// Removes the datagram that was complete last, because it was sent or can never be sent. Real-time safe.
     pub(super) fn sent(&mut self) {
         if let Some(at) = self.whole.take() {
             (self.datagrams[at].key, self.datagrams[at].touched) = (None, 0);
         }
     }
 
-    /// Adds a fragment to its datagram. If too many datagrams are incomplete, the one that has
-    /// waited longest is given up. The caller tries again with the last fragment until the complete
-    /// datagram was sent, and then calls [`Fragments::sent`]. Real-time safe.
+    /// Adds a fragment to its datagram. If too many datagrams are incomplete, the one that has waited longest
+    /// is given up. The caller tries again with the last fragment until the complete datagram was sent, and
+    /// then calls [`Fragments::sent`]. Real-time safe.
     pub(super) fn join(&mut self, fragment: &Fragment<'_>) -> Joined<'_> {
         self.count += 1;
         let known = self
@@ -257,7 +239,6 @@ mod tests {
         }
     }
 
-    /// A UDP datagram with its header.
     fn datagram(length: usize, seed: u8) -> Vec<u8> {
         let mut bytes = vec![0, 7, 0, 8, 0, 0, 0, 0];
         bytes.extend((0..length).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)));
@@ -281,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn datagrams_are_whole_in_any_order_of_their_fragments(
+        fn a_datagram_is_completed_by_fragments_in_any_order(
             lengths in prop::collection::vec(1usize..30_000, 1..DATAGRAMS),
             size in 1usize..200,
             order in any::<u64>(),
@@ -312,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_fragment_is_useless_and_a_reused_number_begins_a_new_datagram() {
+    fn a_repeated_ip_fragment_is_ignored_and_a_reused_id_begins_a_datagram() {
         let (old, new) = (datagram(30, 1), datagram(30, 2));
         let (old, new) = (cut(5, &old, 16), cut(5, &new, 16));
         let mut fragments = Fragments::new();
@@ -331,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_whose_header_contradicts_it_gives_its_place_up() {
+    fn a_datagram_that_contradicts_its_header_is_given_up() {
         let (mut wrong, right) = (datagram(30, 1), datagram(30, 2));
         wrong[5] += 1;
         let (wrong, right) = (cut(5, &wrong, 16), cut(5, &right, 16));
@@ -345,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_beyond_the_end_do_not_stand_for_missing_ones() {
+    fn fragments_beyond_the_end_do_not_replace_missing_ones() {
         let mut fragments = Fragments::new();
         let data = [0; 8];
         let part = |at, more| Fragment {
@@ -360,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_waits_longest_gives_way() {
+    fn the_datagram_that_waits_longest_is_given_up() {
         let all: Vec<_> = (0..=DATAGRAMS as u8).map(|i| datagram(20, i)).collect();
         let all: Vec<_> = all
             .iter()

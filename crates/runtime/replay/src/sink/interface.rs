@@ -13,7 +13,6 @@ pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
     }
 }
 
-/// Opens a raw socket that does not block.
 pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: nothing else owns the new descriptor.
@@ -44,7 +43,7 @@ pub(super) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) 
     }
 }
 
-/// Sends a frame. It is as real-time safe as the driver.
+/// Sends a frame. Real-time safe if the interface's driver is.
 pub(super) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: the bytes are valid during the call.

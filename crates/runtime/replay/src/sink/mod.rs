@@ -14,16 +14,16 @@ pub use udp::Udp;
 use crate::item::StreamId;
 use std::io;
 
-/// The outcome of an item that a sink has accepted.
+/// The result of offering an item to a sink that accepts the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// The item left.
+    /// The sink has sent the item.
     Left,
-    /// The item is a fragment of a datagram, which leaves with the last fragment.
+    /// The item is a fragment of a datagram. It leaves together with the last fragment.
     Kept,
-    /// The item left with the fragments that were kept before.
+    /// The item left together with earlier fragments of its datagram.
     Joined {
-        /// The number of fragments of the datagram, with this one.
+        /// The number of fragments of the datagram, including this item.
         parts: u32,
     },
     /// The sink cannot play the item, for example a packet without a UDP payload or a frame of a
@@ -31,7 +31,7 @@ pub enum Put {
     Unsuitable,
 }
 
-/// The reasons why an item has not left.
+/// The reason why a sink has not accepted an item.
 #[derive(Debug)]
 pub enum Refused {
     /// The device or the consumer is not ready. The caller may put the same item again.
@@ -51,21 +51,21 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// A device under test, or the way to it. Only the player's thread uses it.
+/// A device under test, or the connection to it. Only the player's thread uses a sink.
 pub trait Sink: Send {
-    /// Returns the name of the sink in messages, for example `udp:10.0.0.2:7400`.
+    /// Returns the name that messages use for the sink, for example `udp:10.0.0.2:7400`.
     fn name(&self) -> String;
 
-    /// Plays an item of the stream. A thread with a real-time priority calls it. As far as the
-    /// driver or the middleware allows, it does not allocate and takes no lock that another
-    /// priority can hold. It waits for the device for a few milliseconds at most.
+    /// Sends an item of the stream. A thread with a real-time priority calls it. As far as the driver or the
+    /// middleware allows, it does not allocate and takes no lock that another priority can hold. It waits for
+    /// the device for a few milliseconds at most.
     ///
     /// # Errors
-    /// Fails if the item has not left.
+    /// Fails if the item was not sent.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused>;
 
-    /// Reports whether [`Sink::put`] is busy until the consumer has consumed enough. Only with such
-    /// a sink can the consumer pace the replay.
+    /// Returns whether [`Sink::put`] is busy until the consumer has consumed enough. Only with such a sink
+    /// can the consumer pace the replay.
     fn gives_credit(&self) -> bool {
         false
     }
@@ -75,13 +75,13 @@ pub trait Sink: Send {
     fn settle(&mut self, _deadline_ns: u64) {}
 }
 
-/// An error of a sink that cannot be used.
+/// A sink cannot be opened or used. The error names the sink and the way out.
 #[derive(Debug, thiserror::Error)]
 #[error("{sink}: {fault}")]
 pub struct SinkError {
-    /// The name of the sink.
+    /// The name of the sink, for example `udp:10.0.0.2:7400`.
     pub sink: String,
-    /// The fault of the sink, and the way out.
+    /// A sentence with the fault of the sink, and the way out.
     pub fault: String,
 }
 

@@ -9,43 +9,38 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of the node that publishes.
+/// The name of the ROS 2 node that publishes the recorded messages.
 pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
-/// The longest time for which the middleware may refuse one message before the replay fails, in ns.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// The period at which the sink checks for subscribers.
 const LOOK: Duration = Duration::from_millis(20);
-/// The pause after a match that gives best-effort subscribers the time to discover the match too.
+/// The pause after a subscriber was found. It gives best-effort subscribers the time to discover the
+/// publisher too.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
-/// The publishers of recorded topics.
+/// A sink that publishes recorded messages on topics of ROS 2.
 pub struct Topics {
-    /// The publishers by stream. Streams of other sinks have none.
     publishers: Vec<Option<Publisher>>,
     names: Vec<String>,
     refused_since: Option<u64>,
     answers: Option<Answers>,
 }
 
-/// The credit of the replay: the application answers each message of these topics with a message of
-/// another topic.
+/// The answers of the application, which pace the replay: for each message of some topics the application
+/// publishes a message on another topic.
 struct Answers {
-    /// The streams, each with the number of its messages that have left.
     asked: Vec<(StreamId, u64)>,
     topic: String,
     subscription: Subscription,
-    /// The buffer for an answer. Its bytes are not used.
     item: Item,
     credits: u64,
     answered: u64,
 }
 
 impl Answers {
-    /// Returns whether the application has answered enough for one more message of the stream. Each
-    /// stream counts for itself. Of topics that are answered together, none gets ahead of the
-    /// others.
+    /// Returns whether the application has answered enough for one more message of the stream. Each stream is
+    /// counted separately. Of topics that are answered together, none gets ahead of the others.
     fn has_credit(&mut self, stream: StreamId) -> Result<bool, RclError> {
         let Some(&(_, sent)) = self.asked.iter().find(|(asked, _)| *asked == stream) else {
             return Ok(true);
@@ -62,32 +57,33 @@ impl Answers {
     }
 }
 
-/// The topics that the application answers, and the topic of its answers.
+/// The rule by which the application paces the replay: it answers messages of some topics on another topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The topics that are played. If there are several, one answer stands for one message of each.
+    /// The topics whose messages the application answers. If there are several, one answer stands for one
+    /// message of each.
     pub asked: Vec<String>,
     /// The topic on which the application publishes its answers.
     pub answered: String,
-    /// The number of messages of each topic that may wait for their answer.
+    /// The number of messages of each topic that may be unanswered at a time.
     pub credits: u64,
 }
 
-/// The settings of the publishers.
+/// The settings of the publishers of a replay.
 pub struct Plan<'p> {
-    /// The recorded topics.
+    /// The recorded topics, each with its stream number.
     pub streams: &'p [(StreamId, Stream)],
-    /// The stream under which `/clock` is published, if it is published.
+    /// The stream under which `/clock` is published, or `None` if it is not published.
     pub clock: Option<StreamId>,
-    /// The answers that pace the replay, if the application does.
+    /// The answers that pace the replay, or `None` if recorded times pace it.
     pub answer: Option<&'p Answer>,
-    /// The longest time to wait until each topic has a subscriber.
+    /// The longest time to wait for a subscriber of each topic.
     pub wait: Duration,
 }
 
 impl Topics {
-    /// Creates the publishers in the ROS 2 installation of LD_LIBRARY_PATH, and waits until each
-    /// topic has a subscriber. Also returns the topics that have none.
+    /// Creates the publishers with the ROS 2 installation in LD_LIBRARY_PATH, and waits until each topic has
+    /// a subscriber. Also returns the topics without a subscriber.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used.
@@ -209,9 +205,8 @@ impl Sink for Topics {
         "ros".into()
     }
 
-    /// Publishes a message, which the middleware copies. The middleware may allocate. A reliable
-    /// topic whose subscribers do not acknowledge keeps the message for up to 100 ms, and is busy
-    /// after that.
+    /// Publishes a message. The middleware copies the message and may allocate. A reliable topic whose
+    /// subscribers do not acknowledge keeps the message for up to 100 ms, and is busy after that.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
         let publisher = self.publishers.get(stream.0 as usize);
         let Some(Some(publisher)) = publisher else {
@@ -264,14 +259,13 @@ impl Sink for Topics {
     }
 }
 
-/// Builds a failure that further attempts would not end.
 fn hung(why: impl ToString) -> Refused {
     Refused::Failed(io::Error::other(why.to_string()))
 }
 
-/// Returns the QoS to offer for a topic, from the recorded publishers' QoS (a bag's YAML). It is
-/// the strongest of them, so each subscriber that matched one publisher matches again. Messages
-/// never expire. A reliable topic keeps all messages until they are acknowledged.
+/// Returns the QoS to offer for a topic, from the recorded publishers' QoS (a bag's YAML). It is the
+/// strongest of them, so that each subscriber that matched one publisher matches again. Messages never
+/// expire. A reliable topic keeps all messages until they are acknowledged.
 fn offered(recorded: &str) -> Qos {
     let mut qos = Qos {
         history: rcl::KEEP_LAST,
@@ -320,8 +314,8 @@ fn offered(recorded: &str) -> Qos {
     qos
 }
 
-/// Sets the time of the first profile. Several profiles would need the shortest time. That one is
-/// not known until both parts are read, so no time is set.
+/// Sets one part of a time of the QoS if there is one profile. Several profiles would need the shortest time,
+/// which is not known before both parts are read, so no time is set then.
 fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
     match key {
         _ if profiles > 1 => *time = Time::default(),

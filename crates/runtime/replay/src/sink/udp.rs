@@ -7,12 +7,12 @@ use etherparse::{EtherType, LaxSlicedPacket, TransportSlice};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 
-/// `LINKTYPE_ETHERNET`. All numbers here come from the list of tcpdump.
+/// The link type `LINKTYPE_ETHERNET`. All link types here come from the list of tcpdump.
 pub(super) const ETHERNET: u32 = 1;
 const RAW_IP: [u32; 4] = [12, 101, 228, 229];
-/// Loopback interfaces of macOS and BSD: four bytes of address family, then IP.
+/// The link types of loopback interfaces of macOS and BSD: four bytes of address family, then IP.
 const LOOPBACK: [u32; 2] = [0, 108];
-/// `tcpdump -i any`: its header has the EtherType at byte 14 of 16, or first of 20 bytes.
+/// The link type of `tcpdump -i any`. Its header has the EtherType at byte 14 of 16, or first of 20 bytes.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
 
@@ -20,9 +20,8 @@ const LINUX_SLL2: u32 = 276;
 pub struct Udp {
     socket: UdpSocket,
     to: SocketAddr,
-    /// For each stream: the link type of its packets, or `None` if its items are sent as they are.
     links: Vec<Option<u32>>,
-    /// The datagrams that were captured in fragments. `None` if no stream has packets.
+    /// The datagrams that were captured as fragments. `None` if no stream has packets.
     fragments: Option<Fragments>,
 }
 
@@ -98,15 +97,12 @@ impl Sink for Udp {
     }
 }
 
-/// The part of a captured packet that is played.
 enum Content<'p> {
-    /// The payload of a UDP packet.
     Payload(&'p [u8]),
-    /// A fragment of a UDP datagram.
     Part(Fragment<'p>),
 }
 
-/// Returns what is played of a captured packet. It is `None` for other protocols than UDP, and for
+/// Returns the part of a captured packet that is played. Returns `None` for protocols other than UDP, and for
 /// packets that the capture cut off. Real-time safe.
 fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {
     let of_type = |at: usize, header: usize| {
@@ -157,7 +153,6 @@ mod tests {
         }
     }
 
-    /// An IPv4 or IPv6 fragment of a UDP datagram, as captured from Ethernet.
     fn fragment(v6: bool, at: u16, more: bool, data: &[u8]) -> Vec<u8> {
         let offset = etherparse::IpFragOffset::try_new(at / 8).unwrap();
         let mut bytes = vec![1; 12];

@@ -12,10 +12,9 @@ use std::io::{BufRead, BufReader, Seek};
 mod frame;
 mod header;
 
-/// The limit for damaged files. No real log has as many channels.
 const MOST_CHANNELS: usize = 256;
 
-/// Reports whether the beginning of a file is an ASC log.
+/// Returns whether a file that begins with these bytes is an ASC log.
 pub fn begins(head: &[u8]) -> bool {
     let mut header = Header::default();
     head.split(|&byte| byte == b'\n')
@@ -23,8 +22,8 @@ pub fn begins(head: &[u8]) -> bool {
         .any(|line| header.take(line.trim_ascii()) && header.is_stated())
 }
 
-/// Opens a log. It is read twice. The first pass finds its channels, and how far items are out of
-/// order.
+/// Opens an ASC log. The log is read twice: a first pass finds the channels, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or has no frame.
@@ -57,10 +56,9 @@ struct Log<R> {
     name: String,
     lines: Lines<R>,
     header: Header,
-    /// The recorded time of the line before, since the log's beginning, in ns.
     last_ns: i64,
     streams: Vec<Stream>,
-    /// The stream of each channel number.
+    /// The stream for each channel number, or `None` for a channel without frames so far.
     channels: [Option<u8>; MOST_CHANNELS],
     damage: Damage,
     ended: bool,
@@ -80,7 +78,6 @@ impl<R: BufRead> Log<R> {
         }
     }
 
-    /// Returns the stream of a channel: `can1` for channel 1.
     fn stream(&mut self, channel: u8) -> StreamId {
         let at = &mut self.channels[usize::from(channel)];
         let at = *at.get_or_insert_with(|| {
@@ -96,7 +93,7 @@ impl<R: BufRead> Log<R> {
         StreamId(at.into())
     }
 
-    /// Takes one line. Returns the stamp of its frame, whose bytes are in `payload`.
+    /// Reads one line. Returns the stamp of the line's frame, and puts the frame's bytes into `payload`.
     fn line(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, &'static str> {
         let line = self.lines.line.trim_ascii();
         if line.is_empty() || self.header.take(line) {

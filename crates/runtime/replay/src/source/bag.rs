@@ -8,9 +8,8 @@ use tempfile::TempPath;
 
 mod metadata;
 
-/// Opens the directory of a bag. Every file is opened once for its topics and its first time. Later
-/// the files are opened one after another as their time comes, so memory does not depend on their
-/// number.
+/// Opens the directory of a bag. Each file is first opened once, for its topics and its first time. Later the
+/// files are opened one after another when their time comes, so that memory does not depend on their number.
 ///
 /// # Errors
 /// Fails if the directory is not a bag, or if none of its files can be read.
@@ -45,7 +44,6 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
 
 struct Bag {
     streams: Vec<Stream>,
-    /// Files whose time has not come. The latest is first.
     waiting: Vec<Waiting>,
     open: Vec<Open>,
     sentences: Vec<String>,
@@ -92,7 +90,8 @@ impl Bag {
         Ok(())
     }
 
-    /// Returns the stream number. Files with the same topic share one stream.
+    /// Returns the number of the bag's stream for a stream of a file. Files with the same topic share one
+    /// stream.
     fn number(&mut self, stream: &Stream) -> StreamId {
         let same =
             |known: &Stream| known.name == stream.name && type_name(known) == type_name(stream);
@@ -103,7 +102,6 @@ impl Bag {
         StreamId(at as u32)
     }
 
-    /// Opens the files that begin before the earliest available item, or else the next file.
     fn open_due(&mut self) -> Result<(), SourceError> {
         loop {
             let earliest = self
@@ -193,7 +191,7 @@ impl Source for Bag {
         }))
     }
 
-    /// Reports only the damage of files that were read to their end.
+    /// Returns the damage of files that were read to their end.
     fn damage(&self) -> &[String] {
         &self.sentences
     }

@@ -1,6 +1,6 @@
 //! Parses the dates and times of text logs. Times without a zone count as UTC.
 
-/// Parses `2015-07-10`. Returns days since 1970.
+/// Parses a date such as `2015-07-10`. Returns the days since 1970.
 pub fn date(text: &[u8]) -> Option<i64> {
     let mut fields = text.split(|&byte| byte == b'-').map(digits);
     let (year, month, day) = (fields.next()??, fields.next()??, fields.next()??);
@@ -10,7 +10,7 @@ pub fn date(text: &[u8]) -> Option<i64> {
     days(year, month, day)
 }
 
-/// Returns the days from 1970 to a date of the years 1970 to 9999.
+/// Returns the days from 1970-01-01 to a date of the years 1970 to 9999.
 pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_date =
         (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
@@ -27,7 +27,7 @@ pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
 }
 
-/// Parses `09:57:32`. Returns seconds.
+/// Parses a time such as `09:57:32`. Returns the seconds since midnight.
 pub fn time_of_day(text: &[u8]) -> Option<i64> {
     let mut fields = text.split(|&byte| byte == b':').map(digits);
     let (hour, minute, second) = (fields.next()??, fields.next()??, fields.next()??);
@@ -35,7 +35,6 @@ pub fn time_of_day(text: &[u8]) -> Option<i64> {
     is_time.then_some(hour * 3600 + minute * 60 + second)
 }
 
-/// Parses a decimal number.
 pub fn digits(text: &[u8]) -> Option<i64> {
     if text.is_empty() {
         return None;
@@ -46,7 +45,7 @@ pub fn digits(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Parses a fraction of a second, one to nine digits. Returns nanoseconds.
+/// Parses the fraction of a second behind the point, with one to nine digits. Returns nanoseconds.
 pub fn fraction(digits_of: &[u8]) -> Option<i64> {
     if digits_of.len() > 9 {
         return None;

@@ -1,19 +1,16 @@
 //! Writes CAN frames in the layout of Linux: `struct can_frame` (16 bytes) and `struct canfd_frame`
 //! (72 bytes).
 
-/// The flag of a frame with a 29-bit identifier.
 pub const EXTENDED: u32 = 0x8000_0000;
 /// The flag of a remote frame, which requests data.
 pub const REMOTE: u32 = 0x4000_0000;
 /// The flag of an error message from the controller.
 pub const ERROR: u32 = 0x2000_0000;
-/// The most data bytes of a classic frame.
 pub const DATA: usize = 8;
-/// The most data bytes of a CAN FD frame.
 pub const FD_DATA: usize = 64;
 
-/// Appends a `struct can_frame` to `payload`. `data` has at most [`DATA`] bytes. `length` is the
-/// length that the frame states.
+/// Appends a `struct can_frame` to `payload`. `data` has at most [`DATA`] bytes. `length` is the length that
+/// the frame states.
 pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut Vec<u8>) {
     payload.clear();
     payload.extend_from_slice(&id.to_ne_bytes());
@@ -22,8 +19,8 @@ pub fn classic(id: u32, data: &[u8], length: u8, raw_length: u8, payload: &mut V
     payload.resize(16, 0);
 }
 
-/// Appends a `struct canfd_frame` to `payload`. `data` has at most [`FD_DATA`] bytes. Its length is
-/// rounded up to the next valid length of CAN FD.
+/// Appends a `struct canfd_frame` to `payload`. `data` has at most [`FD_DATA`] bytes. The length is rounded
+/// up to the next valid length of CAN FD.
 pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
     let data = &data[..data.len().min(FD_DATA)];
     let length = FD_LENGTHS

@@ -12,18 +12,17 @@ use std::io::{BufRead, BufReader, Seek};
 mod frame;
 mod printed;
 
-/// The limit for damaged files. No real machine has as many interfaces.
 const MOST_INTERFACES: usize = 1024;
 
-/// Reports whether the beginning of a file is a candump log.
+/// Returns whether a file that begins with these bytes is a candump log.
 pub fn begins(head: &[u8]) -> bool {
     head.split(|&byte| byte == b'\n')
         .take(16)
         .any(|line| Line::parse(line).is_some() || Line::lacks_time(line))
 }
 
-/// Opens a log. It is read twice. The first pass finds its interfaces, and how far items are out of
-/// order.
+/// Opens a candump log. The log is read twice: a first pass finds the interfaces, and how far items are
+/// out of order.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or contains no line of a log.
@@ -65,9 +64,9 @@ struct Line<'a> {
 
 #[derive(Clone, Copy)]
 enum Frame<'a> {
-    /// `044#2A`, as `candump -l` writes it.
+    /// A frame such as `044#2A`, as `candump -l` writes it.
     Logged(&'a [u8]),
-    /// `044   [1]  2A`, as `candump` prints it.
+    /// A frame such as `044   [1]  2A`, as `candump` prints it.
     Printed(&'a [u8]),
 }
 
@@ -80,8 +79,7 @@ impl Frame<'_> {
     }
 }
 
-/// Splits the name of an interface from the rest of a line. can-utils has names of at most 21
-/// characters.
+/// Splits the name of an interface from the rest of a line. Names in can-utils have at most 21 characters.
 fn interface(rest: &[u8]) -> Option<(&str, &[u8])> {
     let rest = rest.trim_ascii_start();
     let blank = memchr::memchr2(b' ', b'\t', rest)?;
@@ -114,15 +112,14 @@ impl Line<'_> {
         })
     }
 
-    /// Reports whether `candump` printed the line without a time.
     fn lacks_time(line: &[u8]) -> bool {
         let printed = interface(line).and_then(|(_, rest)| printed::find(rest));
         !line.trim_ascii().starts_with(b"(") && printed.is_some()
     }
 }
 
-/// Parses `SECONDS.FRACTION`, or a date and a time of day, with one to nine digits of fraction.
-/// Returns nanoseconds. A date counts as UTC.
+/// Parses `SECONDS.FRACTION`, or a date and a time of day, with one to nine digits of fraction. Returns
+/// nanoseconds since 1970. A date counts as UTC.
 fn time(text: &[u8]) -> Option<i64> {
     let point = memchr::memchr(b'.', text)?;
     let (whole, fraction) = (&text[..point], &text[point + 1..]);
@@ -141,9 +138,8 @@ fn time(text: &[u8]) -> Option<i64> {
 struct Survey {
     streams: Vec<Stream>,
     printed: printed::Survey,
-    /// Some lines are frames without a time.
     without_time: bool,
-    /// The most that an item is behind an item of an earlier line, in ns.
+    /// The longest time by which an item is earlier than an item of a previous line, in ns.
     back_ns: u64,
 }
 
@@ -191,7 +187,8 @@ impl Survey {
     }
 }
 
-/// There are few interfaces, so a linear search is faster than a table.
+/// Returns the index of the interface's stream. There are few interfaces, so a linear search is faster than a
+/// table.
 fn place(streams: &[Stream], interface: &str) -> Option<u32> {
     let at = streams.iter().position(|stream| stream.name == interface)?;
     u32::try_from(at).ok()
@@ -202,7 +199,6 @@ struct Log<R> {
     lines: Lines<R>,
     streams: Vec<Stream>,
     times: printed::Times,
-    /// The sum of the distances so far.
     elapsed_ns: i64,
     damage: Damage,
     ended: bool,

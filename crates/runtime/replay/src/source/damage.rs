@@ -1,7 +1,8 @@
 //! Counts the parts of a recording that a reader skipped: one sentence for each kind, with the
 //! place of the first.
 
-/// The faults of a recording. The readers bound the number of kinds, not the file.
+/// The faults of a recording, counted by kind. The readers limit the number of kinds, so a damaged file
+/// cannot make it large.
 #[derive(Debug, Default)]
 pub struct Damage {
     faults: Vec<Fault>,
@@ -16,13 +17,13 @@ struct Fault {
 }
 
 impl Damage {
-    /// Counts one fault of kind `what`, for example "lines too long for a frame". `place` names the
-    /// position if it is the first of its kind.
+    /// Counts one fault of kind `what`, for example "lines too long for a frame". `place` returns the
+    /// position, which is kept if this is the first fault of its kind.
     pub fn add(&mut self, what: &'static str, place: impl FnOnce() -> String) {
         self.add_many(what, 1, place);
     }
 
-    /// Counts `count` faults of kind `what`. `place` names the position of the first.
+    /// Counts `count` faults of kind `what`. `place` returns the position of the first.
     pub fn add_many(&mut self, what: &'static str, count: u64, place: impl FnOnce() -> String) {
         let at = match self.faults.iter().position(|fault| fault.what == what) {
             Some(at) => at,
@@ -54,7 +55,8 @@ impl Damage {
     }
 }
 
-/// Returns text of a file without characters that would disturb a terminal line.
+/// Returns at most 200 characters of a file's text. Control characters are escaped, so that the text cannot
+/// disturb a terminal.
 pub fn printable(text: &str) -> String {
     const LONGEST: usize = 200;
     let mut shown = String::new();

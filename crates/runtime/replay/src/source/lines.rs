@@ -2,19 +2,15 @@
 
 use std::io::BufRead;
 
-/// The longest line that is read. The longest line of can-utils has 6.3 kB (CAN XL).
+/// The longest line that is read, in bytes. The longest line of can-utils has 6.3 kB (CAN XL).
 const LONGEST: usize = 8192;
 
-/// The lines of a text file.
 pub struct Lines<R> {
     bytes: R,
-    /// The line that was read last.
     pub line: Vec<u8>,
-    /// The number of the line, from 1.
     pub number: u64,
 }
 
-/// The result of reading a line.
 pub enum Read {
     Line,
     TooLong,
@@ -30,7 +26,6 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Returns the file.
     pub fn into_bytes(self) -> R {
         self.bytes
     }

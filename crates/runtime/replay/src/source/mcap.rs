@@ -15,14 +15,14 @@ mod survey;
 /// The first bytes of every MCAP file.
 pub const MAGIC: &[u8] = b"\x89MCAP0\r\n";
 
-/// The limit of message bytes in memory. One chunk more is always allowed.
+/// The limit of message bytes in memory. One more chunk is always allowed.
 const MOST_BYTES: usize = 256 << 20;
-/// The limit of chunks in memory that overlap in time.
+/// The largest number of chunks in memory that overlap in time.
 const MOST_LOADED: usize = 256;
 
-/// Opens an MCAP file. Its index is not needed: the top-level records are walked once, and chunks
-/// are skipped. A file without a summary comes from a recorder that was killed. All its chunks are
-/// first read for their channels.
+/// Opens an MCAP file. Its index is not needed: the top-level records are read once, and the contents of
+/// chunks are skipped. A recorder that was killed leaves a file without a summary. Then all chunks are first
+/// read to find the channels.
 ///
 /// # Errors
 /// Fails if the file cannot be read.

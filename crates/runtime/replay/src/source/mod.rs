@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-/// The input of a reader: a file, or bytes in memory.
+/// The input of a reader of recordings: a file, or bytes in memory.
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
@@ -45,27 +45,27 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     }
 }
 
-/// The format of a recording.
+/// The format of a recording, which onbeat recognises by the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// The directory of a rosbag2 bag.
+    /// The directory of a rosbag2 bag, with its metadata and files.
     Bag,
-    /// An MCAP file.
+    /// An MCAP file, alone or from a bag.
     Mcap,
     /// An sqlite3 file of a bag.
     Sqlite,
-    /// A file of a bag that is compressed with zstd.
+    /// A file of a bag that is compressed with zstd as a whole.
     Packed,
-    /// A pcap or pcapng file.
+    /// A network capture: a pcap or pcapng file.
     Capture,
-    /// A log of `candump`.
+    /// A text log of the program `candump`.
     Candump,
-    /// An ASC log of Vector's tools.
+    /// An ASC log, the text format of Vector's tools.
     Asc,
 }
 
 impl Format {
-    /// Returns the name of the format, for messages.
+    /// Returns the name that messages use for the format.
     pub fn name(self) -> &'static str {
         match self {
             Format::Bag => "rosbag2 bag",
@@ -78,7 +78,7 @@ impl Format {
         }
     }
 
-    /// Finds out the format of a recording by its contents.
+    /// Recognises the format of a recording by its contents.
     ///
     /// # Errors
     /// Fails if the file does not exist, cannot be read, or has no known format.

@@ -5,16 +5,16 @@ use crate::item::{Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The most bytes in the window. Beyond them items are returned late, and the report counts them.
+/// The largest number of bytes that the window holds. Beyond it, items are returned late, and the report
+/// counts them.
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
-/// Returns the items of a source in the order of time. It holds those of the last `span_ns`.
+/// Sorts the items of a source by time. It holds the items of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,
-    /// The most that an item is behind an earlier one, in ns.
     span_ns: u64,
-    /// Held items, the earliest first: time, number in the file, stream, index in `slots`.
+    /// The held items, the earliest first: time, number in the file, stream, index in `slots`.
     heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,
     slots: Vec<Vec<u8>>,
     free: Vec<usize>,
@@ -28,7 +28,7 @@ pub struct Ordered<S> {
 }
 
 impl<S: Source> Ordered<S> {
-    /// Creates the window. No item of `inner` may come more than `span_ns` after a later one.
+    /// Creates a window that sorts. No item of `inner` may come more than `span_ns` after a later item.
     pub fn new(inner: S, span_ns: u64) -> Ordered<S> {
         Ordered {
             inner,

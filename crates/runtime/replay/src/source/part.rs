@@ -12,13 +12,12 @@ use zstd::bulk::Decompressor;
 
 /// The first bytes of a zstd frame. A serialised message begins with 0 instead.
 pub const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// The longest message that is unpacked.
 const LONGEST: usize = 512 << 20;
-/// The limit for unpacking a file, as a multiple of its size. One gibibyte is added. A larger
-/// result is not a recording.
+/// The limit for unpacking a file, as a multiple of the file's size. One gibibyte is added. A larger result
+/// is not a recording.
 const MOST_TIMES: u64 = 200;
 
-/// Opens a file of a bag. Errors name it as `shown`.
+/// Opens a file of a bag. Errors name the file as `shown`.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or does not belong to a bag.
@@ -42,9 +41,9 @@ pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-/// Unpacks a file that is compressed as a whole into a temporary file. The file is in `TMPDIR`, or
-/// in `/var/tmp`, which is on a disk. Returns `None` if the file is not compressed. A truncated
-/// file is unpacked as far as it goes.
+/// Unpacks a file that is compressed as a whole into a temporary file. That file is in `TMPDIR`, or in
+/// `/var/tmp`, which is on a disk. Returns `None` if the file is not compressed. A truncated file is unpacked
+/// up to its end.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if the disk is full.
@@ -87,7 +86,7 @@ pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
     Ok(Some(unpacked.into_temp_path()))
 }
 
-/// Opens an unpacked file of a bag, and removes it when the source is dropped.
+/// Unpacks and opens a compressed file of a bag. The unpacked file is removed when the source is dropped.
 ///
 /// # Errors
 /// Fails like [`open`] and [`unpack`].

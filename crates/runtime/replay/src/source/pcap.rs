@@ -12,7 +12,7 @@ use std::io::SeekFrom;
 mod interfaces;
 mod packets;
 
-/// Reports whether the beginning of a file is a pcap or pcapng file of either byte order.
+/// Returns whether a file that begins with these bytes is a pcap or pcapng file of either byte order.
 pub fn begins(head: &[u8]) -> bool {
     const MAGICS: [[u8; 4]; 6] = [
         [0xa1, 0xb2, 0xc3, 0xd4],
@@ -28,7 +28,7 @@ pub fn begins(head: &[u8]) -> bool {
 
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Opens a capture. It is read twice. The first pass finds its interfaces, and how far items are
+/// Opens a capture. The capture is read twice: a first pass finds the interfaces, and how far items are
 /// out of order.
 ///
 /// # Errors

@@ -10,17 +10,15 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
-/// The number of messages that are looked up at once.
 const PAGE: i64 = 1024;
-/// The limit of topics. No real system has as many.
 const MOST_TOPICS: i64 = 100_000;
 
-/// Opens a file. Errors name it as `shown`.
+/// Opens an sqlite3 file of a bag. Errors name the file as `shown`.
 ///
-/// The index of times gives the order of messages. Without an index, or in a torn file, they are
-/// read as they were written, and then sorted. From a torn file the messages that the table's
-/// B-tree still reaches are read. There are none if the upper pages of the tree are missing; these
-/// pages are never at the beginning. A recorder that is killed leaves no torn file.
+/// The index of times gives the order of messages. Without an index, or in a torn file, messages are read as
+/// they were written, and then sorted. From a torn file, onbeat reads the messages that the table's B-tree
+/// still reaches. If the upper pages of the tree are missing, no message is reached. These pages are never at
+/// the beginning of a file. A recorder that is killed leaves no torn file.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is not part of a bag.
@@ -71,8 +69,8 @@ fn is_torn(path: &Path) -> std::io::Result<bool> {
     Ok(number(24) == number(92) && u64::from(number(28)) * page > length)
 }
 
-/// Opens the file read-only. A write-ahead log beside the file is read too. Without such a log,
-/// sqlite writes nothing beside the file.
+/// Opens the file read-only. Also reads a write-ahead log beside the file. Without such a log, sqlite writes
+/// nothing beside the file.
 fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -97,7 +95,7 @@ fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Returns a URI of the file that makes sqlite write nothing beside it.
+/// Returns a URI of the file with which sqlite writes nothing beside the file.
 fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut uri = String::from("file:");
@@ -112,7 +110,7 @@ fn uri(path: &Path) -> String {
     uri
 }
 
-/// Checks that the two tables are tables. A view could run any query.
+/// Checks that the two tables of a bag are tables. If they were views, they could run any query.
 fn check(database: &Connection) -> Result<(), String> {
     for table in ["topics", "messages"] {
         let found = database
@@ -189,7 +187,6 @@ struct Rows {
     places: Places,
     by_time: bool,
     page: VecDeque<(i64, i64)>,
-    /// Time and id of the last message of earlier pages.
     last: Option<(i64, i64)>,
     given_ns: i64,
     ended: bool,
@@ -197,7 +194,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Returns the most that a message is behind an earlier one in the order of writing, in ns.
+    /// Returns the longest time by which a message is behind an earlier-written one, in ns.
     fn survey(&mut self) -> u64 {
         let (mut newest, mut back_ns) = (i64::MIN, 0);
         let mut unsaid = Damage::default();
@@ -218,7 +215,6 @@ impl Rows {
         back_ns
     }
 
-    /// Finds the next messages. An error ends the recording.
     fn look_up(&mut self) {
         if self.ended {
             return;
@@ -252,7 +248,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Keeps times from going back, because a damaged index can lead to an earlier message.
+    /// Returns `time_ns`, or the time of the previous message if that is later. A damaged index can lead to
+    /// an earlier message.
     fn in_order(&mut self, time_ns: i64) -> i64 {
         if !self.by_time {
             return time_ns;

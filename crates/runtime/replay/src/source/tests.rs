@@ -41,7 +41,7 @@ fn merged_recordings_share_one_axis_and_equal_times_keep_source_order() {
 }
 
 #[test]
-fn aligned_recordings_begin_together() {
+fn aligned_recordings_begin_at_the_same_time() {
     let merged = merged(vec![log(FIRST), log(SECOND)], true).expect("merged");
     let wanted = [
         (900, "a", 1),

@@ -30,7 +30,7 @@ fn programs() -> &'static Path {
                         .map(|w| w.replace("SRC", sources.to_str().expect("text"))),
                 )
                 .output();
-            let output = done.expect("clang, which the build needs too");
+            let output = done.expect("clang should run, as it does in the build");
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{words:?}: {error}");
         };
@@ -98,7 +98,6 @@ impl Run {
         {}
     }
 
-    /// Runs a program and reads its records at the same time. Returns what it printed.
     fn run(&mut self, program: &str, words: &[&str]) -> String {
         let mut child = self.start(program, words);
         while child.try_wait().expect("a child").is_none() {
@@ -181,7 +180,7 @@ fn the_library_needs_at_most_glibc_2_35() {
     assert!(newest <= 35, "GLIBC_2.{newest}");
 }
 
-/// Returns the events of the calls that `ros sequence` makes, in order. The addresses of its
+/// Returns the events of the calls that `ros sequence` makes, in order. The addresses of the program's
 /// publisher differ between runs.
 fn calls_of_sequence(publisher: u64, rmw: u64, topic: &Name) -> Vec<EventKind> {
     let gid = std::array::from_fn(|i| if i == 0 { 5 } else { 0 });
@@ -308,7 +307,7 @@ fn qos_settings_are_read_despite_a_seccomp_filter_or_count_as_lost() {
 }
 
 #[test]
-fn clocks_are_read_until_a_filter_may_forbid_it() {
+fn cpu_clocks_are_read_until_a_seccomp_filter_may_forbid_it() {
     // Each of 20 brackets of a callback reads the clock.
     for (words, ended, read) in [
         (&["callbacks"][..], 10, 20),
@@ -349,7 +348,7 @@ fn libraries_that_are_loaded_locally_as_by_python_are_found() {
 }
 
 #[test]
-fn children_by_fork_by_clone_and_by_exec_write_files_of_their_own() {
+fn forked_cloned_and_executed_children_write_their_own_files() {
     let mut run = Run::new(256 << 10);
     run.run("ros", &["forks"]);
     let mut published: Vec<_> = run.published().into_values().map(|m| m.len()).collect();
@@ -384,7 +383,7 @@ fn threads_that_come_and_go_share_rings_and_lose_nothing() {
 }
 
 #[test]
-fn publications_in_signal_handlers_are_recorded_or_counted() {
+fn publications_in_signal_handlers_are_recorded_or_count_as_lost() {
     let mut run = Run::new(1 << 20);
     let text = run.run("ros", &["signals"]);
     let all: usize = run.published().values().map(Vec::len).sum();
@@ -530,7 +529,7 @@ fn nothing_is_allocated_after_a_threads_first_record() {
 }
 
 #[test]
-fn a_program_that_cannot_make_its_file_runs_on_and_reports_it() {
+fn a_program_that_cannot_make_its_rings_runs_on_and_reports_it() {
     let run = Run::new(256 << 10);
     let rings = run.place.rings().to_owned();
     let limited = |script: &str| {
@@ -574,8 +573,8 @@ fn a_program_that_cannot_make_its_file_runs_on_and_reports_it() {
     );
 }
 
-/// Runs a program in new namespaces, after the shell command `line`. Returns the refused processes
-/// and the program's standard error, or `None` if namespaces are not allowed here.
+/// Runs a program in new namespaces, after the shell command `line`. Returns the refused processes and the
+/// program's standard error, or `None` if namespaces are not allowed here.
 fn apart(namespaces: &[&str], line: &str) -> Option<(Vec<super::Refused>, String)> {
     let mut run = Run::new(256 << 10);
     let line = line.replace("RINGS", run.place.rings().to_str().expect("text"));

@@ -6,19 +6,18 @@
 
 use std::collections::HashMap;
 
-/// Missing time below this is within the readings' error. It counts with the next reading.
+/// The measuring error of a reading in ns. Less missing time than this is added to the next reading.
 const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;
 
 pub type Off = (u64, u64);
 
-/// The last reading of each thread's CPU clock.
 #[derive(Default)]
 pub struct Readings(HashMap<u32, u64>);
 
 impl Readings {
-    /// Takes a reading of a thread's clock. Returns the CPU time since the last reading, or 0 for a
+    /// Stores a reading of a thread's CPU clock. Returns the CPU time since the last reading, or 0 for a
     /// first one.
     pub fn used_ns(&mut self, tid: u32, cpu_ns: u64) -> u64 {
         match self.0.get_mut(&tid) {
@@ -34,7 +33,6 @@ impl Readings {
         }
     }
 
-    /// Forgets a thread that has ended.
     pub fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }
@@ -57,8 +55,8 @@ impl Clocks {
         }
     }
 
-    /// Takes a reading of a thread's clock. Returns the times off the CPU since the last reading,
-    /// in order.
+    /// Stores a reading of a thread's CPU clock. Returns the times off the CPU since the last reading, in
+    /// order.
     pub fn note_reading(&mut self, tid: u32, time_ns: u64, cpu_ns: u64) -> Vec<Off> {
         let begin = || Reading {
             time_ns,
@@ -88,7 +86,6 @@ impl Clocks {
         off
     }
 
-    /// Forgets a thread that has ended, or whose id another thread has now.
     pub fn forget(&mut self, tid: u32) {
         self.0.remove(&tid);
     }
@@ -111,7 +108,7 @@ impl Reading {
         }
     }
 
-    /// Places `off_ns` at the ends of the longest pauses.
+    /// Places `off_ns` of time off the CPU at the ends of the longest pauses.
     fn place_off_times(&mut self, mut off_ns: u64) -> Vec<Off> {
         self.pauses.sort_by_key(|p| std::cmp::Reverse(length(*p)));
         let mut off = Vec::new();

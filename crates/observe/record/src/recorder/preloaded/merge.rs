@@ -12,10 +12,9 @@ use onbeat_trace::table::is_state;
 use onbeat_trace::{Event, EventKind, Name, UNTOLD};
 use std::collections::{HashMap, HashSet};
 
-/// The priority and policy of a thread, as in [`EventKind::SwitchIn`].
+/// The priority and the scheduling policy of a thread, as in [`EventKind::SwitchIn`].
 pub type Profile = (u8, u8);
 
-/// The profile of a thread that has ended before it could be looked at.
 const ORDINARY: Profile = (120, 0);
 
 enum Item {
@@ -38,11 +37,10 @@ struct Thread {
     profile: Option<Profile>,
 }
 
-/// The use of the readings of threads' CPU clocks.
 enum CpuTimes {
-    /// They correct the times that follow from the kernel's records of switches.
+    /// Readings correct the times that follow from the kernel's records of switches.
     Measured(Readings),
-    /// They show when threads were off their CPU, because the kernel shows no switches.
+    /// Readings show when threads were off their CPU, because the kernel reports no switches.
     Estimated(Clocks),
 }
 
@@ -65,7 +63,6 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Creates a merge of records with scheduler events of this origin.
     pub fn new(scheduling: Scheduling) -> Merge {
         Merge {
             pending: Vec::new(),
@@ -96,13 +93,12 @@ impl Merge {
         self.cpu_times.forget(pid);
     }
 
-    /// Forgets the threads' profiles, so that they are read again.
     pub fn forget_profiles(&mut self) {
         self.threads.values_mut().for_each(|t| t.profile = None);
     }
 
-    /// Passes everything that happened up to `until_ns` to `tell`, in order of time. `profile`
-    /// returns the profile of a process's thread.
+    /// Passes all events up to `until_ns` to `tell`, in order of time. `profile` returns the profile of a
+    /// process's thread.
     pub fn drain_until(
         &mut self,
         until_ns: u64,

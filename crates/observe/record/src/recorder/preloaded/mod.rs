@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use unloaded::Unloaded;
 
-/// The longest time that records stay in the threads' rings. A full ring wakes nobody.
+/// The longest time that records stay in the threads' rings. A full ring does not wake the recorder.
 const DRAIN: Duration = Duration::from_millis(20);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 const RECORDS_AT_ONCE: usize = 1 << 17;
@@ -59,7 +59,6 @@ struct Lost {
 }
 
 impl Lost {
-    /// Returns the new losses of a kind and its total, or `None` if nothing is new.
     fn update(&mut self, kind: &'static str, total: u64) -> Option<(u64, u64)> {
         let complete = self.by_kind.entry(kind).or_default();
         let new = total.saturating_sub(*complete);
@@ -115,7 +114,7 @@ impl Preloaded {
         })
     }
 
-    /// Takes the records in the rings and in the kernel's buffers. Returns true if more may wait.
+    /// Takes the records from the rings and the kernel's buffers. Returns true if more records may wait.
     fn drain(&mut self) -> bool {
         let mut records = Vec::new();
         let hits = &mut self.hits;

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 pub enum Scheduler {
     Perf(Switches),
-    /// No source, because the kernel refused for this reason.
     Refused(String),
 }
 
 impl Scheduler {
-    /// Opens the source of scheduler events, or returns the reason why it cannot be used. Call it
+    /// Opens the source of scheduler events. If it cannot be used, the result has the reason. Must be called
     /// on the thread that starts the command, before the start.
     pub fn open() -> Scheduler {
         if !Switches::may_follow() {
@@ -24,7 +23,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns how much later than calls a thread's time off the CPU may become known.
+    /// Returns how much later than a call, in ns, a thread's time off the CPU may become known.
     pub fn max_delay_ns(&self) -> u64 {
         match self {
             Scheduler::Perf(_) => 0,
@@ -34,8 +33,8 @@ impl Scheduler {
         }
     }
 
-    /// Notes that the command has started. Returns a sentence if its context switches cannot be
-    /// seen.
+    /// Notes that the command has started. Returns a sentence for the user if the command's context switches
+    /// cannot be seen.
     pub fn started(&mut self, pid: u32) -> Option<String> {
         let Scheduler::Perf(switches) = self else {
             return None;
@@ -56,7 +55,6 @@ impl Scheduler {
         }
     }
 
-    /// Waits until the timeout, or until a buffer is half full or a signal comes.
     pub fn wait(&self, timeout: Duration) {
         match self {
             Scheduler::Perf(switches) => switches.wait(timeout),

@@ -10,7 +10,6 @@ const LISTED_MAX: usize = 1 << 12;
 pub struct Unloaded {
     library: String,
     loaded: BTreeSet<u32>,
-    /// Processes without the library at the last look. They may still load it.
     undecided: BTreeSet<u32>,
     without_library: BTreeMap<u32, String>,
 }
@@ -25,14 +24,13 @@ impl Unloaded {
         }
     }
 
-    /// Forgets a process that executes another program, because that one may load the library.
     pub fn forget(&mut self, pid: u32) {
         self.loaded.remove(&pid);
         self.undecided.remove(&pid);
     }
 
-    /// Looks at `command` and its descendants. A process without the library at two looks counts as
-    /// one that never loads it.
+    /// Checks `command` and its descendants. A process without the library at two checks counts as one that
+    /// never loads it.
     pub fn check_tree(&mut self, command: u32) {
         for pid in onbeat_proc::tree(command) {
             if self.loaded.contains(&pid) || self.without_library.contains_key(&pid) {
@@ -58,8 +56,8 @@ impl Unloaded {
         }
     }
 
-    /// Returns whether a process has mapped the library. A process that we may not look at has more
-    /// rights than we, and counts as one without it.
+    /// Returns whether a process has mapped the library. If onbeat may not look at a process, the process has
+    /// more rights than onbeat and counts as one without the library.
     fn has_library(&self, pid: u32) -> bool {
         let mapped = onbeat_proc::maps::mapped_paths(pid);
         mapped.is_ok_and(|m| m.files.iter().any(|p| p.to_str() == Some(&self.library)))

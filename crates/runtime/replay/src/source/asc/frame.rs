@@ -8,7 +8,7 @@ const NOT_A_FRAME: &str = "lines with an incomplete frame";
 const OTHERS: &str = "events of other buses or protocols (LIN, J1939, FlexRay ...), not replayed";
 const NAMED: &str = "frames whose identifier is a name, not replayed";
 const REQUESTED: &str = "requests to send (TxRq), not replayed";
-/// Flags of a line `CANFD`, which states classic frames in the same form.
+/// A flag of a line `CANFD` for remote frames. Such lines also contain classic frames.
 const RTR: i64 = 0x10;
 const FDF: i64 = 0x1000;
 
@@ -22,7 +22,7 @@ pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     Some((time_ns, rest_from(line, words.next()?)))
 }
 
-/// Reports whether a line without a time is a remark of the recorder, and not a damaged frame.
+/// Returns whether a line without a time is a remark of the recorder, and not a damaged frame.
 pub fn is_remark(line: &[u8]) -> bool {
     line.first()
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')
@@ -63,7 +63,7 @@ fn error(payload: &mut Vec<u8>) {
     can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload);
 }
 
-/// `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or `1  ErrorFrame`.
+/// Parses a classic frame: `1  18EBFF00x  Rx   d 8 01 A0 ...`, `1  123  Rx   r 8` or `1  ErrorFrame`.
 fn classic<'e>(
     event: &[u8],
     channel: u8,
@@ -122,7 +122,8 @@ fn classic<'e>(
     Ok(Some(channel))
 }
 
-/// `Rx  300  [name]  1 0 8  8 01 02 ...  duration length flags ...`, behind `CANFD` and the channel.
+/// Parses a CAN FD frame behind `CANFD` and the channel: `Rx  300  [name]  1 0 8  8 01 02 ...  duration
+/// length flags ...`.
 fn flexible<'e>(
     fields: &mut impl Iterator<Item = &'e [u8]>,
     base: Base,
@@ -167,7 +168,7 @@ fn flexible<'e>(
     Ok(())
 }
 
-/// An identifier; an `x` at its end means 29 bits.
+/// Parses an identifier. An `x` at its end means 29 bits.
 fn identifier(word: &[u8], base: Base) -> Result<u32, &'static str> {
     let extended = word.strip_suffix(b"x").or(word.strip_suffix(b"X"));
     let id = number(extended.unwrap_or(word), base).ok_or(NAMED)?;

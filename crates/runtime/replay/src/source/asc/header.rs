@@ -4,32 +4,28 @@ use crate::source::calendar::{days, digits, fraction, time_of_day};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The base of identifiers and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Base {
-    /// Hexadecimal numbers.
     #[default]
     Hex,
-    /// Decimal numbers.
     Dec,
 }
 
-/// The meaning of the lines that follow, from the lines so far.
+/// The header of an ASC log, as far as it has been read. It decides how later lines are read.
 #[derive(Debug, Default)]
 pub struct Header {
     pub base: Base,
-    /// Each time is the distance to the line before.
+    /// Each line's time is the distance to the previous line.
     pub is_relative: bool,
-    /// The instant of the line `date`, from which times count, in ns since 1970.
+    /// The instant of the line `date`, to which times are relative, in ns since 1970.
     date_ns: Option<i64>,
-    /// The instant of the first trigger block, for logs without a date.
+    /// The instant of the first trigger block, in ns since 1970, for logs without a date.
     trigger_ns: Option<i64>,
-    /// There was a line that only ASC logs have.
     is_asc: bool,
 }
 
 impl Header {
-    /// Takes a line. Returns `false` if it is not a line of the header.
+    /// Reads a line. Returns `false` if the line does not belong to the header.
     pub fn take(&mut self, line: &[u8]) -> bool {
         let mut words = words(line);
         let (first, second) = (words.next().unwrap_or_default(), words.next());
@@ -59,13 +55,12 @@ impl Header {
         true
     }
 
-    /// Reports whether a line was seen that only ASC logs have.
     pub fn is_stated(&self) -> bool {
         self.is_asc
     }
 
-    /// Returns the instant from which the times of the log count, in ns since 1970. It is 0 if the
-    /// log does not state it.
+    /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if the log does
+    /// not state it.
     pub fn begin_ns(&self) -> i64 {
         self.date_ns.or(self.trigger_ns).unwrap_or(0)
     }
@@ -76,7 +71,7 @@ pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
-/// Returns the part of a line that begins with one of its words.
+/// Returns the rest of a line from the first occurrence of a word on.
 pub fn rest_from<'l>(line: &'l [u8], word: &[u8]) -> &'l [u8] {
     let at = word.as_ptr() as usize - line.as_ptr() as usize;
     line.get(at..).unwrap_or_default()

@@ -4,7 +4,6 @@ use crate::source::damage::Damage;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The limit for damaged directories. No real bag is split into as many files.
 const MOST_FILES: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -12,13 +11,13 @@ struct File {
     rosbag2_bagfile_information: Bag,
 }
 
-/// The needed part of metadata.yaml. It is equal in all versions of rosbag2 (1 to 9).
+/// The part of metadata.yaml that onbeat needs. It is the same in all versions of rosbag2 (1 to 9).
 #[derive(Deserialize)]
 struct Bag {
     relative_file_paths: Vec<String>,
 }
 
-/// Returns the files of the bag.
+/// Returns the files of the bag in their order.
 ///
 /// # Errors
 /// Returns the reason why the directory is not a bag.
@@ -44,8 +43,8 @@ pub fn files(directory: &Path, damage: &mut Damage) -> Result<Vec<PathBuf>, Stri
     }
 }
 
-/// Returns the files that metadata.yaml names. Only names within the directory count, so that a bag
-/// cannot name a file elsewhere. Up to version 3 they began with the directory's own name.
+/// Returns the files that metadata.yaml names. Only names within the directory count, so that a bag cannot
+/// name a file elsewhere. Up to version 3, names begin with the directory's own name.
 fn named(directory: &Path) -> Result<Vec<PathBuf>, String> {
     let bytes = std::fs::read(directory.join("metadata.yaml"))
         .map_err(|error| format!("metadata.yaml: {error}"))?;

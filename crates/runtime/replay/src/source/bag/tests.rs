@@ -85,8 +85,8 @@ fn place() -> (TempDir, PathBuf) {
     (place, path)
 }
 
-/// Writes a bag of three files that overlap in time, with a metadata.yaml. Version 3 names the
-/// directory too.
+/// Writes a bag of three files that overlap in time, with a metadata.yaml. In version 3 the file names begin
+/// with the directory.
 fn split(place: &Path, pack_files: bool, prefix: &str) {
     let all = items();
     let mut names = String::new();

@@ -6,7 +6,7 @@ pub const NOT_A_FRAME: &str =
     "lines without a frame of the form ID#DATA, ID##FLAGSDATA or ID#R, or ID [LENGTH] DATA";
 const XL: &str = "CAN XL frames, which onbeat does not support";
 
-/// Clears `payload` and fills it with the bytes of the frame.
+/// Clears `payload` and fills it with the bytes of the frame in `text`.
 ///
 /// # Errors
 /// Returns the kind of fault, under which [`super::Damage`] counts it.
@@ -66,7 +66,7 @@ fn remote(id: u32, text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static st
     Ok(())
 }
 
-/// Parses `_9` to `_F` after eight bytes: the length code as it was on the wire.
+/// Parses `_9` to `_F` after eight data bytes: the length code that the frame had on the wire.
 fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     match rest {
         [] => Ok(0),
@@ -77,8 +77,8 @@ fn raw_length(length: usize, rest: &[u8]) -> Result<u8, &'static str> {
     }
 }
 
-/// Parses pairs of digits, with optional points between them, into `data`. Returns their number and
-/// the rest of the text.
+/// Parses pairs of hexadecimal digits, with optional points between them, into `data`. Returns the number of
+/// pairs and the rest of the text.
 fn bytes<'a>(mut text: &'a [u8], data: &mut [u8]) -> Result<(usize, &'a [u8]), &'static str> {
     for (at, byte) in data.iter_mut().enumerate() {
         if let [b'.', rest @ ..] = text {

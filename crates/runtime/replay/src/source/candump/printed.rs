@@ -3,8 +3,9 @@
 use super::frame::{nibble, NOT_A_FRAME};
 use crate::source::can;
 
-/// Returns the part of a line from the identifier on, if the line has a frame in this form. `rest`
-/// is the line behind the name of the interface. With `-x` a direction and two flags come before.
+/// Returns the part of a line from the identifier on, if the line has a frame as `candump` prints it. `rest`
+/// is the line behind the name of the interface. With the option `-x`, a direction and two flags precede the
+/// identifier.
 pub fn find(rest: &[u8]) -> Option<&[u8]> {
     let mut rest = rest.trim_ascii_start();
     if let Some(behind) = rest.strip_prefix(b"RX").or(rest.strip_prefix(b"TX")) {
@@ -17,7 +18,7 @@ pub fn find(rest: &[u8]) -> Option<&[u8]> {
     (is_id && behind.starts_with(b"[")).then_some(rest)
 }
 
-/// Clears `payload` and fills it with the bytes of the frame. Two digits of length mean CAN FD.
+/// Clears `payload` and fills it with the bytes of the frame in `text`. A length of two digits means CAN FD.
 ///
 /// # Errors
 /// Returns the kind of fault.
@@ -66,23 +67,22 @@ pub fn encode(text: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Splits a text into its first word and what follows the blanks behind it.
 fn word(text: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memchr2(b' ', b'\t', text).unwrap_or(text.len());
     (&text[..end], text[end..].trim_ascii_start())
 }
 
-/// How a printed log states its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Times {
-    /// Each time is an instant.
+    /// Each time is an instant or the time since one fixed instant.
     #[default]
     Absolute,
-    /// Each time is the distance to the frame before (`candump -t d`).
+    /// Each time is the distance to the previous frame (`candump -t d`).
     Distances,
 }
 
-/// Finds out how a log states its times: distances go down as often as up, instants do not.
+/// Determines whether a log states instants or distances: distances fall as often as they rise, instants do
+/// not.
 #[derive(Debug, Default)]
 pub struct Survey {
     last_ns: Option<i64>,
@@ -90,18 +90,17 @@ pub struct Survey {
     down: u64,
 }
 
-/// Times since 1970 are larger. Distances of frames and times since the first frame are smaller.
+/// The limit in ns between instants since 1970, which are larger, and other times. Distances of frames and
+/// times since the first frame are smaller.
 const SMALL_NS: i64 = 10_000_000 * 1_000_000_000;
 
 impl Survey {
-    /// Adds the time of a line in the printed form.
     pub fn add(&mut self, time_ns: i64) {
         self.lines += 1;
         self.down += u64::from(self.last_ns.is_some_and(|last| time_ns < last));
         self.last_ns = Some(time_ns);
     }
 
-    /// Returns how the lines state their times.
     pub fn times(&self) -> Times {
         let is_small = self.last_ns.is_some_and(|last| last < SMALL_NS);
         match is_small && self.down * 10 > self.lines {

@@ -47,7 +47,7 @@ fn every_form_of_a_candump_frame_becomes_the_kernels_struct() {
 }
 
 #[test]
-fn frames_are_read_as_candump_prints_them() {
+fn frames_that_candump_printed_are_read() {
     let log = " (1436509052.249713)  vcan0  044   [5]  2A 36 6C 2B BA\n \
                (1436509052.249714)  vcan1  12345678   [2]  11 22   '.\"'\n \
                (1436509052.249715)  vcan0  7FF   [8]  remote request\n \
@@ -76,7 +76,7 @@ fn frames_are_read_as_candump_prints_them() {
 }
 
 #[test]
-fn printed_times_are_instants_or_distances() {
+fn times_in_a_printed_candump_log_are_instants_or_distances() {
     let log = |times: &[&str]| {
         let lines = times
             .iter()

@@ -9,18 +9,17 @@ use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOp
 use mcap::McapError;
 use std::io::{Read, Seek, SeekFrom};
 
-/// The most bytes of one block. A chunk that unpacks to more is used up to this size.
+/// The largest number of bytes of a block in memory. A chunk that unpacks to more is used up to this size.
 const MOST_BYTES: usize = 512 << 20;
 const READ: usize = 256 << 10;
 
-/// The header of a message: channel, number and two times.
+/// The size in bytes of a message's header: channel, number and two times.
 pub const MESSAGE_HEADER: usize = 22;
 
-/// A chunk, or a run of messages outside of chunks.
+/// A chunk of an MCAP file, or consecutive messages outside of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     pub at: u64,
-    /// The bytes of its records, as far as the file reaches.
     pub length: u64,
     pub first_ns: u64,
 }
@@ -42,7 +41,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Returns the next message without removing it.
     pub fn head(&self) -> Option<&Message> {
         self.messages.get(self.given)
     }
@@ -51,7 +49,6 @@ impl Loaded {
         self.payloads.len()
     }
 
-    /// Removes the next message and copies its bytes to `payload`.
     pub fn take(&mut self, payload: &mut Vec<u8>) -> Option<Message> {
         let message = *self.messages.get(self.given)?;
         self.given += 1;
@@ -60,11 +57,11 @@ impl Loaded {
         Some(message)
     }
 
-    /// Loads a block in place of the earlier one, and declares the channels within.
+    /// Loads a block in place of the previous one, and declares the channels within the block.
     ///
     /// # Errors
-    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the
-    /// damage are loaded.
+    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the damage are
+    /// loaded.
     pub fn load<R: Read + Seek>(
         &mut self,
         bytes: &mut R,
@@ -89,8 +86,8 @@ impl Loaded {
         Ok(())
     }
 
-    /// Loads records that are not compressed. `LinearReader` of mcap 0.26 cannot handle a record
-    /// that is longer than its chunk.
+    /// Loads uncompressed records. `LinearReader` of mcap 0.26 cannot handle a record that is longer than its
+    /// chunk.
     fn load_plain<R: Read>(
         &mut self,
         bytes: &mut R,
@@ -174,7 +171,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Takes the record that was appended to the payloads at `from`. Its header stays before its
+    /// Adds the message record that was appended to the payloads at `from`. Its header stays before its
     /// payload.
     fn message(&mut self, from: usize, channels: &Channels, damage: &mut Damage) {
         let Some((header, data)) = self.payloads[from..].split_first_chunk::<MESSAGE_HEADER>()

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct Channels {
     schemas: HashMap<u16, String>,
-    /// The stream of each channel. `None` means that its messages are not replayed.
+    /// The stream of each channel. `None` means that the channel's messages are not replayed.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
     known: HashMap<(String, String), u32>,
@@ -20,18 +20,18 @@ impl Channels {
         &self.streams
     }
 
-    /// Prevents further streams from being added, because the list of streams has been returned.
+    /// Prevents further streams from being added, because the caller has already got the list of streams.
     pub fn seal(&mut self) {
         self.sealed = true;
     }
 
-    /// Returns the stream of a channel: `None` if it was not declared, `Some(None)` if it is not
+    /// Returns the stream of a channel: `None` if the channel was not declared, `Some(None)` if it is not
     /// replayed.
     pub fn stream(&self, channel: u16) -> Option<Option<u32>> {
         self.places.get(&channel).copied()
     }
 
-    /// Takes a record that declares a schema or a channel. The first declaration stays valid.
+    /// Reads a record that declares a schema or a channel. Later declarations of the same one are ignored.
     pub fn declare(&mut self, opcode: u8, body: &[u8], damage: &mut Damage) {
         if opcode != op::SCHEMA && opcode != op::CHANNEL {
             return;
@@ -88,8 +88,8 @@ impl Channels {
     }
 }
 
-/// Checks that the record contains all texts of a schema or a channel. `mcap` 0.26 allocates the
-/// stated length, up to 4 GiB, before it checks.
+/// Checks that the record contains all texts of a schema or a channel. `mcap` 0.26 allocates the stated
+/// length, up to 4 GiB, before it checks the length.
 fn lengths_fit(opcode: u8, body: &[u8]) -> Option<()> {
     fn text(body: &[u8]) -> Option<&[u8]> {
         let (length, rest) = body.split_first_chunk()?;

@@ -6,16 +6,15 @@ use std::io::{Read, Result, Seek, SeekFrom};
 pub const WRONG: &str = "chunks with a wrong checksum, read nevertheless";
 pub const TORN: &str = "chunks that end within a record, read up to that record";
 
-/// The bytes of opcode and length before a record.
 const RECORD: usize = 9;
-/// The header of an uncompressed chunk: times, size, checksum, length of the compression's name,
-/// size.
+/// The size in bytes of an uncompressed chunk's header: times, size, checksum, length of the compression's
+/// name, size.
 const HEADER: usize = 8 + 8 + 8 + 4 + 4 + 8;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
     length: u64,
-    /// The checksum of the bytes, or 0 if the writer computed none.
+    /// The checksum of the chunk's records, or 0 if the writer computed no checksum.
     checksum: u32,
 }
 
@@ -67,7 +66,6 @@ pub struct Records<'a, R> {
 }
 
 impl<'a, R: Read> Records<'a, R> {
-    /// Starts at the current position of the file.
     pub fn new(bytes: &'a mut R, chunk: Chunk) -> Records<'a, R> {
         Records {
             bytes,
@@ -79,8 +77,8 @@ impl<'a, R: Read> Records<'a, R> {
         }
     }
 
-    /// Returns opcode and length of the next record, or `None` at the end. The caller must then
-    /// take or skip its content.
+    /// Returns opcode and length of the next record, or `None` at the end. The caller must then read or skip
+    /// the record's content.
     pub fn next(&mut self) -> Result<Option<(u8, u64)>> {
         if self.left == 0 {
             return Ok(None);

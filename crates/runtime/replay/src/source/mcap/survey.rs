@@ -14,17 +14,12 @@ pub struct Survey {
     pub channels: Channels,
 }
 
-/// The bytes of opcode and length before a record.
 const RECORD: u64 = 9;
-/// The size at which a run of messages outside of chunks is split.
+/// The size in bytes at which consecutive messages outside of chunks are split into blocks.
 const RUN: u64 = 1 << 20;
 const MOST_DECLARED: u64 = 16 << 20;
 
 impl Survey {
-    /// Surveys a file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn of<R: Read + Seek>(
         bytes: &mut BufReader<R>,
         damage: &mut Damage,
@@ -69,7 +64,6 @@ struct Walk<'a, R> {
     end: u64,
     at: u64,
     found: Survey,
-    /// The index of the run of messages that may still grow.
     run: Option<usize>,
     data_ended: bool,
     summarised: bool,
@@ -77,7 +71,7 @@ struct Walk<'a, R> {
 }
 
 impl<R: Read + Seek> Walk<'_, R> {
-    /// Reads one record. Returns `false` after the last one.
+    /// Reads one record. Returns `false` if that was the last one.
     fn record(&mut self, damage: &mut Damage) -> std::io::Result<bool> {
         if self.end.saturating_sub(self.at) < RECORD {
             let at = self.at;
@@ -111,8 +105,8 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(opcode != op::FOOTER)
     }
 
-    /// Reads the content of a record, and returns the number of bytes read. `there` is the part of
-    /// it that the file contains.
+    /// Reads the content of a record, and returns the number of bytes read. `there` is the part of the
+    /// content that the file contains.
     fn content(
         &mut self,
         opcode: u8,

@@ -12,7 +12,7 @@ type Item = (u64, u32, Vec<u8>);
 struct Form {
     compression: Option<Compression>,
     chunk_bytes: Option<u64>,
-    /// Without a summary, no channel is declared after the data.
+    /// The file has a summary. Without one, no channel is declared after the data.
     summary: bool,
 }
 
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn all_messages_before_a_truncation_are_read() {
+fn all_mcap_messages_before_a_truncation_are_read() {
     let form = Form {
         compression: Some(Compression::Zstd),
         chunk_bytes: Some(300),

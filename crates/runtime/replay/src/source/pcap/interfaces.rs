@@ -5,25 +5,25 @@ use crate::source::can;
 use crate::source::damage::Damage;
 use std::collections::HashMap;
 
-/// `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network order.
+/// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network byte order.
 const SOCKETCAN: u32 = 227;
-/// `tcpdump -i any` captures all interfaces with a header of 16 bytes, or today of 20.
+/// The link types of captures of all interfaces (`tcpdump -i any`), with a header of 16 bytes, or today of
+/// 20.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
-/// The kernel's number for CAN interfaces, in both headers.
+/// The kernel's type number of CAN interfaces, which both headers contain.
 const ARPHRD_CAN: u16 = 280;
-/// The limit for damaged files. No real capture has as many interfaces.
 const MOST: usize = 4096;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub per_second: u64,
-    /// The offset that is added to each time, in seconds.
     pub offset_s: i64,
 }
 
 impl Clock {
-    /// Returns nanoseconds since 1970, or `None` if the time is out of range.
+    /// Converts a time in the clock's units to nanoseconds since 1970. Returns `None` if the time is out of
+    /// range.
     pub fn time_ns(self, units: u64) -> Option<i64> {
         let ns = u128::from(units) * 1_000_000_000 / u128::from(self.per_second.max(1));
         let offset_ns = i128::from(self.offset_s) * 1_000_000_000;
@@ -36,13 +36,12 @@ struct Interface {
     name: String,
     link_type: u32,
     clock: Option<Clock>,
-    /// The stream of its packets, once it is known that it has any.
+    /// The stream of the interface's packets, or `None` before its first packet.
     packets: Option<u32>,
-    /// The streams of its CAN frames, by the kernel's number of the CAN interface.
     frames: Vec<(Option<u32>, u32)>,
 }
 
-/// The interfaces of all sections, one stream per name and link type.
+/// The interfaces of all sections of a capture. There is one stream for each name and link type.
 #[derive(Debug, Default)]
 pub struct Interfaces {
     streams: Vec<Stream>,
@@ -55,7 +54,7 @@ impl Interfaces {
         &self.streams
     }
 
-    /// Begins a section, which numbers its interfaces from 0 again.
+    /// Begins a section. A section numbers its interfaces from 0.
     pub fn section(&mut self) {
         self.section.clear();
     }
@@ -94,7 +93,6 @@ impl Interfaces {
         }));
     }
 
-    /// Returns the stream of this name and link type, which begins here if there is none.
     fn stream(&mut self, name: String, link_type: u32) -> u32 {
         let next = self.streams.len() as u32;
         let stream = *self.known.entry((name.clone(), link_type)).or_insert(next);
@@ -165,7 +163,7 @@ impl Interfaces {
         })
     }
 
-    /// Returns the stream of an interface's packets.
+    /// Returns the stream of an interface's packets, and creates it before the first packet.
     fn packets_of(&mut self, interface: u32) -> Option<u32> {
         let there = self.section.get(interface as usize)?.as_ref()?;
         if let Some(stream) = there.packets {
@@ -176,7 +174,7 @@ impl Interfaces {
         Some(stream)
     }
 
-    /// Returns the stream of the CAN frames that a capture of all interfaces has of one of them.
+    /// Returns the stream of the CAN frames of one interface, in a capture of all interfaces.
     fn frames_of(
         &mut self,
         interface: u32,
@@ -205,8 +203,8 @@ impl Interfaces {
     }
 }
 
-/// Returns the CAN frame in a packet of a capture of all interfaces, and the kernel's number of its
-/// interface if the header has it. Returns `None` for other packets.
+/// Returns the CAN frame in a packet of a capture of all interfaces. Also returns the kernel's number of its
+/// interface, if the header has the number. Returns `None` for other packets.
 fn can_of_any(link_type: u32, packet: &[u8]) -> Option<(Option<u32>, &[u8])> {
     let number = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));
     match link_type {
@@ -219,7 +217,7 @@ fn can_of_any(link_type: u32, packet: &[u8]) -> Option<(Option<u32>, &[u8])> {
     }
 }
 
-/// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network
+/// Converts a captured SocketCAN frame to Linux's struct. The capture has the identifier in network byte
 /// order, length, flags, two bytes and data.
 fn frame_of(captured: &[u8], payload: &mut Vec<u8>) -> bool {
     const FDF: u8 = 0x04;

@@ -18,12 +18,10 @@ use pcap_parser::{
 };
 use std::io::{Read, Result};
 
-/// The longest block. Longer blocks count as damage.
 const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    /// The stamp of a packet. Its bytes are in the payload.
     Of(Stamp),
     None,
     End,
@@ -37,12 +35,11 @@ enum Parsed<T> {
 
 pub struct Packets<R> {
     bytes: R,
-    /// The bytes of `start..end` were read and not used yet.
+    /// The bytes read from the file. Those of `start..end` were not used yet.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     at_eof: bool,
-    /// The number of bytes used since the beginning of the file.
     at: u64,
     form: Form,
 }
@@ -78,10 +75,6 @@ impl<R: Read> Packets<R> {
         self.bytes
     }
 
-    /// Reads the next block.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn next(
         &mut self,
         known: &mut Interfaces,
@@ -162,7 +155,7 @@ impl<T> Parsed<T> {
     }
 }
 
-/// Parses the header of a pcap file, or nothing of a pcapng file. Returns the number of bytes used.
+/// Parses the header of a pcap file, or does nothing for a pcapng file. Returns the number of bytes used.
 fn begin(
     there: &[u8],
     form: &mut Form,
@@ -300,14 +293,14 @@ fn next(
     })
 }
 
-/// The kinds of blocks that are parsed: section, interface, simple packet and enhanced packet.
+/// The numbers of the block kinds that are parsed: section, interface, simple packet and enhanced packet.
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
-/// The kind of packet blocks that came before the Enhanced Packet Block.
+/// The number of an obsolete block kind for packets. The Enhanced Packet Block replaced it.
 const OBSOLETE_PACKET: u32 = 2;
 
-/// Returns the clock of an interface. Its option `if_tsresol` is a power of 10, or a power of 2 if
-/// the highest bit is set.
+/// Returns the clock of an interface. The interface's option `if_tsresol` is a power of 10, or a power of 2
+/// if the highest bit is set.
 fn clock(about: &InterfaceDescriptionBlock) -> Option<Clock> {
     let power = u32::from(about.if_tsresol & 0x7f);
     let base: u64 = if about.if_tsresol & 0x80 == 0 { 10 } else { 2 };

@@ -247,7 +247,7 @@ fn can_frames_of_a_capture_of_all_interfaces_are_streams_of_their_own() {
 }
 
 #[test]
-fn a_block_that_is_shorter_than_its_frame_is_damage() {
+fn a_pcap_block_shorter_than_its_fields_counts_as_damage() {
     for kind in [0x8000_0001u32, 9, 1] {
         let mut file = Writer {
             big: true,

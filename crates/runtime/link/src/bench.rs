@@ -12,26 +12,28 @@ use onbeat_flow::clock::now_ns;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The size of the largest message that a series may have.
+/// The size of the largest message that a series may have, in bytes.
 pub const MOST_BYTES: usize = 256 << 20;
-/// The size of the smallest message. Only the instruction to the receiver fits into it.
+/// The size of the smallest message, in bytes. It has room only for the word that says what the
+/// receiver does.
 pub const LEAST_BYTES: usize = 8;
-/// The first bytes of a request; the last one is the version.
+/// The first bytes of a request. The last of them is the version.
 const MAGIC: [u8; 8] = *b"obbench\x01";
-/// Bytes of a request: magic, sealed, further series, two zeros, credits, size.
+/// The size of a request: magic (8 bytes), sealed, further series, two zeros, credits (4) and
+/// message size (8).
 const REQUEST_BYTES: usize = 24;
-/// An end that is silent for this long counts as gone.
 const SILENCE_LIMIT_NS: u64 = 30_000_000_000;
 const RECONNECT_LIMIT_NS: u64 = 20_000_000_000;
 const WARM_UP_TRIPS: usize = 3;
-/// Fewest round trips or messages of a size, however long they take.
+/// The smallest number of round trips or messages that are measured for a size, however long they
+/// take.
 const LEAST_RUNS: usize = 10;
 
-/// The receiver sends a message of the same size back. The first 8 bytes of a message say what to
-/// do.
+/// The first word of a message that the receiver sends back in the same size.
 const ECHO: u64 = 1;
 const TAKE: u64 = 2;
-/// The receiver answers with [`LEAST_BYTES`], after all messages before this one were received.
+/// The first word of a message that the receiver answers with [`LEAST_BYTES`] once it has received
+/// all earlier messages.
 const CONFIRM: u64 = 3;
 
 /// A series of measurements over one link.
@@ -41,7 +43,7 @@ pub struct Series {
     pub sealed: bool,
     /// The number of messages that may be on their way in each direction.
     pub credits: usize,
-    /// The size of the largest message.
+    /// The size of the largest message, in bytes.
     pub most_bytes: usize,
     /// The number of further series that the same end asks for after this series: 0 to 255.
     pub further: usize,
@@ -50,9 +52,9 @@ pub struct Series {
 /// The limits on the measurement of each message size.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
-    /// The most round trips of a size, and the most messages for its rate.
+    /// The largest number of round trips of one size, and of messages for its rate.
     pub runs: usize,
-    /// The longest time for the round trips of a size, and for its rate. At least ten are always
+    /// The longest time for the round trips of one size, and for its rate. At least ten are always
     /// measured.
     pub time: Duration,
 }
@@ -62,7 +64,8 @@ pub struct Amount {
 pub struct Measured {
     /// The size of the messages, in bytes.
     pub bytes: usize,
-    /// The times of round trips with messages of this size in both directions, sorted.
+    /// The round-trip times of messages of this size, in ascending order. Both directions carry the
+    /// full size.
     pub round_trips_ns: Vec<u64>,
     /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,
@@ -77,15 +80,15 @@ impl Measured {
         self.messages as f64 * self.bytes as f64 * 1e9 / self.one_way_ns.max(1) as f64
     }
 
-    /// Returns a quantile of the round trips, in ns. `None` if there are too few: at least one
-    /// round trip must lie beyond the quantile.
+    /// Returns a quantile (0 to 1) of the round trips, in ns. Returns `None` if no measured round
+    /// trip lies beyond the quantile.
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         let count = self.round_trips_ns.len();
         let rank = (quantile * count as f64).ceil() as usize;
         (rank < count).then(|| self.round_trips_ns[rank.saturating_sub(1)])
     }
 
-    /// Returns the longest round trip, in ns.
+    /// Returns the longest round trip, in ns, or 0 without a round trip.
     pub fn longest_ns(&self) -> u64 {
         self.round_trips_ns.last().copied().unwrap_or(0)
     }
@@ -140,7 +143,8 @@ impl Series {
         request
     }
 
-    /// Returns `None` if the bytes are not a request, or ask for more than is sensible.
+    /// Parses a request. Returns `None` if the bytes are not a request, or if the credits or sizes
+    /// in them are out of range.
     fn parse(request: &[u8]) -> Option<Series> {
         let request: &[u8; REQUEST_BYTES] = request.try_into().ok()?;
         let credits = u32::from_le_bytes(request[12..16].try_into().ok()?);
@@ -159,7 +163,8 @@ impl Series {
     }
 }
 
-/// Connects. Tries again while the other end is still leaving the previous link.
+/// Connects to the peer. Tries again for up to 20 s while the other end still leaves the previous
+/// link.
 fn connect(
     backend: &dyn Backend,
     sizes: Sizes,
@@ -194,9 +199,9 @@ fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError
     out.send(bytes.max(LEAST_BYTES), deadline, fill).map(drop)
 }
 
-/// Serves one series: waits for another end's request without a limit, and does what it asks.
-/// `backend` makes the end for a series, or the end that receives the request (`None`). `began` is
-/// called with the series.
+/// Serves one series: waits for a request without a time limit, and answers its messages.
+/// `backend(None)` makes the end that receives the request. `backend(Some(series))` makes the end
+/// for the messages. `began` is called once the series is known.
 ///
 /// # Errors
 /// The other end did not connect again, left early, or is another program. The caller may serve the
@@ -232,9 +237,9 @@ pub fn serve(
     }
 }
 
-/// Asks the serving end for a series, and measures each of these sizes over it. `backend` is as for
-/// [`serve`]. `progress` gets the number of sizes done, and of round trips or messages of the
-/// current size.
+/// Asks the serving end for a series, and measures each of the `sizes` over it. `backend` makes the
+/// ends as for [`serve`]. `progress` gets the number of finished sizes, and the number of finished
+/// round trips or messages of the current size.
 ///
 /// # Errors
 /// No end serves there, or it left.
@@ -305,7 +310,8 @@ fn sorted_round_trips_ns(
     Ok(times)
 }
 
-/// Sends messages one way. Returns their number, and the time until the peer has received the last.
+/// Sends messages in one direction. Returns the number of messages, and the time in ns until the
+/// peer has received the last one.
 fn measure_one_way(
     link: &mut Halves,
     bytes: usize,

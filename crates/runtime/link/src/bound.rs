@@ -14,15 +14,15 @@
 
 use thiserror::Error;
 
-/// The network interface through which all channels send.
+/// The network interface through which all channels of an analysis send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Port {
-    /// The rate of the wire.
+    /// The rate of the wire, bit/s.
     pub bits_per_second: u64,
-    /// The size of a chunk's content.
+    /// The size of a chunk's content, in bytes.
     pub chunk_bytes: usize,
     /// The most bytes that may be posted and have not left yet, counted as on the wire. One chunk
-    /// always fits.
+    /// is always allowed.
     pub window_bytes: usize,
     /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
@@ -30,10 +30,11 @@ pub struct Port {
     pub way_ns: u64,
 }
 
-/// The messages that one channel sends.
+/// The messages that one channel sends through the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// The urgency: larger is more urgent. Among equals the first to come goes first.
+    /// The priority: larger numbers are more urgent. Messages of equal priority leave in order of
+    /// arrival.
     pub priority: u8,
     /// The size of the largest message.
     pub bytes: usize,
@@ -59,9 +60,10 @@ pub enum NoBound {
     Zero,
 }
 
-/// Steps until the search for a fixed point is given up: the port is nearly full.
+/// The number of steps after which the search for a fixed point stops with an error. The port is
+/// then nearly full.
 const MOST_STEPS: usize = 1_000_000;
-/// Unit in which the port's use is counted: parts of its time.
+/// The number of parts into which the port's time is divided to add up its use.
 const TIME_PARTS: u128 = 1_000_000_000;
 
 impl Port {

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The reason why a channel could not be created, or a process could not attach to it.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The name has characters or a length that a channel's name may not have.
+    /// The name is not a valid channel name: its length or one of its characters is not allowed.
     #[error("'{}' is not a channel name. Use 1 to 80 letters, digits and _ . - /", name.escape_default())]
     Name {
         /// The name that the caller gave. It is untrusted.
@@ -63,7 +63,7 @@ pub enum LinkError {
         /// The difference between the channel's options and the caller's.
         reason: OpenError,
     },
-    /// Another process could shorten the memory while this one uses it.
+    /// The memory has no seal against shortening, so another process could shorten it at any time.
     #[error("channel '{name}' was not made by onbeat: another process could shorten its memory. Choose another name.")]
     Unsealed {
         /// The channel that the memory claims to be.

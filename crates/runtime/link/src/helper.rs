@@ -5,7 +5,7 @@ use std::io::Result;
 use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 
-/// `name` has at most 15 bytes.
+/// Starts a thread that works for a link. `name` has at most 15 bytes.
 pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let (running, runs) = sync_channel(1);
     let thread = Builder::new().name(name.into()).spawn(move || {

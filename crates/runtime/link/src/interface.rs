@@ -23,14 +23,15 @@ use thiserror::Error;
 pub struct Sizes {
     /// The most messages in each direction that are sent and not consumed yet: 1 to 1024.
     pub credits: usize,
-    /// The size of the largest message: 1 to 1 GiB.
+    /// The size of the largest message, in bytes: 1 to 1 GiB.
     pub message_bytes: usize,
-    /// The size of the largest value for [`Incoming::read`]: 0 (no values) to 1 GiB.
+    /// The size of the largest value for [`Incoming::read`], in bytes: 0 (no values) to 1 GiB.
     pub value_bytes: usize,
 }
 
 impl Sizes {
-    /// Returns sizes with four credits, and with values as large as messages.
+    /// Returns sizes for messages of at most `message_bytes`, with four credits and values of the
+    /// same size.
     pub fn of_messages(message_bytes: usize) -> Sizes {
         Sizes {
             credits: 4,
@@ -39,8 +40,9 @@ impl Sizes {
         }
     }
 
-    /// Returns the size of the memory that an end needs: slots of both directions, three buffers of
-    /// values to send (published, on its way, being written) and one of values read.
+    /// Returns the size in bytes of the memory that an end needs. The memory has slots for the
+    /// messages of both directions, three buffers for values to send, and one for the value that is
+    /// read.
     ///
     /// # Errors
     /// A number is out of its range.
@@ -67,7 +69,7 @@ impl std::fmt::Display for Sizes {
     }
 }
 
-/// The memory of an end, handed over once.
+/// The memory that the application gives to an end when it connects.
 #[derive(Debug)]
 pub enum Memory {
     /// The backend allocates the memory.
@@ -84,7 +86,7 @@ pub type Halves = (Box<dyn Outgoing>, Box<dyn Incoming>);
 
 /// A way to connect two ends.
 pub trait Backend {
-    /// Returns the size of the memory that an end of these sizes needs.
+    /// Returns the size in bytes of the memory that an end of these sizes needs with this backend.
     ///
     /// # Errors
     /// A number is out of its range.
@@ -110,8 +112,8 @@ pub trait Backend {
 /// The half of an end that sends. Dropping it tells the peer that no more messages follow. Messages
 /// that were sent still arrive.
 pub trait Outgoing: Send {
-    /// Sends a message that `fill` writes in place, and returns its number, from 0. Waits for a
-    /// credit. Before `fill` the slot contains an older message.
+    /// Sends a message that `fill` writes in place, and returns its number, counted from 0. Waits
+    /// for a credit. Before `fill`, the slot contains an older message.
     ///
     /// # Errors
     /// - The message is larger than agreed; `fill` is not called.
@@ -137,25 +139,25 @@ pub trait Outgoing: Send {
         None
     }
 
-    /// Hides the messages from recorders from now on, because a recorder already sees them as items
-    /// of something else. Returns the name by which both ends know this direction of the link, if
-    /// there is one.
+    /// Hides the messages of this half from recorders from now on. A caller whose messages carry
+    /// items that recorders already see calls this. Returns the name by which both ends know this
+    /// direction of the link, if there is one.
     #[doc(hidden)]
     fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
         None
     }
 }
 
-/// The counters of promises on a link that other processes can see ([`crate::status`]). Real-time
+/// The counters of a link with promises that other processes can see ([`crate::status`]). Real-time
 /// safe.
 #[doc(hidden)]
 pub trait Shown: Send + Sync + std::fmt::Debug {
-    /// Notes that the link has promises.
+    /// Marks the link as one that has promises.
     fn has_promises(&self);
-    /// Notes that the link belongs to a channel, and how many of its items were replaced before
-    /// they left.
+    /// Marks the link as one that carries a channel, and stores how many of its items were replaced
+    /// before they left.
     fn set_lost(&self, items: u64);
-    /// Adds `more` to one of the counters.
+    /// Adds `more` to the counter with this number, in the order of [`crate::status::QosStatus`].
     fn add(&self, number: usize, more: u64);
 }
 
@@ -172,16 +174,16 @@ pub trait Incoming: Send {
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End>;
 
-    /// Passes the latest value that the peer has published to `take`: complete, and also if it was
-    /// read before. Returns `false` if the peer has published no value, or none came before the
-    /// deadline.
+    /// Passes the latest value that the peer has published to `take`. The value is complete. It
+    /// comes again if it was read before. Returns `false` if the peer has published no value, or
+    /// none came before the deadline.
     ///
     /// # Errors
     /// The link has ended.
     fn read(&mut self, deadline_ns: Option<u64>, take: &mut dyn FnMut(&[u8])) -> Result<bool, End>;
 
-    /// Reads like [`Incoming::read`], and also passes how many values the peer had published before
-    /// this one, if known. Recorders identify a value at both ends by this number.
+    /// Reads like [`Incoming::read`]. Also passes the number of values that the peer had published
+    /// before this one, if it is known. Recorders identify a value at both ends by this number.
     ///
     /// # Errors
     /// Those of [`Incoming::read`].
@@ -251,7 +253,7 @@ pub enum End {
     /// The peer died, or could not be reached within the time allowed for resuming the link.
     #[error("the peer is gone: {reason}")]
     Gone {
-        /// The last sign of the peer.
+        /// The reason why the connection ended or was not resumed.
         reason: String,
     },
     /// The peer knew the key, but has sent data that onbeat never sends.

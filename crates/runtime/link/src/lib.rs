@@ -100,7 +100,6 @@ pub use tcp::{Key, KeyError, Tcp};
 #[cfg(feature = "verbs")]
 pub use verbs::Verbs;
 
-/// The longest time for which [`attach`] waits for another process that is creating the channel.
 const CREATION_LIMIT: Duration = Duration::from_secs(1);
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
@@ -126,8 +125,8 @@ pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     create_as(&creation, options)
 }
 
-/// Attaches to the channel of that name. Given `options` must be those with which it was created.
-/// Waits up to 1 s for a process that is creating the channel.
+/// Attaches to the channel of that name. If `options` are given, they must equal those of the
+/// channel. Waits up to 1 s for a process that is creating the channel.
 pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError> {
     let since = Instant::now();
     loop {
@@ -202,7 +201,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Names the system to which the channels belong. Two systems that run at once need different
+    /// Makes a medium for the system of that name. Two systems that run at once need different
     /// names.
     pub fn new(system: &str) -> Machine {
         Machine {

@@ -16,8 +16,8 @@ pub(crate) const PREFIX: &str = "onbeat:";
 
 pub(crate) struct Found {
     pub(crate) pid: u32,
-    /// The memory's file, open for reading and writing. Its locks are separate from the other
-    /// process's.
+    /// The memory's file, open for reading and writing. Locks of this descriptor are separate from
+    /// the other process's locks.
     pub(crate) file: File,
 }
 
@@ -106,8 +106,8 @@ pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
     Ok(found.pop().map(|(_, found)| found))
 }
 
-/// Opens the descriptors of a process that link to `target`. Finds nothing if the process has ended
-/// or may not be inspected.
+/// Opens the descriptors of a process that point to `target`. Yields nothing if the process has
+/// ended or may not be inspected.
 fn open_descriptors<'a>(process: &Path, target: &'a str) -> impl Iterator<Item = File> + 'a {
     let links = fs::read_dir(process.join("fd")).into_iter().flatten();
     links.flatten().filter_map(move |link| {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub struct Lock<T> {
-    /// 0 if the lock is free. Otherwise the id of the owning thread, and a bit that says whether
-    /// others wait: the kernel's format.
+    /// The futex word in the kernel's format: 0 if the lock is free, otherwise the owner's thread
+    /// id and a bit that says whether threads wait.
     owner: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -51,7 +51,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until the lock is free. A thread that locks it twice blocks forever.
+    /// Waits until the lock is free, and takes it. A thread that locks it twice blocks forever.
     pub fn lock(&self) -> Guard<'_, T> {
         let (me, owner) = (this_thread(), &self.owner);
         let take = || owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
@@ -101,8 +101,8 @@ impl Bell {
         Bell::default()
     }
 
-    /// Wakes all waiting threads. The caller holds the lock, or has just released it after the
-    /// change.
+    /// Wakes all waiting threads. The caller holds the lock, or has just released it after a change
+    /// of the value.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);
@@ -178,7 +178,7 @@ mod tests {
         drop(lock.lock());
     }
 
-    /// Reads the priority in /proc/self/task/TID/stat. It is -1 - rtprio for real-time threads.
+    /// Reads the priority from /proc/self/task/TID/stat. For real-time threads it is -1 - rtprio.
     fn kernel_priority(thread: u32) -> i64 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         let after_name = stat.rsplit(") ").next().unwrap();

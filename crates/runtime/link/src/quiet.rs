@@ -9,7 +9,7 @@ use std::net::TcpStream;
 /// Wakes a thread that polls the other end of a pipe.
 pub(crate) struct Waking {
     writer: PipeWriter,
-    /// Kept open because writing to a pipe without readers raises the signal.
+    /// Kept open, because a write to a pipe without readers raises SIGPIPE.
     _reader: PipeReader,
 }
 
@@ -33,7 +33,7 @@ impl Waking {
     }
 }
 
-/// A stream for vectored writes. The standard library's own raise the signal.
+/// A TCP stream whose vectored writes raise no SIGPIPE. Those of the standard library do.
 pub(crate) struct Quiet<'s>(pub(crate) &'s TcpStream);
 
 impl Write for Quiet<'_> {

@@ -12,7 +12,7 @@
 
 use thiserror::Error;
 
-/// The progress of the end that receives the messages of one direction.
+/// The counts of the end that receives the messages of one direction. Both only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Progress {
     /// The number of messages that have arrived completely.
@@ -21,7 +21,7 @@ pub struct Progress {
     pub consumed: u64,
 }
 
-/// An impossible report or message from the peer.
+/// A report or message that a correct peer cannot send.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// The counts shrink, or include messages that were never sent.
@@ -35,19 +35,19 @@ pub enum Violation {
     Credits,
 }
 
-/// The state of a direction at its sender.
+/// The sender's state of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sender {
     credits: u64,
-    /// The number of the next message that the application posts.
     next: u64,
-    /// The number of the next message that goes into the present connection.
+    /// The number of the next message that is written into the present connection.
     transmit: u64,
     progress: Progress,
 }
 
 impl Sender {
-    /// Starts a direction in which nothing was sent yet.
+    /// Starts a direction in which nothing was sent yet. `credits` is the most messages that are
+    /// sent and not consumed.
     pub fn new(credits: u64) -> Sender {
         Sender {
             credits,
@@ -63,13 +63,13 @@ impl Sender {
         (self.next - self.progress.consumed < self.credits).then_some(self.next)
     }
 
-    /// Notes that the application has posted the message of [`Sender::may_post`].
+    /// Notes that the application has posted the message that [`Sender::may_post`] returned.
     pub fn post(&mut self) {
         debug_assert!(self.may_post().is_some());
         self.next += 1;
     }
 
-    /// Returns the number of posted messages.
+    /// Returns the number of messages that the application has posted.
     pub fn posted(&self) -> u64 {
         self.next
     }
@@ -80,18 +80,19 @@ impl Sender {
         (self.transmit < self.next).then_some(self.transmit)
     }
 
-    /// Notes that the message of [`Sender::to_transmit`] is completely in the connection.
+    /// Notes that the message that [`Sender::to_transmit`] returned is completely in the
+    /// connection.
     pub fn transmitted(&mut self) {
         debug_assert!(self.to_transmit().is_some());
         self.transmit += 1;
     }
 
-    /// Returns the receiver's latest report.
+    /// Returns the latest counts that the receiver has reported.
     pub fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Takes a report of the receiver's progress.
+    /// Takes in a report of the receiver's progress.
     ///
     /// # Errors
     /// The progress is impossible.
@@ -107,7 +108,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Takes the receiver's report on a new connection, and continues from there.
+    /// Takes in the receiver's report on a new connection. Transmission continues with the first
+    /// message that the receiver does not have.
     ///
     /// # Errors
     /// The progress is impossible. It may be ahead of the previous report, which may have been lost
@@ -119,7 +121,7 @@ impl Sender {
     }
 }
 
-/// The state of a direction at its receiver.
+/// The receiver's state of one direction of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receiver {
     credits: u64,
@@ -127,7 +129,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a direction in which nothing has arrived yet.
+    /// Starts a direction in which nothing has arrived yet. `credits` is the most messages that the
+    /// sender may be ahead of the application.
     pub fn new(credits: u64) -> Receiver {
         Receiver {
             credits,
@@ -135,7 +138,7 @@ impl Receiver {
         }
     }
 
-    /// Checks that this message may arrive now.
+    /// Checks that the message of this number may arrive now.
     ///
     /// # Errors
     /// The message is out of order, or has no free slot.
@@ -149,7 +152,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Notes that a message has arrived completely.
+    /// Notes that the message of this number has arrived completely.
     ///
     /// # Errors
     /// Those of [`Receiver::check`].
@@ -159,19 +162,19 @@ impl Receiver {
         Ok(())
     }
 
-    /// Returns the number of the message that the application consumes next, or `None` if none is
-    /// waiting.
+    /// Returns the number of the message that the application consumes next, or `None` if none has
+    /// arrived.
     pub fn to_consume(&self) -> Option<u64> {
         (self.progress.consumed < self.progress.received).then_some(self.progress.consumed)
     }
 
-    /// Notes that the application has consumed the message of [`Receiver::to_consume`].
+    /// Notes that the application has consumed the message that [`Receiver::to_consume`] returned.
     pub fn consume(&mut self) {
         debug_assert!(self.to_consume().is_some());
         self.progress.consumed += 1;
     }
 
-    /// Returns the progress to report to the sender.
+    /// Returns the counts that the receiver reports to the sender.
     pub fn progress(&self) -> Progress {
         self.progress
     }

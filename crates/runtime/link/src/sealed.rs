@@ -21,6 +21,8 @@ impl Counter {
     }
 }
 
+/// Encrypts a record and sends it. `at` counts the records of this direction.
+///
 /// # Errors
 /// The connection is broken, or the record is too long.
 pub(crate) fn send(
@@ -37,7 +39,8 @@ pub(crate) fn send(
     to.write_all(&sealed[..2 + length])
 }
 
-/// Receives a record and passes its bytes to `parse`.
+/// Receives a record, decrypts it, and passes its bytes to `parse`. `at` counts the records of this
+/// direction.
 ///
 /// # Errors
 /// The connection is broken, or (`InvalidData`) the bytes are not a record of the peer.

@@ -14,18 +14,18 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// One place for the producer and 64 for consumers.
+/// The number of participants that can have a place in the memory: a producer and 64 consumers.
 const PLACES: usize = 65;
 
-/// A mapping of shared memory, with a separate open file description that owns the locks. The
-/// mapping must not own them. The kernel keeps the memory of a dead process while somebody looks at
-/// it (`/proc/PID/smaps`, or `cmdline`, as `ps` does). It would keep the locks too.
+/// A mapping of shared memory. The locks of its participants belong to a separate open file
+/// description, not to the mapping: the kernel keeps a dead process's mapping while another program
+/// reads `/proc/PID/smaps` or `cmdline`.
 pub(crate) struct SharedMemory {
     file: OwnedFd,
     base: NonNull<u8>,
     size: NonZeroUsize,
-    /// The places that this mapping has claimed. The kernel does not report a lock to its own
-    /// owner.
+    /// The places that this process has claimed by this mapping. The kernel does not report a lock
+    /// to the process that owns it.
     claimed: [AtomicBool; PLACES],
 }
 
@@ -43,7 +43,7 @@ fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
     }
 }
 
-/// Opens a file anew, to get another open file description.
+/// Opens a file again, to get an open file description with locks of its own.
 fn reopen(name: &str, file: BorrowedFd<'_>) -> Result<OwnedFd, LinkError> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let file = File::options().read(true).write(true).open(path);
@@ -60,7 +60,8 @@ const SEALS: [SealFlag; 3] = [
 ];
 
 impl SharedMemory {
-    /// Creates zeroed memory. It is reserved now, so that no later access can fail.
+    /// Creates memory that is filled with zeros. Reserves its pages now, so that no later access
+    /// can fail.
     pub(crate) fn create(name: &str, size: usize) -> Result<SharedMemory, LinkError> {
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
         let file = memfd_create(format!("{PREFIX}{name}").as_str(), flags)
@@ -73,8 +74,8 @@ impl SharedMemory {
         SharedMemory::map(name, file, size, MapFlags::MAP_POPULATE)
     }
 
-    /// Opens memory that another participant has created. Opens the file anew, since locks belong
-    /// to an open file description. Maps its pages in advance if it has the expected size.
+    /// Opens memory that another participant has created. Maps the pages in advance if the memory
+    /// has the expected size.
     pub(crate) fn open(
         name: &str,
         file: BorrowedFd<'_>,
@@ -117,8 +118,8 @@ impl SharedMemory {
         })
     }
 
-    /// Returns the same number in all processes that map this memory, and another one for other
-    /// memory. Returns 0 if the kernel reports none.
+    /// Returns a number that identifies the memory. It is the same in all processes that map the
+    /// memory, and 0 if the kernel reports none.
     pub(crate) fn number(&self) -> u64 {
         let file = nix::sys::stat::fstat(&self.file);
         // The factor is odd, so that no two products are the same. It is large, so that they are

@@ -24,7 +24,8 @@ enum Side {
     Connecting,
 }
 
-/// A backend that links processes of one machine by name.
+/// A backend that links two processes of one machine by shared memory. The processes find each
+/// other by name.
 #[derive(Debug, Clone)]
 pub struct Shm {
     name: String,

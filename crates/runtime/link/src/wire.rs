@@ -2,17 +2,17 @@
 
 /// The size of the header of each frame.
 pub const HEAD_BYTES: usize = 24;
-/// Ethernet's header, check sum, preamble and gap.
+/// The bytes that Ethernet adds to a packet: header, check sum, preamble and gap.
 const ETHERNET: usize = 14 + 4 + 8 + 12;
-/// Headers of IPv6 (longer than IPv4's) and of TCP with time stamps.
+/// The bytes of the headers of IPv6 (longer than those of IPv4) and of TCP with time stamps.
 const IP_AND_TCP: usize = 40 + 20 + 12;
-/// Length and tag of a sealed record, and its largest content.
+/// The bytes that encryption adds to a record (length and tag), and the largest content of a
+/// record.
 const RECORD: (usize, usize) = (2 + 16, 65535 - 16);
 
-/// Returns the most bytes that a chunk needs on the wire besides its content, for
-/// [`Port::overhead_bytes`](crate::bound::Port::overhead_bytes): the frame's header, seals, and the
-/// headers of its segments. A chunk need not begin at the start of a segment, so one segment more
-/// is counted.
+/// Returns the most bytes that a chunk needs on the wire besides its content. Counts the frame's
+/// header, encryption, and the headers of all segments. Counts one more segment, because a chunk
+/// may begin within a segment. For [`Port::overhead_bytes`](crate::bound::Port::overhead_bytes).
 pub fn overhead_bytes(chunk_bytes: usize, mtu: usize, sealed: bool) -> usize {
     let frame = chunk_bytes + HEAD_BYTES;
     let seals = if sealed {

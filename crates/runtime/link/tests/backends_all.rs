@@ -156,7 +156,7 @@ fn auto() -> Pair {
 // Auto uses shared memory, except where the application gives the memory.
 backends::backends!(by_the_best_way, auto(), auto());
 
-/// Not a test: the child process of tests that let a peer die.
+/// Runs a peer that a test kills. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {

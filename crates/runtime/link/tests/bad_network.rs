@@ -160,7 +160,6 @@ struct Received {
     over: AtomicBool,
 }
 
-/// Marks an end as stopped when it is dropped, also by a panic.
 struct Over<'r>(&'r Received);
 
 impl Drop for Over<'_> {

@@ -21,8 +21,8 @@ fn shm(side: fn(&str) -> Shm) -> Maker {
     })
 }
 
-/// Returns an address that stays free until it is used. It lies below 32768, where the kernel's own
-/// choices begin, and other runs of these tests begin elsewhere.
+/// Returns an address whose port stays free until it is used. The port is below 32768, where the
+/// kernel begins to choose, and differs between runs.
 fn free_address() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

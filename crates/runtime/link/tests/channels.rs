@@ -416,8 +416,8 @@ impl Outgoing for CountingOut {
     }
 }
 
-/// Sends 60 items of 1000 bytes to `consumers` consumers of different rates, which all read each
-/// item at the same place. Returns the messages and bytes on the wire.
+/// Sends 60 items of 1000 bytes to `consumers` consumers of different rates, and checks that all of
+/// them read an item at the same address. Returns the messages and bytes on the wire.
 fn transfers(consumers: usize) -> (usize, usize) {
     const ITEMS: u64 = 60;
     let (sent, bytes) = (Arc::default(), Arc::default());
@@ -485,7 +485,7 @@ fn consumers_of_one_host_share_one_transfer_and_one_copy() {
     assert_eq!(one.1, three.1);
 }
 
-/// Not a test: the child process that runs the other host and dies.
+/// Runs another host, which dies. Does nothing unless a test starts it.
 #[test]
 fn program_of_another_host() {
     let Ok(place) = std::env::var("ONBEAT_CHANNEL_PEER") else {

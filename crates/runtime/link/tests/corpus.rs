@@ -2,7 +2,6 @@
 #[path = "../../../../fuzz/checks_link.rs"]
 mod checks;
 
-/// Runs a check on every file of a corpus, whole and cut in half.
 fn replay(corpus: &str, check: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fuzz/corpus/");
     let folder = format!("{folder}{corpus}");

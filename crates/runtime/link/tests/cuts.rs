@@ -134,18 +134,18 @@ fn exchange(cuts: Vec<Cut>, sealed: bool) -> usize {
     way.made.load(Ordering::SeqCst)
 }
 
-/// The bytes of a handshake by sender: each step has a head of 9, and a Noise message with a share
-/// (32), a payload and a tag (16). The proof has only a tag.
+/// The sizes of the handshake steps, with their senders. Each step has a head of 9 bytes, and a
+/// Noise message of a share (32), a payload and a tag (16). The proof has only a tag.
 const HANDSHAKE: [(From, usize); 2] = [
     (From::Connecting, 9 + 32 + 61 + 16 + 9 + 16),
     (From::Listening, 9 + 32 + 62 + 16),
 ];
-/// After the handshake, a cut every `STRIDE` bytes for this many bytes.
+/// The number of bytes after the handshake in which the connection is cut, every `STRIDE` bytes.
 const BEYOND: usize = 2000;
 const STRIDE: usize = 83;
 
-/// Cuts one direction of a connection after every byte of its handshake, and some beyond. Returns
-/// how many cuts were beyond.
+/// Cuts one direction of a connection after every byte of its handshake, and at places beyond.
+/// Returns how many places lay beyond the handshake.
 fn after_every_byte_of(
     connection: usize,
     before: &[Cut],

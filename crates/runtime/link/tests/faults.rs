@@ -48,7 +48,7 @@ fn lossless(policy: Policy) -> bool {
     matches!(policy, Policy::Credit { .. } | Policy::Swap { .. })
 }
 
-/// Returns a new name that is not a prefix of another one: some tests search for it in lists of all
+/// Returns a new name that is not a prefix of any other. Some tests search for it in lists of all
 /// names.
 fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -81,9 +81,8 @@ fn ended(mut child: Child) -> bool {
     status.success()
 }
 
-/// Waits until the channel has lost its producer. The kernel releases a dead producer's lock when
-/// nobody holds its descriptor any more. Every search for a channel looks into `/proc/PID/fd`, and
-/// holds descriptors for an instant.
+/// Waits until the channel has lost its producer. The kernel releases a dead producer's lock late
+/// if another search for a channel holds its descriptor for an instant.
 fn wait_until_orphaned(channel: &Channel) {
     let until = now_ns() + 60_000_000_000;
     while !channel.is_orphaned() {
@@ -124,7 +123,7 @@ impl Role {
     }
 }
 
-/// Not a test: the program of the other process, in a role.
+/// Runs another process in a role. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_child_process() {
     let Some(role) = Role::from_environment() else {
@@ -759,7 +758,7 @@ fn impossible_names_are_refused_and_printed_escaped() {
     }
 }
 
-/// Counts this process's open descriptors and mappings for a channel, and reports whether it has a
+/// Returns how many descriptors and mappings of a channel this process has, and whether it has a
 /// socket.
 fn resources(name: &str) -> (usize, usize, bool) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 use wires::{Done, Harm, On, Wire};
 
-/// How long an end notices nothing, at least. An end that hears nothing for two seconds counts its
-/// peer as unreachable, and each end sends something four times a second.
+/// The least time for which an end notices nothing. It counts its peer as unreachable after two
+/// silent seconds, and each end sends something four times a second.
 const UNNOTICED_NS: u64 = 1_500_000_000;
 
 fn wire(seed: u64) -> Option<Wire> {
@@ -70,7 +70,7 @@ fn wait_until(mut is_there: impl FnMut() -> bool) {
 struct Stream {
     stop: AtomicBool,
     came: AtomicU64,
-    /// How often the sender, and the receiver, got the error that the peer gives no sign of life.
+    /// The number of errors that the peer is silent, at the sender and at the receiver.
     silent_errors: [AtomicU64; 2],
 }
 
@@ -170,8 +170,6 @@ fn a_vanished_peer_is_reported_and_no_message_is_lost_when_it_returns() {
     });
 }
 
-/// The connecting end has given the connection up and dials again, while the listening end believes
-/// that the old connection works. The listening end replaces it with the new one.
 #[test]
 fn a_new_connection_replaces_a_half_open_one() {
     let mut seed = 2;
@@ -186,7 +184,7 @@ fn a_new_connection_replaces_a_half_open_one() {
     }
 }
 
-/// Returns how long after the connecting end's last sign of life messages flow again.
+/// Returns the time in ns from the connecting end's last sign of life until messages flow again.
 fn takeover_ns(seed: u64) -> Option<u64> {
     let wire = wire(seed)?;
     let [first, second] = ends(&wire, Duration::from_secs(60));

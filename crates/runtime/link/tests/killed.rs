@@ -81,7 +81,7 @@ fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
     }
 }
 
-/// Not a test: the child process that runs the other end.
+/// Runs the other end of a link. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {

@@ -15,8 +15,8 @@ const SIZES: Sizes = Sizes {
     message_bytes: 8,
     value_bytes: 0,
 };
-/// The allowed growth of memory, KiB, between a tenth of the messages and the end: pages that are
-/// touched late. One byte for each of 10^8 messages would be 100 MB.
+/// The allowed growth of memory between a tenth of the messages and the end, KiB. Some pages are
+/// used late. One byte for each of 10^8 messages would be 100 MB.
 const SLACK_KIB: u64 = 4096;
 
 fn watchdog() -> Option<u64> {

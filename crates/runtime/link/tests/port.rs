@@ -172,7 +172,7 @@ fn more_urgent_messages_go_between_two_chunks() {
     assert_eq!(by(2).unwrap().preemptions, 0, "{stats:?}");
 }
 
-/// Leases last for 10 s here: a link that misses an acknowledgement waits until a lease ends.
+/// Uses leases of 10 s, so that a link that misses an acknowledgement is late by seconds.
 #[test]
 fn links_that_share_the_window_wake_up_when_it_has_room() {
     let long = Duration::from_secs(10);
@@ -248,8 +248,8 @@ fn the_window_takes_no_longer_than_the_allowed_blocking() {
     }
 }
 
-/// Checks an assumption of the latency bound on real connections. While a chunk of the most urgent
-/// transfer waits, each other transfer sends at most the chunk that it had already begun.
+/// Checks an assumption of the latency bound on real connections: while the most urgent chunk
+/// waits, each other transfer sends at most the chunk that it had begun.
 #[test]
 fn an_urgent_transfer_waits_for_at_most_one_chunk_of_each_other_transfer() {
     // No lease ends and no transfer is passed over, however slow the machine is.
@@ -356,7 +356,7 @@ impl Drop for Other {
     }
 }
 
-/// Not a test: the program of the other process.
+/// Runs another process on the port. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_child_process() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -388,8 +388,8 @@ fn taken() -> SocketAddr {
     address
 }
 
-/// Kills or stops a more urgent process at any point, again and again. The less urgent one always
-/// goes on.
+/// Kills or stops a more urgent process at random points. Checks that the less urgent sender goes
+/// on each time.
 fn less_urgent_sender_goes_on_beside_a_process_that(stops: bool) {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();

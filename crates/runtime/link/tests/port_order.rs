@@ -15,7 +15,8 @@ use wires::{Wire, MARK};
 
 const CHUNK: usize = 16 << 10;
 const LINKS: u16 = 3;
-/// Messages of a link at its turn, and rounds, as in the thesis's experiment (5.5).
+/// The number of messages that a link sends when it is its turn, as in the experiment of the
+/// thesis, section 5.5.
 const TURN: usize = 4;
 const ROUNDS: usize = 12;
 

@@ -160,14 +160,14 @@ fn hosts_with_different_priorities_for_a_channel_are_refused() {
     assert!(refused.contains("only channels over tcp://"), "{refused}");
 }
 
-/// No lease ends and no transfer is passed over, however slow the machine is.
+/// Returns settings with which no lease ends and no transfer is passed over on a slow machine.
 fn settings() -> Settings {
     let long = Duration::from_secs(10);
     let settings = Settings::of_rate(1_000_000_000).chunk_bytes(16 << 10);
     settings.slack(long).patience(long)
 }
 
-/// Not a test: the child process that runs the sending host.
+/// Runs the sending host. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_sending_host() {
     let Ok(role) = std::env::var(ROLE) else {

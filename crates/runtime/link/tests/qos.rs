@@ -122,8 +122,8 @@ fn messages_stale_before_they_leave_stay_if_the_policy_is_to_fail() {
     }
 }
 
-/// The data passes two hops, all with the same clock. The believed expiry is never too early. It is
-/// too late by at most the two shortest round trips and the drift that clocks could have.
+/// Passes data over two hops with the same clock. The computed expiry is never too early, and too
+/// late by at most the two shortest round trips and the possible drift.
 #[test]
 fn the_age_of_data_travels_over_hops_within_the_stated_error() {
     let qos = Qos::new().fresh_for(LONG, Warn);
@@ -345,8 +345,6 @@ fn a_peer_without_a_sign_of_life_is_silent_until_it_gives_one() {
     wait_until(|| from_b.receive(watchdog(), &mut |_, _| {}) == Ok(true));
 }
 
-/// First only one of the ends has promises. Then the sizes differ, and the error shows them as the
-/// user gave them.
 #[test]
 fn an_end_that_does_not_fit_learns_the_difference() {
     let tcp = || {

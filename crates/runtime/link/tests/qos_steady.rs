@@ -31,7 +31,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test only: allocations of another one would count.
 #[test]
 fn nothing_is_allocated_after_the_ends_have_met() {
     let long = Duration::from_secs(1000);

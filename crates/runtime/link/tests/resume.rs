@@ -10,8 +10,8 @@ const MESSAGES: u64 = 4;
 const CREDITS: u64 = 2;
 const BREAKS: u8 = 2;
 
-/// The messages and counts on their way in one connection. The dialling end makes a new one, and
-/// the other end learns of it when it takes it.
+/// The messages and counts on their way in one connection. The dialling end makes it, and the other
+/// end accepts it later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Wire {
     generation: u8,
@@ -23,16 +23,16 @@ struct Wire {
 struct World {
     sender: Sender,
     receiver: Receiver,
-    /// The contents of the sender's slots and the receiver's: the numbers of messages.
+    /// The message numbers in the sender's slots, and in the receiver's.
     slots: (
         [Option<u64>; CREDITS as usize],
         [Option<u64>; CREDITS as usize],
     ),
     consumed: Vec<u64>,
-    /// The connections that the ends use; equal once both have taken the new one.
+    /// The connection on which the sender sends. It equals the receiver's once both have changed to
+    /// the new one.
     sends_on: u8,
     receives_on: u8,
-    /// The receiver has reported its counts on the connection that the sender uses.
     resumed: bool,
     old: Wire,
     new: Wire,
@@ -52,8 +52,8 @@ enum Action {
     Take,
 }
 
-/// The checked protocol. Either end may be the one that dials. `careless` ends do not leave the old
-/// connection first; the check must find the resulting error.
+/// The protocol that is checked. Either end may dial. If `careless`, ends do not leave the old
+/// connection first, and the check must find the error.
 struct Protocol {
     sender_dials: bool,
     careless: bool,

@@ -71,8 +71,8 @@ fn take(consumer: &Consumer) -> u64 {
     item.expect("an item before the watchdog").sequence()
 }
 
-/// Returns the messages that this process has sent by the end at this address, and the items that
-/// were lost before.
+/// Returns the messages that this process's end at this address has sent, and the items that were
+/// lost before, from its status page.
 fn shown(address: SocketAddr, listens: bool) -> (u64, Option<u64>) {
     let is_it = |found: &onbeat_link::status::Found| {
         let status = &found.status;
@@ -141,7 +141,7 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     assert_eq!((shown(near, true).0, shown(far, true).0), (6, 6));
 }
 
-/// Not a test: the child process that runs a receiving host and dies. It consumes nothing.
+/// Runs a receiving host that consumes nothing and dies. Does nothing unless a test starts it.
 #[test]
 fn program_of_another_host() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -169,8 +169,8 @@ fn start(consumers: usize, address: SocketAddr) -> Child {
         .unwrap()
 }
 
-/// Kills one of two hosts, which has this number of consumers. With one consumer the producer waits
-/// for its credits, with none for its start.
+/// Kills one of two receiving hosts, and checks that the other one gets all items. The killed host
+/// has `consumers` consumers.
 fn outlives_a_host(consumers: usize) {
     let (links, [near, far]) = sending();
     let (host, mut child) = (receiving(near), start(consumers, far));

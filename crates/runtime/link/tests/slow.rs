@@ -19,10 +19,10 @@ const SIZES: Sizes = Sizes {
     value_bytes: 0,
 };
 const MESSAGES: u64 = 300;
-/// The messages at the producer's own pace.
+/// The number of messages that the producer sends at its own rate.
 const FAST: u64 = 60;
 const SLOWER: u32 = 15;
-/// The allowed growth of memory, KiB: pages that are touched late. The messages have 880 KiB.
+/// The allowed growth of memory, KiB. Some pages are used late. The messages together have 880 KiB.
 const SLACK_KIB: u64 = 512;
 
 fn resident_kib() -> u64 {

@@ -41,7 +41,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, mut bytes: usize) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// Starts a network in which connection `n` breaks after `lengths[n]` bytes in either direction.
+/// Starts a relay to `to` whose connection `n` breaks after `lengths[n]` bytes in either direction.
 fn breaking_network(to: SocketAddr, lengths: Vec<usize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -84,7 +84,7 @@ fn slow_network(to: SocketAddr, bytes: usize) -> SocketAddr {
     address
 }
 
-/// The message takes longer than a closing end waits for a peer that receives nothing.
+/// Sends a message that takes longer than a closing end waits for a peer that receives nothing.
 #[test]
 fn a_message_on_a_slow_network_arrives_before_the_close() {
     const SIZE: usize = 1_000_000;
@@ -190,8 +190,8 @@ fn the_error_names_the_version_of_a_later_listening_end() {
     other.join().unwrap();
 }
 
-/// The strangers send nothing, and are more than the handshakes that run at once. If they were
-/// served one at a time, all of them would be gone before the peer that came last.
+/// Connects more strangers than handshakes run at once. Served one at a time, they would delay the
+/// last peer beyond its limit.
 #[test]
 fn silent_strangers_do_not_delay_a_peer() {
     let last_attempt = watchdog().unwrap();
@@ -221,7 +221,8 @@ fn a_peer_is_served_beside_strangers() -> bool {
     })
 }
 
-/// Not a test: a process that listens and has no descriptors left, until its standard input ends.
+/// Runs a process that listens and has no descriptors left, until its standard input ends. Does
+/// nothing unless a test starts it.
 #[test]
 #[ignore = "the other side of an_end_without_descriptors_waits_for_them"]
 fn program_without_descriptors() {
@@ -293,8 +294,8 @@ fn an_end_without_descriptors_waits_for_them() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A closing end does not need its peer any more. An earlier version dialled again, and waited two
-/// seconds for a handshake that nobody answered.
+/// Guards against an earlier fault: a closing end dialled again, and waited two seconds for a
+/// handshake that nobody answered.
 #[test]
 fn an_end_that_closes_does_not_connect_again() {
     // The fault needed two threads to meet, so it is tried often.

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// So long that a slow emulator does not make an end give its peer up.
+/// The time after which an end gives its peer up: long, because an emulated device is slow.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn options(verbs: Verbs, polling: bool) -> Verbs {
@@ -67,7 +67,7 @@ fn by_polling_messages_sent_before_the_close_arrive() {
     backends::close(pair(true));
 }
 
-/// Two network namespaces have a device each. They share no memory, and RDMA comes before TCP.
+/// Gives each of two network namespaces a device. They share no memory, so RDMA is the fastest way.
 #[test]
 fn auto_chooses_rdma_between_rdma_devices() {
     let [first, second] = places();
@@ -87,8 +87,8 @@ fn auto_chooses_rdma_between_rdma_devices() {
     }
 }
 
-/// Runs the example `hosts` with an RDMA place. The program lies beside this one, or where Cargo
-/// builds it.
+/// Runs the example `hosts` with an RDMA address. Its program lies beside the test's, or where
+/// Cargo builds it.
 #[test]
 fn the_example_runs_over_rdma() {
     let here = std::env::current_exe().unwrap();
@@ -114,7 +114,7 @@ fn the_example_runs_over_rdma() {
     sums::check(&fuse);
 }
 
-/// Not a test: the child process of tests that let a peer die.
+/// Runs a peer that a test kills. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {

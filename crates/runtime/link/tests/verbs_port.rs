@@ -21,9 +21,11 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The sizes of the suite have several chunks of this size, and some end with a full one.
+/// The chunk size, in bytes. Messages of the suite have several chunks, and some end with a full
+/// one.
 const CHUNK: usize = 4 << 10;
-/// So long that slow emulation does not give a peer up, pass a link over or end a lease.
+/// A limit that no slow emulated device reaches: for a silent peer, a lease, and passing a link
+/// over.
 const LONG: Duration = Duration::from_secs(10);
 
 fn port() -> Port {
@@ -175,7 +177,7 @@ fn a_peer_that_leaves_during_a_send_ends_it_and_frees_the_port() {
     assert_eq!(receive(&mut *incoming), Ok((0, 100)));
 }
 
-/// Begins each unit of a message, so that the test finds it on the wire.
+/// The bytes with which each part of a message begins, so that the test finds the part on the wire.
 const MARK: [u8; 8] = *b"\x9bonbeat\x9b";
 const UNIT: usize = 16;
 
@@ -236,7 +238,7 @@ fn order_on(tap: &OwnedFd, over: &AtomicBool) -> Vec<u64> {
 }
 
 /// Lets three tasks send four messages in turns, each in its own thread by its own link (thesis,
-/// Figure 5.13). Returns the share of messages in their place on the wire, %.
+/// Figure 5.13). Returns the percentage of messages in their place on the wire.
 fn in_place(port: Option<&Port>, bytes: usize) -> f64 {
     const TASKS: usize = 3;
     const TURN: usize = 4;

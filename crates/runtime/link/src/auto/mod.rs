@@ -34,29 +34,30 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Marks a hello that serves the choice of a backend. It stands in place of the chunk size, and is
-/// larger than any.
+/// The chunk size in the hello of an [`Auto`] end. No plain TCP end has such large chunks, so it
+/// refuses the hello.
 const ANY_BACKEND: usize = u32::MAX as usize;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Without a peer for this long, the ends connect and choose again: one may have missed the last
-/// record.
+/// The time without a peer after which both ends connect and choose again. One of them may have
+/// missed the last record.
 const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// How many refusals are followed by a new choice.
+/// The number of refusals for different options after which the end still chooses again. The next
+/// one is an error.
 const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFallBack {
-    /// The end prints a warning on standard error, and links by the slower way.
+    /// The end prints a warning on standard error and uses the slower backend.
     Say,
-    /// The end links without a warning. [`Auto::chosen`] returns the choice.
+    /// The end uses the slower backend without a warning. [`Auto::chosen`] returns the choice.
     Accept,
-    /// The end refuses, and both ends get an error.
+    /// The end refuses the link, and both ends get an error.
     Refuse,
 }
 
-/// A backend that links by the fastest way that both ends have.
+/// A backend that connects two ends by the fastest backend that both of them have.
 #[derive(Debug)]
 pub struct Auto {
     tcp: Tcp,
@@ -73,7 +74,7 @@ impl Auto {
         Ok(Auto::of(Tcp::listen(address, key)?))
     }
 
-    /// Makes the end that connects to `address`.
+    /// Makes the end that connects to `address`. Its key must be that of the listening end.
     pub fn connect(address: SocketAddr, key: Key) -> Auto {
         Auto::of(Tcp::connect(address, key))
     }
@@ -172,7 +173,6 @@ impl Auto {
         Ok((choice, refused))
     }
 
-    /// Makes the chosen backend. `name` is different for each session.
     fn backend(&self, way: Way, name: &str) -> Result<Box<dyn Backend>, SetupError> {
         let again = || self.tcp.again().map_err(self.error("use the socket"));
         Ok(match way {
@@ -195,7 +195,8 @@ impl Auto {
     }
 }
 
-/// Returns where this thread runs, as other processes see it.
+/// Returns the machine, user, namespaces and capabilities of this thread, or `None` if /proc does
+/// not report them.
 fn own_place() -> Option<Place> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = boot.trim().split('-').collect();
@@ -244,7 +245,8 @@ fn offer(stream: &TcpStream, own_memory: bool, refuses: bool) -> std::io::Result
     })
 }
 
-/// Returns the name of a session's memory. Nobody can guess it without the key.
+/// Returns the name of the memory that the two ends of a session share. Only a holder of the key
+/// can guess this name.
 fn memory_name(hello: &Hello) -> String {
     let session = hello.session.map(|s| *s.bytes()).unwrap_or_default();
     let digits = session[..16].iter().map(|b| format!("{b:02x}"));
@@ -310,7 +312,8 @@ impl Backend for Auto {
     }
 }
 
-/// A half of a link, and the thread that answers later peers at the listening address.
+/// A half of a link that keeps the end's [`Keeper`] running. The keeper refuses later peers at the
+/// listening address.
 struct Kept<H: ?Sized> {
     half: Box<H>,
     _keeper: Arc<Keeper>,

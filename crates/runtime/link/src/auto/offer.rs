@@ -24,14 +24,14 @@ impl fmt::Display for Way {
     }
 }
 
-/// The reason why an end cannot use a backend.
+/// The reason why an end cannot offer a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// The program was built without the feature `verbs`.
     Feature = 1,
     /// No RDMA device of the end's machine has the connection's address.
     Device,
-    /// The application provides its own memory.
+    /// The application provides its own memory, which the other process cannot see.
     OwnMemory,
     /// Other processes may not inspect this one, for example because it was started with more
     /// rights than its user has.
@@ -52,7 +52,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// The end, or both ends, that lack a backend.
+/// The end that lacks a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The end that listens.
@@ -63,14 +63,14 @@ pub enum End {
     Both,
 }
 
-/// A faster backend that is not used.
+/// A faster backend that the ends do not use, because one of them lacks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
     /// The backend that is not used.
     pub way: Way,
     /// The end that lacks the backend.
     pub end: End,
-    /// The reason why the end lacks it.
+    /// The reason why that end lacks it.
     pub lack: Lack,
 }
 
@@ -90,8 +90,8 @@ impl fmt::Display for Passed {
 pub struct Choice {
     /// The backend that both ends will use.
     pub way: Way,
-    /// The faster backends that only one of the ends has. Backends that neither end has are left
-    /// out, and so is shared memory between machines.
+    /// The faster backends that only one of the ends has. The list leaves out shared memory between
+    /// machines, and backends that neither end has.
     pub passed: Vec<Passed>,
 }
 
@@ -116,7 +116,7 @@ pub struct Place {
     pub capabilities: u64,
 }
 
-/// The backends that one end offers.
+/// The backends that one end offers to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// The machine, user, namespaces and capabilities of the process.
@@ -125,7 +125,7 @@ pub struct Offer {
     pub no_shm: Option<Lack>,
     /// The reason why the end has no RDMA. `None` if it has.
     pub no_verbs: Option<Lack>,
-    /// The end refuses a slower backend if only one end has a faster one.
+    /// The end refuses to use a slower backend if only one of the two ends has a faster one.
     pub refuses: bool,
 }
 
@@ -189,7 +189,6 @@ impl Offer {
     }
 }
 
-/// Returns the end that lacks a backend, and why, from what each end reports.
 fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, Lack)> {
     match (listening, connecting) {
         (None, None) => None,
@@ -199,7 +198,7 @@ fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, La
     }
 }
 
-/// Chooses the fastest backend that both ends have.
+/// Chooses the fastest backend that both ends have, and names the faster ones that one end lacks.
 pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
     let mut passed = Vec::new();
     let mut pass = |way, (end, lack)| passed.push(Passed { way, end, lack });

@@ -11,8 +11,8 @@ const STOP_CHECK_PERIOD_NS: u64 = 100_000_000;
 /// all items sent to it.
 const DRAIN_LIMIT_NS: u64 = 10_000_000_000;
 
-/// The hosts that receive a channel's items. A broken link severs the channel only if it was the
-/// last.
+/// The hosts that receive a channel's items. When the last host leaves, the channel is severed if
+/// any host's link broke.
 #[derive(Debug)]
 pub(super) struct Hosts {
     left: AtomicUsize,
@@ -47,19 +47,17 @@ pub enum HostState {
 
 #[derive(Debug)]
 pub(super) struct Control {
-    /// The sending host's thread sleeps here.
+    /// The sending host's thread waits here.
     pub(super) waker: Waker,
     pub(super) progress: Progress,
     pub(super) consumers_ready: AtomicBool,
-    /// The smallest number that the other host has not consumed.
     pub(super) consumed: AtomicU64,
     pub(super) hosts: Arc<Hosts>,
     has_left: AtomicBool,
-    /// Counts items that newer ones replaced before they left the sending host.
+    /// The number of items that newer ones replaced before they left the sending host.
     lost: AtomicU64,
     page: Option<Arc<dyn Shown>>,
     stopping: AtomicBool,
-    /// When the relay was asked to stop, or 0.
     stopped_ns: AtomicU64,
     over: AtomicBool,
     broken: AtomicBool,
@@ -90,7 +88,6 @@ impl Control {
         }
     }
 
-    /// Wakes the thread of this relay that waits for something on this host.
     pub(super) fn wake(&self) {
         self.waker.wake();
         self.progress.wake();
@@ -137,7 +134,7 @@ impl Control {
         }
     }
 
-    /// Notes how many items were replaced before they left. Real-time safe.
+    /// Stores how many items newer ones replaced before they left. Real-time safe.
     pub(super) fn set_lost(&self, items: u64) {
         if self.lost.swap(items, Ordering::Relaxed) != items {
             if let Some(page) = &self.page {

@@ -9,7 +9,7 @@ use thiserror::Error;
 /// The reason why the address of a link cannot be used.
 #[derive(Debug, Error)]
 pub enum PlaceError {
-    /// The text is not the address of a link.
+    /// The text does not have the form of a link address.
     #[error("'{}' is not a link address. Write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
     Text(String),
     /// The address has no key, so the ends cannot authenticate each other.

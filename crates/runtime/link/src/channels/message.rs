@@ -6,19 +6,18 @@ pub(super) const HEAD_BYTES: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassedItem<'a> {
     pub(super) number: u64,
-    /// The number of items that newer ones have replaced before they left, up to now.
+    /// The number of items so far that newer items replaced before they left the sending host.
     pub(super) lost: u64,
     pub(super) payload: &'a [u8],
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Message<'a> {
-    /// All expected consumers have attached. Items may follow.
+    /// All expected consumers of the receiving host have attached, so items may follow.
     Ready,
     Item(PassedItem<'a>),
-    /// All consumers have consumed all items with smaller numbers.
+    /// All consumers of the receiving host have consumed the items with smaller numbers than this.
     Consumed(u64),
-    /// The producer has left. Another one may follow.
     ProducerLeft,
 }
 

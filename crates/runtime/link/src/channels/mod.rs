@@ -124,7 +124,8 @@ impl Route {
 struct OpenChannel {
     requested_options: Options,
     channel: Channel,
-    /// One relay to each other host. Empty if the channel itself reaches the other process.
+    /// One relay to each other host. Empty if the producer and the consumers share one channel in
+    /// memory.
     relays: Vec<Relay>,
 }
 
@@ -133,10 +134,10 @@ struct OpenChannel {
 pub struct HostStatus {
     /// The state of the relay to that host.
     pub state: HostState,
-    /// How many items newer ones have replaced before they left the sending host, by the channel's
-    /// policy. Items that a slow consumer at the receiving host has missed are in that consumer's
-    /// count ([`onbeat_flow::ConsumerStats::dropped`]). The sum is the number of gaps that the
-    /// consumer sees.
+    /// The number of items that newer ones replaced before they left the sending host, as the
+    /// channel's policy allows. Items that a slow consumer at the receiving host has missed count
+    /// in [`onbeat_flow::ConsumerStats::dropped`] instead. Both counts together are the gaps that
+    /// this consumer sees.
     pub lost: u64,
 }
 
@@ -150,7 +151,6 @@ pub struct Links {
     priorities: HashMap<String, u8>,
     port: Option<Port>,
     chunk: Option<usize>,
-    /// Set for processes of one machine, which need no relays.
     machine: Option<crate::Machine>,
     peer_wait: Duration,
     opened: Mutex<HashMap<String, OpenChannel>>,
@@ -182,8 +182,8 @@ impl Links {
         Links::at(place, Direction::Receiving)
     }
 
-    /// Makes channels over custom backends. `connector` gets a channel's name and its number, from
-    /// 0.
+    /// Makes channels over backends that the caller provides. `connector` gets a channel's name and
+    /// its number, counted from 0.
     pub fn over(
         direction: Direction,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,
@@ -204,9 +204,9 @@ impl Links {
         }
     }
 
-    /// Sets the priority of a channel, 0 by default; larger is more urgent. Both hosts must set the
-    /// same. At the sending host it orders the channel's chunks on the port. At the receiving host
-    /// the tasks should use it ([`Links::priority_of`]).
+    /// Sets the priority of a channel; 0 by default. Larger numbers are more urgent. Both hosts
+    /// must set the same. At the sending host the priority orders the channel's chunks on the port.
+    /// At the receiving host the tasks should use it ([`Links::priority_of`]).
     pub fn priority(mut self, channel: &str, priority: u8) -> Links {
         self.priorities.insert(channel.into(), priority);
         self
@@ -341,8 +341,8 @@ impl Links {
 impl Medium for Links {
     type Error = LinksError;
 
-    /// Opens the channel of that name. Waits until the other hosts have asked for it too.
-    /// `expected` counts consumers at each receiving host.
+    /// Opens the channel of that name. Waits until each other host has asked for it too. `expected`
+    /// is the number of consumers at each receiving host.
     fn channel(&self, name: &str, options: Options) -> Result<Channel, LinksError> {
         let mut opened = self.lock();
         if let Some(before) = opened.get(name) {

@@ -60,7 +60,6 @@ impl FromStr for Place {
 pub(super) struct Egress<'p> {
     pub(super) priority: u8,
     pub(super) port: Option<&'p Port>,
-    /// The chunk size without a port.
     pub(super) chunk: Option<usize>,
 }
 
@@ -90,7 +89,6 @@ impl Egress<'_> {
 pub(super) struct Backends {
     place: Place,
     direction: Direction,
-    /// `None` for shared memory, which needs no key.
     key: Option<Key>,
 }
 
@@ -102,7 +100,6 @@ impl Place {
         }
     }
 
-    /// Reads the key file.
     pub(super) fn backends(self, direction: Direction) -> Result<Backends, PlaceError> {
         let key = match &self {
             Place::Shm(_) => None,

@@ -9,8 +9,8 @@ use crate::interface::{End, Incoming, Outgoing};
 use onbeat_flow::{Channel, Producer};
 use std::sync::atomic::Ordering;
 
-/// Puts items into the channel until the relay stops or the link ends. Allocates nothing while it
-/// runs.
+/// Writes received items into the channel until the relay stops or the link ends. Allocates nothing
+/// while it runs.
 pub(super) fn receive_items(
     producer: Producer,
     mut incoming: Box<dyn Incoming>,
@@ -42,12 +42,11 @@ struct ItemWriter<'a> {
     control: &'a Control,
     producer: Producer,
     has_left: bool,
-    /// The smallest number that the next item may have.
     next: u64,
 }
 
 impl ItemWriter<'_> {
-    /// The error says what is wrong with the message.
+    /// Handles a message of the sending relay. The error says what is wrong with the message.
     fn handle(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match Message::parse(bytes) {
             Some(Message::Item(item)) => self.put(&item),

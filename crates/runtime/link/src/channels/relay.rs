@@ -11,8 +11,8 @@ use onbeat_flow::Channel;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A relay between a channel of this host and one of another host. Dropping it ends the relay.
-/// Items that were sent still leave for as long as the other host takes them, 10 s at most.
+/// A relay between a channel of this host and one of another host. Dropping the relay ends it.
+/// Items that were sent before are still delivered if the other host takes them within 10 s.
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,

@@ -9,7 +9,8 @@ use onbeat_flow::{Channel, Consumer, Item};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-/// Passes items on until the relay stops or the link ends. Allocates nothing while it runs.
+/// Sends the channel's items until the relay stops or the link ends. Allocates nothing while it
+/// runs.
 pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control: &Control) {
     let may_begin = || control.consumers_ready.load(Ordering::Acquire) || is_done(control);
     control.waker.wait(None, may_begin);
@@ -33,15 +34,15 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     finish(control, end.as_ref());
 }
 
-/// When a link breaks, this leaves the group of hosts before unconsumed items give their credits
-/// back.
+/// Ends the relay and takes this host out of the group. If the link broke, call it before
+/// unconsumed items give their credits back.
 fn finish(control: &Control, end: Option<&End>) {
     control.end(end);
     control.leave();
 }
 
-/// Stands in for a host that left before items came. The producer waits until one consumer per host
-/// has attached, and must not wait for this host.
+/// Attaches a consumer in place of a host that left before items came. The producer starts only
+/// when each host has a consumer.
 fn stand_in(channel: &Channel, control: &Control) {
     if !control.hosts.is_any_left() {
         return;
@@ -56,7 +57,7 @@ fn is_done(control: &Control) -> bool {
     control.is_stopping() || control.is_over()
 }
 
-/// Returns why the link ended, if it did.
+/// Sends items until the relay has nothing left to send. Returns why the link ended, if it did.
 fn pass_items(
     channel: &Channel,
     consumer: &Consumer,

@@ -55,7 +55,8 @@ impl Direction {
     }
 }
 
-/// Items that may be on their way. `None` if the producer does not wait for consumers.
+/// Returns how many items may be sent and not consumed. `None` if the policy does not make the
+/// producer wait.
 pub(super) fn credits(policy: Policy) -> Option<usize> {
     match policy {
         Policy::Credit { credits } => Some(credits),
@@ -64,7 +65,8 @@ pub(super) fn credits(policy: Policy) -> Option<usize> {
 }
 
 const LEAST_BYTES: usize = 1024;
-/// Most messages on their way in each direction. More of them would only delay a newer item.
+/// The most messages of a direction that are sent and not consumed yet. With more of them, a newer
+/// item would only wait longer.
 const MOST_MESSAGES: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -98,7 +100,6 @@ impl Terms {
         }
     }
 
-    /// Returns the terms as text. Both hosts must have the same lines.
     fn lines(&self, direction: Direction) -> String {
         let Options {
             policy,

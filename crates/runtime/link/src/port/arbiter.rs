@@ -20,13 +20,13 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// The low bits of a want and of a share: an instant, ns of CLOCK_MONOTONIC. They last for two
-/// years.
+/// The bits of a want or a share that hold an instant, in ns of CLOCK_MONOTONIC. They overflow
+/// after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
-/// States of a seat's thread: awake, asleep until its bell rings, or asleep until its connection
-/// reports. Other processes never wake a thread from the last state, since it waits for its own
-/// bytes only.
+/// The state of a seat's thread that is awake. `ON_BELL` and `ON_CONNECTION` stand for sleep until
+/// the bell rings or the connection reports. Other processes never wake a thread that sleeps on its
+/// connection.
 const AWAKE: u32 = 0;
 const ON_BELL: u32 = 1;
 const ON_CONNECTION: u32 = 2;
@@ -40,7 +40,8 @@ fn lease_end_left_ns(share: u64, now_ns: u64) -> u64 {
     left
 }
 
-/// The urgency of a chunk: its priority, then the instant since which its message has waited.
+/// The urgency of a chunk. The priority decides first, then the instant since which the chunk's
+/// message has waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency(u64);
 
@@ -51,7 +52,6 @@ impl Urgency {
     }
 }
 
-/// The shares of the window that a chunk has, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lent {
     shares: [u64; SHARES / 64],
@@ -62,14 +62,15 @@ pub struct Lent {
 pub struct Rules {
     pub shares: usize,
     pub lease_ns: u64,
-    /// The longest time for which the most urgent transfer may leave free shares unused, ns.
+    /// The longest time for which the most urgent transfer may leave free shares unused, ns. After
+    /// that, others pass it over.
     pub patience_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Granted(Lent),
-    /// The chunk must wait: ask again at this instant (ns) at the latest.
+    /// The chunk must wait. Its transfer asks again at this instant (ns) at the latest.
     Wait {
         until_ns: u64,
     },
@@ -77,18 +78,18 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Patience {
-    /// The time since which the transfer ahead could have gone, but has not.
+    /// The time since which the more urgent transfer could have posted a chunk, but has not.
     since_ns: Option<u64>,
     granted: u64,
-    /// The seats that this transfer has passed over, by bit.
+    /// The seats that this transfer has passed over, one per bit.
     passed: u64,
-    /// The number of chunks granted on the port when the want was published, and before its own
-    /// grant.
+    /// The chunks that the port had granted when this want was published, and when its own chunk
+    /// was granted.
     counted: Option<(u64, u64)>,
 }
 
 impl Patience {
-    /// Begins with a want that was published after `granted` chunks had been granted on the port.
+    /// Begins the wait of a want that was published after the port had granted `granted` chunks.
     pub fn since_grant(granted: u64) -> Patience {
         let counted = Some((granted, 0));
         Patience {
@@ -132,8 +133,8 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns how long a share is still lent, ns, or the share's word if it is free. Clears a word
-    /// that no transfer can have written, so that it does not become a lease later.
+    /// Returns for how long a share is still lent, in ns, or the share's word if it is free. Clears
+    /// a word that no transfer can have written, so that it does not become a lease later.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match lease_end_left_ns(seen, now_ns) {
@@ -188,8 +189,8 @@ impl<'p> Arbiter<'p> {
         None
     }
 
-    /// Gives shares back, except those that were lent to another transfer since. Returns the number
-    /// of these.
+    /// Gives shares back. Skips shares that the port has lent to another transfer since, and
+    /// returns their number.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -203,7 +204,7 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Publishes what a seat wants next, or `None`. Returns how many chunks the port had granted by
-    /// then. Wakes no thread: if the seat wants less than before, call [`Arbiter::wake_next`].
+    /// then. Wakes no thread. If the seat wants less than before, call [`Arbiter::wake_next`].
     pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
         let own = self.seat(seat);
         if let Some((_, need)) = next {
@@ -214,10 +215,10 @@ impl<'p> Arbiter<'p> {
         self.page.granted.load(SeqCst)
     }
 
-    /// Asks for `need` shares for a chunk of this urgency. Until it is granted, call this again
-    /// when the bell has rung, and at the latest at the answer's instant; or call
-    /// [`Arbiter::withdraw`]. After a grant the want stands until the chunk is posted, so that no
-    /// later chunk overtakes it. Then [`Arbiter::publish`] the next want.
+    /// Asks for `need` shares for a chunk of this urgency. Until the shares are granted, the caller
+    /// asks again when the bell rings, and at the latest at the answer's instant; or it calls
+    /// [`Arbiter::withdraw`]. After a grant the want stays published until the caller has posted
+    /// the chunk, so that no later chunk overtakes it. Then the caller publishes its next want.
     pub fn ask(
         &self,
         seat: usize,
@@ -252,8 +253,8 @@ impl<'p> Arbiter<'p> {
         Answer::Granted(lent)
     }
 
-    /// Answers a transfer while a more urgent one waits. Passes over the more urgent one if it
-    /// could go and does not.
+    /// Answers a transfer while a more urgent one waits. If the more urgent one could post a chunk
+    /// and does not, the transfer passes it over.
     fn answer_behind(
         &self,
         seat: usize,
@@ -284,7 +285,7 @@ impl<'p> Arbiter<'p> {
         wait(now_ns)
     }
 
-    /// Withdraws the wants of all more urgent seats.
+    /// Withdraws the wants of all seats that are more urgent than `want`.
     fn pass_over(&self, seat: usize, want: u64, patience: &mut Patience) {
         for at in (0..SEATS).filter(|at| *at != seat) {
             let other = self.seat(at);
@@ -303,7 +304,7 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Returns how many chunks were granted to transfers of greater priority. A seat's count
+    /// Returns how many chunks were granted to transfers of higher priority. A seat's count
     /// restarts at 0 when another transfer takes the seat.
     pub fn granted_above(&self, priority: u8) -> u64 {
         let above = |seat: &&Seat| seat.priority.load(Relaxed) > u32::from(priority);
@@ -313,7 +314,7 @@ impl<'p> Arbiter<'p> {
         })
     }
 
-    /// Wakes the most urgent seat if the window has room. Call it after posting a chunk and
+    /// Wakes the most urgent seat if the window has free shares. Call it after posting a chunk and
     /// publishing the next want.
     pub fn wake_next(&self, now_ns: u64) {
         if self.free_shares(now_ns).0 > 0 {
@@ -346,14 +347,14 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Reads the seat's bell. Read it before asking: [`Arbiter::sleep`] returns at once if the bell
-    /// has rung since.
+    /// Returns the count of the seat's bell. Read it before asking: [`Arbiter::sleep`] returns at
+    /// once if the bell has rung since then.
     pub fn bell(&self, seat: usize) -> u32 {
         self.seat(seat).bell.load(SeqCst)
     }
 
-    /// Sleeps until the bell rings or until `until_ns`. Returns at once if the bell has rung since
-    /// it read `bell`.
+    /// Sleeps until the seat's bell rings or until `until_ns`. Returns at once if the bell no
+    /// longer equals `bell`.
     pub fn sleep(&self, seat: usize, bell: u32, until_ns: u64) {
         let seat = self.seat(seat);
         seat.asleep.store(ON_BELL, SeqCst);
@@ -361,8 +362,8 @@ impl<'p> Arbiter<'p> {
         seat.asleep.store(AWAKE, SeqCst);
     }
 
-    /// Sleeps by calling `wait`, unless the bell has rung since it read `bell`. [`Arbiter::ring`]
-    /// does not end this sleep: after ringing, check [`Arbiter::sleeps_on_connection`] and wake the
+    /// Sleeps by calling `wait`, unless the seat's bell no longer equals `bell`. [`Arbiter::ring`]
+    /// does not end this sleep. After ringing, check [`Arbiter::sleeps_on_connection`] and wake the
     /// thread through its connection.
     pub fn sleep_on_connection<T>(
         &self,
@@ -404,7 +405,6 @@ mod tests {
 
     thread_local! {
         static CLOCK: Cell<u64> = const { Cell::new(NOW) };
-        /// The want that appears in a page when the clock is read next.
         static NEXT_WANT: Cell<Option<(&'static Page, usize, Urgency)>> = const { Cell::new(None) };
     }
 
@@ -430,8 +430,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message comes at a seat: seat, priority, shares per chunk, chunks. Ignored while the
-        /// seat has another message.
+        /// A message arrives at a seat, if the seat has no other one: seat, priority, shares per
+        /// chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }
@@ -608,7 +608,6 @@ mod tests {
         assert_eq!(page.granted.load(SeqCst), 0);
     }
 
-    /// The thread lost the processor after it had read the clock.
     #[test]
     fn a_late_thread_does_not_take_shares_that_were_lent_meanwhile() {
         let page = page();

@@ -16,31 +16,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LEAST_INTERVAL_NS: u64 = 50_000_000;
 const LEAST_WINDOWS: u64 = 8;
-/// The smallest measured rate is the given rate divided by this.
+/// The divisor of the smallest measured rate: the given rate divided by this.
 const LEAST_PART: u64 = 16;
 
-/// The counts of all processes of the port. Untrusted.
+/// The acknowledged bytes and the measured rate of a port. All processes that use the port write
+/// it, so it is untrusted.
 #[repr(C)]
 #[derive(Default)]
 pub struct Meter {
     bytes: AtomicU64,
-    /// The time at which the interval began, ns; 0 without an interval.
+    /// The start of the current interval, ns; 0 without an interval.
     begun_ns: AtomicU64,
     begun_bytes: AtomicU64,
-    /// The bytes that were acknowledged while a transfer waited: in all, and when the interval
-    /// began.
+    /// The number of bytes that were acknowledged while a transfer waited for the port.
     waited: AtomicU64,
     begun_waited: AtomicU64,
-    /// The rate that the previous interval has shown, in bit/s, or 0 if it showed no rate.
+    /// The rate of the previous interval, bit/s; 0 before the first one.
     rate_before: AtomicU64,
-    /// The rate in force, bit/s; 0 means the given rate.
+    /// The rate in force, bit/s; 0 stands for the given rate.
     rate: AtomicU64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     Waited,
-    /// No transfer waited, but more bytes were on their way.
+    /// No transfer waited, but posted bytes were not acknowledged yet.
     Busy,
     Idle,
 }
@@ -48,7 +48,7 @@ pub enum Load {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub bits_per_second: u64,
-    /// The time that it takes to send the current window at `bits_per_second`, in ns.
+    /// The time that the current window takes on the wire at `bits_per_second`, ns.
     pub window_ns: u64,
     pub round_trip_ns: u64,
 }
@@ -60,7 +60,8 @@ impl Sample {
     }
 }
 
-/// Returns the sample's rate if it calls for a change of the rate in force.
+/// Returns the sample's rate if it differs enough from the rate in force: by more than an eighth. A
+/// lower rate counts only if the round trip is at most half of the window's time.
 fn wanted_rate(in_force: u64, sample: &Sample) -> Option<u64> {
     let rate = sample.bits_per_second;
     let is_queue = sample.window_ns >= 2 * sample.round_trip_ns;
@@ -81,15 +82,16 @@ impl Meter {
         }
     }
 
-    /// Returns the measured rate; `None` until two intervals have shown a rate other than the given
-    /// one.
+    /// Returns the measured rate, bit/s. `None` until two intervals in a row have shown another
+    /// rate than the given one.
     pub fn measured(&self, given: u64) -> Option<u64> {
         (self.rate.load(Relaxed) != 0).then(|| self.rate(given))
     }
 
-    /// Counts acknowledged bytes. When an interval has ended, returns its bytes and its length in
-    /// ns: give these to [`Meter::judge`] as a sample. An interval counts only if the port was
-    /// never idle, and if transfers waited during three quarters of the bytes.
+    /// Counts acknowledged bytes. At the end of an interval, returns its bytes and its length in
+    /// ns, from which the caller makes a sample for [`Meter::judge`]. Returns `None` for an
+    /// interval in which the port was idle, or in which transfers waited during less than three
+    /// quarters of the bytes.
     pub fn acknowledged(
         &self,
         more: u64,
@@ -123,7 +125,7 @@ impl Meter {
         (is_over && is_full).then_some((sent, took_ns))
     }
 
-    /// Changes the rate in force if this sample and the one before call for it.
+    /// Changes the rate in force if this sample and the one before both differ enough from it.
     pub fn judge(&self, given: u64, sample: &Sample) {
         let in_force = self.rate(given);
         let before = self

@@ -116,7 +116,8 @@ pub enum PortError {
     },
 }
 
-/// The egress of a network interface. Clones are the same port.
+/// The sending side of a network interface, which gives urgent messages precedence. Clones are the
+/// same port.
 #[derive(Clone)]
 pub struct Port {
     mapped: Arc<Mapped>,
@@ -147,9 +148,9 @@ impl Port {
         Port::of(Mapped::alone(&name, settings.terms())?, settings)
     }
 
-    /// Opens the port of that name, which all processes of this user share: name it by its network
-    /// interface. Waits up to 5 s for another process that is making it. Not real-time safe:
-    /// searches all processes of the machine.
+    /// Opens the port of that name, which all processes of this user share. Name it after its
+    /// network interface. Waits up to 5 s for another process that is creating the port. Not
+    /// real-time safe: searches all processes of the machine.
     ///
     /// # Errors
     /// Those of [`Port::alone`]; other processes use the port with other settings.
@@ -217,7 +218,6 @@ impl Port {
 pub(crate) struct Seated {
     transfer: Arc<Transfer>,
     watched: Arc<Watched>,
-    /// Keeps the port's thread alive.
     _port: Port,
 }
 
@@ -238,7 +238,7 @@ impl Seated {
         self.watched.end(&self.transfer);
     }
 
-    /// Lets the port's thread hear of acknowledgements, since the posting thread waits for
+    /// Makes the port's thread wait for acknowledgements, since the posting thread waits for
     /// something else.
     pub(crate) fn hand_over(&self) {
         if self.transfer.hand_over() {
@@ -258,7 +258,8 @@ impl Drop for Seated {
     }
 }
 
-/// Makes the receiver's kernel acknowledge at once, because the sender's window may wait for it.
+/// Makes the receiver's kernel send its acknowledgement at once, because the sender's window may
+/// wait for it.
 pub(crate) fn acknowledge_now(stream: &TcpStream) {
     sys::acknowledge_now(stream.as_fd());
 }
@@ -266,7 +267,7 @@ pub(crate) fn acknowledge_now(stream: &TcpStream) {
 pub(crate) struct Counted<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) transfer: Option<&'a Seated>,
-    /// The written bytes are a chunk, and the port hears when the peer has acknowledged it.
+    /// The written bytes are a chunk. The port gets a report when the peer has acknowledged it.
     pub(crate) marked: bool,
 }
 

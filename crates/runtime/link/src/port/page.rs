@@ -9,25 +9,25 @@ use onbeat_flow::region::Region;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The most transfers on a port at once, over all processes. Each has a bit of a word.
+/// The largest number of transfers on a port, over all processes. Each one has a bit of a 64-bit
+/// word.
 pub const SEATS: usize = 64;
 pub const SHARES: usize = 256;
 const LABEL_WORDS: usize = 6;
-/// The first word of every page: its format, with the version in the last byte.
+/// The first word of every page. Its last byte is the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x04");
 pub const TERMS: usize = 6;
 
-/// A transfer's place. Its own process writes all of it, except `want` (which others withdraw when
-/// it stalls), `bell`, and the count `passed_over`.
+/// The place of one transfer in the page. The transfer's process writes it. Other processes write
+/// only `want` (when they withdraw it), `bell`, and the count `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
-    /// The urgency of the waiting chunk. Larger numbers are more urgent, and 0 means that no chunk
+    /// The urgency of the waiting chunk. Larger numbers are more urgent. 0 means that no chunk
     /// waits.
     pub want: AtomicU64,
     pub need: AtomicU32,
-    /// Changes when the seat's thread has to ask again.
+    /// A count that changes when the seat's thread has to ask again.
     pub bell: AtomicU32,
-    /// Not 0 while the seat's thread sleeps or is about to sleep.
     pub asleep: AtomicU32,
     pub priority: AtomicU32,
     pub pid: AtomicU32,
@@ -59,7 +59,8 @@ pub struct Page {
     pub granted: AtomicU64,
     pub meter: Meter,
     pub seats: [Seat; SEATS],
-    /// The shares of the window: 0 if free, or the holder's seat and the end of the lease.
+    /// The shares of the window. A share is 0 if free, else the holder's seat and the end of the
+    /// lease.
     pub shares: [AtomicU64; SHARES],
 }
 
@@ -81,7 +82,7 @@ impl Counts {
         all.iter().for_each(|c| c.store(0, Ordering::Relaxed));
     }
 
-    /// Adds to a count. Only the seat's owner may call it.
+    /// Adds to a count. Only the owner of the seat may call it.
     pub fn add(count: &AtomicU64, more: u64) {
         count.fetch_add(more, Ordering::Relaxed);
     }
@@ -114,13 +115,12 @@ impl Seat {
     }
 }
 
-/// A page in mapped memory, and the right to take seats.
 pub struct Mapped {
     memory: SharedMemory,
 }
 
 impl Mapped {
-    /// Makes a page that no other process looks for.
+    /// Makes a page that only this process uses.
     pub fn alone(name: &str, terms: [u64; TERMS]) -> Result<Mapped, LinkError> {
         let memory = SharedMemory::create(name, size_of::<Page>())?;
         let mapped = Mapped { memory };
@@ -128,7 +128,8 @@ impl Mapped {
         Ok(mapped)
     }
 
-    /// Finds the page of that name; `None` if it does not exist or is not a port's page.
+    /// Finds the port's page of that name. Returns `None` if there is none, or if the memory is not
+    /// a port's page.
     ///
     /// # Errors
     /// The page cannot be searched for or mapped.
@@ -148,8 +149,8 @@ impl Mapped {
         Ok(is_page.then_some((mapped, terms)))
     }
 
-    /// Finds the page of that name, or makes it with these terms. Returns it with the terms that it
-    /// has.
+    /// Finds the page of that name, or creates it with these terms. Returns the page and the terms
+    /// that it has.
     ///
     /// # Errors
     /// Those of [`Mapped::find`]; another process is making the page and does not finish.

@@ -6,17 +6,17 @@ use crate::{bound, wire};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The shares of the window that a full chunk takes. A smaller chunk takes fewer.
 const CHUNK_SHARES: u64 = 16;
-/// The smallest size of the network's packets: smaller ones would need more heads.
+/// The smallest packet size that networks use, in bytes. The overhead of a chunk is counted for
+/// this size.
 const MTU: usize = 1500;
 const LEAST_CHUNK: u64 = 1 << 10;
 const MOST_CHUNK: u64 = 1 << 20;
 const MOST_RATE: u64 = 10_000_000_000_000;
 const MOST_NS: u64 = 10_000_000_000;
 
-/// The rate, chunk size, window and limits of a port. All processes that share a port give the
-/// same.
+/// The rate, chunk size, window and limits of a port. All processes that share a port must give the
+/// same settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     bits_per_second: u64,
@@ -29,12 +29,11 @@ pub struct Settings {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InForce {
-    /// The bytes of a chunk's content.
     pub(super) chunk: usize,
     pub(super) shares: usize,
 }
 
-/// The reasons why a port cannot have these settings.
+/// The reason why a port cannot have these settings.
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// A number is out of its range.
@@ -62,8 +61,8 @@ pub(super) fn wire_ns(bytes: u64, bits_per_second: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
 
-/// Returns the most bytes on the wire of a chunk with that content: encrypted, and with the heads
-/// of all layers.
+/// Returns the most bytes that a chunk with this content needs on the wire: encrypted, with the
+/// headers of all layers.
 fn on_wire(chunk: u64) -> u64 {
     // Settings change before they are checked. No allowed chunk is as large as this.
     let content = chunk.min(1 << 40) as usize;
@@ -87,8 +86,8 @@ impl Settings {
         settings.blocking(Duration::from_millis(1))
     }
 
-    /// Makes the settings for the rate that a network interface reports. This is the rate of its
-    /// own wire; the path beyond it may be slower.
+    /// Makes the settings for the rate that the network interface `name` reports. This is the rate
+    /// of its own wire. The path beyond it may be slower.
     ///
     /// # Errors
     /// The interface does not exist or reports no rate: it is down, or is not a wire.
@@ -116,7 +115,7 @@ impl Settings {
         self
     }
 
-    /// Sets the bytes of a chunk's content, independent of the measured rate.
+    /// Sets the size of a chunk's content, in bytes. The measured rate then no longer changes it.
     pub fn chunk_bytes(mut self, bytes: usize) -> Settings {
         self.chunk_bytes = bytes as u64;
         self.is_measured = false;
@@ -131,32 +130,33 @@ impl Settings {
     }
 
     /// Sets how many chunks may be posted and not acknowledged, over all connections: 1 to 16. The
-    /// default is 2, so that the wire does not wait for the next chunk.
+    /// default is 2, so that the wire always has a next chunk.
     pub fn window_chunks(mut self, chunks: usize) -> Settings {
         self.window_chunks = chunks as u64;
         self
     }
 
-    /// Sets the slack of the lease. A chunk that nobody acknowledges counts as posted for twice the
-    /// window's time on the wire plus this slack. Choose more than the round trip.
+    /// Sets the time that a lease lasts beyond the wire time of two windows; 20 ms by default. When
+    /// the lease of an unacknowledged chunk ends, others may use its shares. Choose more than the
+    /// round trip.
     pub fn slack(mut self, time: Duration) -> Settings {
         self.slack_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
-    /// Sets how long other transfers wait for the most urgent one when it could go and does not:
-    /// its process is stopped, dead, or kept from the processor.
+    /// Sets how long other transfers wait for the most urgent one when it could send and does not;
+    /// 20 ms by default. Its process may be stopped, dead, or preempted.
     pub fn patience(mut self, time: Duration) -> Settings {
         self.patience_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self
     }
 
-    /// Returns the given rate, bit/s.
+    /// Returns the rate that the port was given, bit/s.
     pub fn bits_per_second(&self) -> u64 {
         self.bits_per_second
     }
 
-    /// Returns the bytes of a chunk's content. Both ends of a connection need the same
+    /// Returns the size of a chunk's content, in bytes. Both ends of a connection need the same
     /// ([`Tcp::chunk_bytes`](crate::Tcp::chunk_bytes)).
     pub fn chunk(&self) -> usize {
         self.chunk_bytes as usize
@@ -166,32 +166,33 @@ impl Settings {
         on_wire(self.chunk_bytes).div_ceil(CHUNK_SHARES)
     }
 
-    /// Returns how many bytes on the wire may be posted and not acknowledged, over all connections.
+    /// Returns the size of the window: the bytes on the wire that may be posted and not
+    /// acknowledged, over all connections.
     pub fn window_bytes(&self) -> u64 {
         self.share_bytes() * CHUNK_SHARES * self.window_chunks
     }
 
-    /// Returns how long a chunk that nobody acknowledges counts as posted, ns: twice the window's
-    /// time on the wire, plus the slack.
+    /// Returns how long an unacknowledged chunk keeps its part of the window, in ns: the wire time
+    /// of two windows, plus the slack.
     pub fn lease_ns(&self) -> u64 {
         let window_ns = wire_ns(self.window_bytes(), self.bits_per_second);
         (2 * window_ns).saturating_add(self.slack_ns)
     }
 
-    /// Returns the longest time that dead, stopped or stalled transfers keep the others waiting,
-    /// ns: until their last lease ends and they are passed over.
+    /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
+    /// in ns. It ends when their last lease has ended and the others have passed them over.
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }
 
-    /// Builds the port's model for the latency analysis. Packets have `mtu` bytes; `way_ns` is the
-    /// time from the last byte's departure until the message is handed over.
+    /// Builds the model of the port for the latency analysis. Packets have `mtu` bytes. `way_ns` is
+    /// the time from the departure of a message's last byte until the receiver gets the message.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }
 
-    /// Builds the same model for a wire of this rate, with the chunk and window in force once the
-    /// rate is measured. Until then those of the given rate are in force.
+    /// Builds the model like [`Settings::model`], for a measured rate and the chunk and window that
+    /// follow from it.
     pub(super) fn model_at(
         &self,
         bits_per_second: u64,
@@ -209,8 +210,8 @@ impl Settings {
         }
     }
 
-    /// Returns the most bytes on the wire that the whole window can stand for, over all sizes of
-    /// the chunks in it.
+    /// Returns the most bytes on the wire that a full window can hold, over all sizes of the chunks
+    /// in it.
     fn window_of(&self, in_force: InForce, mtu: usize, sealed: bool) -> usize {
         let window = |need: u64| {
             let most = self.most_content(need, in_force.chunk);
@@ -222,7 +223,7 @@ impl Settings {
         needs.map(window).max().unwrap_or(0)
     }
 
-    /// Returns the largest content, up to `chunk` bytes, of a chunk that needs at most `need`
+    /// Returns the size of the largest content, up to `chunk` bytes, that needs at most `need`
     /// shares.
     fn most_content(&self, need: u64, chunk: usize) -> usize {
         let (mut fits, mut too_large) = (0, chunk as u64 + 1);
@@ -237,8 +238,7 @@ impl Settings {
         fits as usize
     }
 
-    /// Returns the chunk and window at a measured rate, clamped between a sixteenth of the given
-    /// rate and the given rate.
+    /// Returns the chunk size and the window at a measured rate.
     pub(super) fn at_rate(&self, bits_per_second: u64) -> InForce {
         if !self.is_measured || bits_per_second >= self.bits_per_second {
             return InForce {
@@ -261,7 +261,8 @@ impl Settings {
         self.share_bytes() * shares as u64
     }
 
-    /// Returns the bytes on the wire of a connection's `bytes`, counted in full chunks.
+    /// Returns how many bytes on the wire `bytes` of a connection need, if they leave in full
+    /// chunks.
     pub(super) fn carried(&self, bytes: u64) -> u64 {
         let whole = on_wire(self.chunk_bytes);
         let carried = u128::from(bytes) * u128::from(whole) / u128::from(self.chunk_bytes.max(1));
@@ -313,7 +314,6 @@ impl Settings {
         ]
     }
 
-    /// Decodes settings from the shared page, without checking them.
     pub(super) fn of_terms(terms: [u64; TERMS]) -> Settings {
         let [bits_per_second, chunk_bytes, window_chunks, slack_ns, patience_ns, measured] = terms;
         Settings {

@@ -7,54 +7,58 @@ use super::settings::Settings;
 use crate::bound;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A port and its transfers.
+/// The counts of a port and of its transfers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStats {
     /// The settings with which the port was made.
     pub settings: Settings,
-    /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port never
-    /// had another rate than given.
+    /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port has
+    /// only had the given rate.
     pub measured_bits_per_second: Option<u64>,
-    /// The bytes of a chunk's content at present.
+    /// The present size of a chunk's content, in bytes.
     pub chunk_bytes: usize,
-    /// The chunks that the port has granted, to present and former transfers.
+    /// The number of chunks that the port has granted, to present and former transfers.
     pub granted: u64,
-    /// The present transfers, by seat.
+    /// The present transfers, ordered by their places on the port.
     pub transfers: Vec<TransferStats>,
 }
 
-/// A transfer: the sending side of a connection. Its own process writes the counts.
+/// The counts of a transfer, which is the sending side of a connection. The transfer's own process
+/// writes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
     /// The id of the process that sends.
     pub pid: u32,
-    /// The name of the transfer's peer, escaped.
+    /// The name of the transfer's peer, with control characters escaped.
     pub label: String,
     /// The transfer's priority; larger is more urgent.
     pub priority: u8,
     /// The transfer is waiting for the port.
     pub waits: bool,
-    /// The bytes of content, chunks and complete messages that the transfer has sent.
+    /// The amount that the transfer has sent: bytes of content, chunks, and complete messages.
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
     /// The longest time that one chunk has waited for the port, ns.
     pub longest_wait_ns: u64,
-    /// The most chunks of other transfers that were granted while one chunk of this transfer
-    /// waited. For the most urgent transfer this is at most one per other transfer, unless it was
-    /// passed over.
+    /// The most chunks that other transfers were granted while one chunk of this transfer waited.
+    /// For the most urgent transfer this is at most one per other transfer, unless others passed it
+    /// over.
     pub most_before: u64,
     /// The time that the application has waited for credits, ns.
     pub credit_wait_ns: u64,
-    /// The chunks within a message that waited for more urgent chunks.
+    /// The number of times that a message was preempted: more urgent chunks left between two of its
+    /// chunks.
     pub preemptions: u64,
-    /// The times that the transfer could go and did not, so that others went.
+    /// The number of times that others passed this transfer over, because it could send and did
+    /// not.
     pub passed_over: u64,
-    /// The shares of the window that were lent to others before the peer had acknowledged.
+    /// The number of shares of the window that others got before the peer had acknowledged this
+    /// transfer's bytes.
     pub expired: u64,
 }
 
-/// The amount that a transfer has sent.
+/// The amount that a transfer has sent through the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
     /// The number of bytes of content that were sent.
@@ -66,9 +70,9 @@ pub struct Sent {
 }
 
 impl PortStats {
-    /// Returns a rate that the wire has for certain, bit/s. This is the given rate, or the measured
-    /// rate less the eighth below which a change does not count. `None` if the measured rate is the
-    /// smallest possible one: the wire may be slower still.
+    /// Returns a rate that the wire certainly reaches, bit/s. This is the given rate, or the
+    /// measured rate less an eighth, because smaller changes are ignored. `None` if the measured
+    /// rate is the smallest possible one: the wire may be slower still.
     pub fn sure_bits_per_second(&self) -> Option<u64> {
         let given = self.settings.bits_per_second();
         match self.measured_bits_per_second {
@@ -78,9 +82,9 @@ impl PortStats {
         }
     }
 
-    /// Builds the port's model for the latency analysis ([`Settings::model`]) with the present
-    /// chunk and window. Uses the certain rate ([`PortStats::sure_bits_per_second`]), and returns
-    /// `None` without one.
+    /// Builds the model of the port for the latency analysis ([`Settings::model`]) with the present
+    /// chunk and window. Returns `None` if the rate is not certain
+    /// ([`PortStats::sure_bits_per_second`]).
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> Option<bound::Port> {
         let sure = self.sure_bits_per_second()?;
         let in_force = self.measured_bits_per_second;
@@ -92,7 +96,6 @@ impl PortStats {
     }
 }
 
-/// Reads the counts. Not real-time safe.
 pub fn of(mapped: &Mapped, settings: Settings) -> PortStats {
     let page = mapped.page();
     let taken = (0..SEATS).filter(|&seat| mapped.is_taken(seat));

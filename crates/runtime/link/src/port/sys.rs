@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Flags of `linux/net_tstamp.h`: report when everything of a write was acknowledged, without its
-/// content.
+/// Asks the kernel to report when the peer has acknowledged all bytes of a write
+/// (`linux/net_tstamp.h`). `REPORT` asks for reports without the content.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;
 
-/// Sleeps while the word equals `seen`, but not longer than until `until_ns` (CLOCK_MONOTONIC).
-/// Other processes may wake the thread.
+/// Sleeps while the word equals `seen`, until `until_ns` (CLOCK_MONOTONIC) at the latest. Other
+/// processes may wake the thread.
 pub fn wait(word: &AtomicU32, seen: u32, until_ns: u64) {
     let until = libc::timespec {
         tv_sec: (until_ns / 1_000_000_000) as libc::time_t,
@@ -54,10 +54,9 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// Returns the shortest round trip to the peer that the kernel has seen, ns, or `None`.
+/// Returns the shortest round trip to the peer that the kernel has measured, in ns.
 pub fn shortest_round_trip_ns(socket: BorrowedFd<'_>) -> Option<u64> {
-    /// The words of `tcp_info` up to `tcpi_min_rtt` (us), which is the last one here; Linux 4.6 or
-    /// later.
+    /// The size of `tcp_info` up to `tcpi_min_rtt` (Linux 4.6 or later), in words of 32 bits.
     const WORDS: usize = 38;
     let mut info = [0_u32; WORDS];
     let mut length = size_of_val(&info) as libc::socklen_t;
@@ -74,7 +73,7 @@ pub fn shortest_round_trip_ns(socket: BorrowedFd<'_>) -> Option<u64> {
     Some(u64::from(us) * 1000)
 }
 
-/// Lets a socket report acknowledgements of [`write_marked`] in its error queue.
+/// Makes the kernel report acknowledgements of [`write_marked`] in the socket's error queue.
 pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
     let flags = REPORT;
@@ -100,7 +99,8 @@ struct Control {
     flags: u32,
 }
 
-/// Writes into the socket, which reports an event once the last byte is acknowledged.
+/// Writes into the socket. The kernel reports an event when the peer has acknowledged the last
+/// byte.
 pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize> {
     let head = libc::cmsghdr {
         cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u32>(),
@@ -124,8 +124,8 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
 
 const REPORTS_PER_CALL: usize = 8;
 
-/// Takes the reports out of a socket's error queue. Takes a limited number, so that a peer cannot
-/// keep the thread busy.
+/// Removes the reports from a socket's error queue. The number per call is limited, so that a peer
+/// cannot keep the thread busy.
 pub fn take_reports(socket: BorrowedFd<'_>) {
     for _ in 0..128 {
         // Nothing reads the reports, so all of them share one buffer.
@@ -151,14 +151,13 @@ pub fn take_reports(socket: BorrowedFd<'_>) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketEvent {
     Nothing,
-    /// A report, or an error.
     Report,
-    /// The connection has ended, and no further report will come.
+    /// The connection has ended, so no further report comes.
     Ended,
 }
 
-/// Sleeps until the socket has a report, `other` was written, or `until_ns` (CLOCK_MONOTONIC) has
-/// come.
+/// Sleeps until the socket has a report, another thread writes `other`, or `until_ns`
+/// (CLOCK_MONOTONIC) has come.
 pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> SocketEvent {
     let mut watched = [
         // The kernel reports errors and error-queue events without a request.

@@ -17,34 +17,35 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// A chunk is posted only while at least this part of its lease is left, since its thread may have
-/// lost the processor after the grant.
+/// The part of a lease that must be left when a chunk is posted: one half. The thread may have been
+/// preempted since the grant.
 const LEAST_LEFT: u64 = 2;
 
-/// A chunk that may not have left this machine yet.
+/// A chunk that was granted shares and is not acknowledged yet.
 struct Posted {
     lent: Lent,
     need: usize,
-    /// The bytes of the connection up to the chunk's end; `None` while it is being written.
+    /// The connection's bytes up to the end of the chunk. `None` while the chunk is being written.
     end: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listener {
     Port,
-    /// The posting thread, which waits for nothing else.
+    /// The posting thread, which waits only for acknowledgements.
     Poster,
 }
 
 struct Connection {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
-    /// The acknowledged bytes of the connection that the meter has counted.
+    /// The acknowledged bytes of the connection, as of the last time that the meter counted them.
     counted: u64,
     listener: Listener,
 }
 
-/// The sending side of a connection on a port. One thread posts; other threads may ring its bell.
+/// The sending side of a connection on a port. Only one thread posts chunks. Other threads may ring
+/// its bell.
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
@@ -53,9 +54,11 @@ pub struct Transfer {
     priority: u8,
     connection: Lock<Connection>,
     written: AtomicU64,
-    /// The chunks that the port had granted when the present want was published.
+    /// The number of chunks that the port had granted when this transfer published its present
+    /// want.
     published: AtomicU64,
-    /// The chunks of more urgent transfers that had been granted at this transfer's last grant.
+    /// The number of chunks that more urgent transfers had been granted at this transfer's last
+    /// grant.
     urgent: AtomicU64,
     wake: EventFd,
 }
@@ -70,14 +73,12 @@ pub struct Turn {
 }
 
 pub enum Go {
-    /// Lets the caller write the chunk, and then call [`Transfer::wrote`].
+    /// The caller writes the chunk now, and then calls [`Transfer::wrote`].
     Now,
-    /// Lets the caller ask again when the port wakes it, at the latest at this instant (ns of
-    /// CLOCK_MONOTONIC).
+    /// The caller asks again when the port wakes it, or at this instant (ns of CLOCK_MONOTONIC).
     Later(u64),
-    /// Lets the caller ask again when the peer has acknowledged something or the port wakes it, at
-    /// the latest at this instant (ns of CLOCK_MONOTONIC). The connection's own chunks fill the
-    /// window.
+    /// The connection's own chunks fill the window. The caller asks again when the peer
+    /// acknowledges one, when the port wakes it, or at this instant (ns of CLOCK_MONOTONIC).
     Full(u64),
 }
 
@@ -131,8 +132,8 @@ impl Transfer {
         (given, self.mapped.page().meter.measured(given))
     }
 
-    /// Returns the current size of a chunk's content in bytes: the agreed size, or less if the wire
-    /// is slower than its stated rate.
+    /// Returns the present size of a chunk's content, in bytes: the agreed size, or less if the
+    /// wire is slower than the given rate.
     pub fn chunk(&self) -> usize {
         self.in_force().chunk
     }
@@ -173,8 +174,8 @@ impl Transfer {
         self.seat
     }
 
-    /// Sends through this connection from now on. Chunks of the connection before count until their
-    /// leases end.
+    /// Uses this connection from now on. Chunks of the previous connection keep their shares until
+    /// their leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());
@@ -198,9 +199,10 @@ impl Transfer {
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
-    /// Publishes the next message: the bytes of its next chunk, and since when it waits; or `None`.
-    /// So the message has its place before its thread wakes up. Real-time safe: some stores. If it
-    /// replaces a more urgent message, call [`Transfer::pass_on`].
+    /// Publishes the next message, or `None`: the size of its next chunk, and the instant since
+    /// which it waits. The message then has its place before its thread wakes up. Real-time safe: a
+    /// few stores. If the next message is less urgent than the one before, call
+    /// [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -208,12 +210,12 @@ impl Transfer {
         self.published.store(granted, Relaxed);
     }
 
-    /// Wakes the transfer that is next now. Allocates nothing, and does not wait.
+    /// Wakes the transfer that may send next. Allocates nothing, and does not wait.
     pub fn pass_on(&self) {
         self.arbiter().wake_next(now_ns());
     }
 
-    /// Asks whether a chunk with that many bytes of content may go. Its message has waited since
+    /// Asks whether a chunk with `bytes` of content may be sent. Its message has waited since
     /// `message_ns`. Allocates nothing, and does not wait.
     pub fn ask(&self, bytes: usize, message_ns: u64, turn: &mut Turn) -> Go {
         let now = now_ns();
@@ -261,9 +263,9 @@ impl Transfer {
         Go::Now
     }
 
-    /// Returns until when a chunk must wait because the connection's own chunks fill the window.
-    /// The chunk keeps its place as long as their leases last. After that, a peer that does not
-    /// acknowledge delays only its own transfer.
+    /// Returns the instant until which a chunk must wait because the connection's own chunks fill
+    /// the window. The chunk keeps its place as long as their leases last. After that, a peer that
+    /// does not acknowledge delays only its own transfer.
     fn blocked_by_own_chunks(
         &self,
         connection: &Connection,
@@ -306,7 +308,7 @@ impl Transfer {
         counts.longest_wait_ns.fetch_max(wait_ns, Relaxed);
     }
 
-    /// Counts a written chunk of a message. `offset` is the chunk's place in the message.
+    /// Counts a chunk that was written. `offset` is the position of the chunk in its message.
     pub fn wrote(&self, bytes: usize, offset: usize, is_last: bool, turn: &Turn) {
         let counts = &self.own_seat().counts;
         Counts::add(&counts.bytes, bytes as u64);
@@ -328,7 +330,7 @@ impl Transfer {
     }
 
     /// Handles a socket event in the port's thread: gives back the shares of acknowledged chunks.
-    /// Returns whether the port's thread has to hear of the next event too.
+    /// Returns whether the port's thread must wait for the next event too.
     pub(super) fn on_socket_event(&self) -> bool {
         if self.settle(true) {
             self.ring();
@@ -337,8 +339,8 @@ impl Transfer {
         connection.listener == Listener::Port && !connection.posted.is_empty()
     }
 
-    /// Lets the port's thread hear of acknowledgements from now on. Returns whether any are still
-    /// expected.
+    /// Makes the port's thread wait for acknowledgements from now on. Returns whether any are still
+    /// missing.
     pub(super) fn hand_over(&self) -> bool {
         let mut connection = self.connection();
         connection.listener = Listener::Port;
@@ -350,7 +352,7 @@ impl Transfer {
     }
 
     /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether there
-    /// were any. `reported`: an event of the socket led here.
+    /// were any. `reported` is true if a socket event led here.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;
@@ -404,7 +406,7 @@ impl Transfer {
         self.written.fetch_add(1, Relaxed);
     }
 
-    /// Gives back the shares of the first `chunks` chunks of the connection, which the peer has
+    /// Gives back the shares of the connection's first `chunks` chunks, which the peer has
     /// acknowledged. Real-time safe.
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
@@ -416,8 +418,8 @@ impl Transfer {
         self.arbiter().sleep(self.seat, bell, until_ns);
     }
 
-    /// Sleeps until the peer acknowledges something of this connection, the bell rings, or
-    /// `until_ns` has come. No other thread wakes up for the acknowledgement. Allocates nothing.
+    /// Sleeps until the peer acknowledges bytes of this connection, the bell rings, or `until_ns`
+    /// has come. Acknowledgements wake only this thread. Allocates nothing.
     pub fn sleep_until_acknowledged(
         &self,
         stream: &TcpStream,
@@ -436,12 +438,12 @@ impl Transfer {
         }
     }
 
-    /// Reads the bell. Read it before asking: a sleep returns at once if the bell has rung since.
+    /// Returns the count of the bell. Read it before asking: a sleep returns at once if the bell
+    /// has rung since then.
     pub fn bell(&self) -> u32 {
         self.arbiter().bell(self.seat)
     }
 
-    /// Wakes the posting thread, so that it asks again.
     pub fn ring(&self) {
         let arbiter = self.arbiter();
         arbiter.ring(self.seat);
@@ -450,13 +452,12 @@ impl Transfer {
         }
     }
 
-    /// Adds to the time that the application has waited for credits.
     pub fn waited_for_credit(&self, ns: u64) {
         Counts::add(&self.own_seat().counts.credit_wait_ns, ns);
     }
 
-    /// Writes into the connection and counts the bytes. With `marked`, the port hears when the peer
-    /// has acknowledged them.
+    /// Writes into the connection and counts the bytes. If `marked`, the port gets a report when
+    /// the peer has acknowledged them.
     pub fn write(
         &self,
         stream: &TcpStream,
@@ -507,7 +508,8 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Posts chunks until one may not go. Returns the bell as read before the last question.
+    /// Posts chunks until the connection's own chunks fill the window. Returns the bell as read
+    /// before the last question.
     fn fill(transfer: &Transfer, stream: &TcpStream, turn: &mut Turn) -> u32 {
         let chunk = vec![7; transfer.chunk()];
         loop {

@@ -53,7 +53,6 @@ impl Watched {
         }
     }
 
-    /// Watches this connection of the transfer from now on.
     pub fn begin(&self, transfer: &Arc<Transfer>, stream: &TcpStream) -> Result<()> {
         self.end(transfer);
         self.transfers()[transfer.seat()] = Arc::downgrade(transfer);
@@ -65,14 +64,14 @@ impl Watched {
         Ok(())
     }
 
-    /// Returns the request for one event: the connection's next error or report. The kernel reports
-    /// these without a flag.
+    /// Returns the epoll registration for one event of the transfer's connection: an error or a
+    /// report, which the kernel always reports.
     fn next(transfer: &Transfer) -> EpollEvent {
         EpollEvent::new(EpollFlags::EPOLLONESHOT, transfer.seat() as u64)
     }
 
-    /// Hears the transfer's next report, at once if it is there already. The posting thread waits
-    /// for something else now.
+    /// Makes the watching thread handle the transfer's next report. It wakes at once if the report
+    /// is already there.
     pub fn hear(&self, transfer: &Transfer) {
         // If the connection has gone, there is nothing to hear.
         let _ = transfer.watch(|stream| self.epoll.modify(stream, &mut Watched::next(transfer)));
@@ -87,7 +86,7 @@ impl Watched {
 }
 
 impl Watch {
-    /// Starts the thread.
+    /// Starts the watching thread.
     ///
     /// # Errors
     /// The kernel gives no thread or descriptor.

@@ -17,12 +17,12 @@ use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A closing end waits this long for a peer that receives nothing.
+/// The longest time for which a closing end waits while the peer receives nothing, in ns.
 const LINGER_NS: u64 = 10_000_000_000;
-/// A waiting call looks at the state at least this often.
+/// The longest time between two looks of a waiting call at the link's state, in ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The link's thread, which ends when both halves are dropped.
+/// The thread of a link with acknowledgement. It ends when both halves are dropped.
 pub struct Thread {
     shared: Arc<Shared>,
     running: Option<JoinHandle<()>>,
@@ -37,7 +37,8 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Waits until the peer has heard of everything, as long as there is progress.
+    /// Waits until the peer has received all messages and their status. Gives up after 10 s without
+    /// progress.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -92,8 +93,6 @@ impl AssuredOutgoing {
         Ok(())
     }
 
-    /// Waits for a credit. Returns the number of the next message, and the number of the oldest
-    /// message that is neither acknowledged nor given up.
     fn begin(&self, deadline_ns: Option<u64>) -> Result<(u64, u64), SendError> {
         let shared = &*self.shared;
         let mut state = shared.lock();
@@ -113,7 +112,8 @@ impl AssuredOutgoing {
         }
     }
 
-    /// Writes the message into a slot of the backend, as soon as one is free, and keeps a copy.
+    /// Writes the message into a slot of the backend as soon as one is free. Keeps a copy in case
+    /// the message must be sent again.
     fn write(
         &self,
         mut head: Head,
@@ -236,7 +236,8 @@ impl AssuredIncoming {
         }
     }
 
-    /// Borrows the backend's receiving half for one reading, for at most a tenth of a second.
+    /// Borrows the backend's receiving half from the link's thread and reads the value once. Waits
+    /// for a value at most a tenth of a second.
     fn read_once(
         &self,
         deadline_ns: Option<u64>,

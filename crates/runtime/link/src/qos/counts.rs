@@ -27,20 +27,21 @@ pub struct SentCounts {
 pub struct ReceivedCounts {
     /// The number of messages that arrived intact.
     pub messages: u64,
-    /// The number of messages and values that were too old when they were to be handed over.
+    /// The number of messages and values that were already too old when the application received
+    /// them.
     pub stale: u64,
-    /// The number of messages and values that arrived with changed bytes. They are never handed
-    /// over.
+    /// The number of messages and values that arrived with changed bytes. The application never
+    /// gets them.
     pub corrupt: u64,
-    /// The number of messages that arrived again. They are never handed over.
+    /// The number of messages that arrived again. The application never gets the repetition.
     pub doubled: u64,
     /// The number of messages that never arrived intact.
     pub lost: u64,
-    /// The periods in which nothing arrived.
+    /// The number of periods in which nothing arrived.
     pub late: u64,
 }
 
-/// The counts of one end of a link.
+/// The counts of one end of a link with promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// The counts of the messages that this end has sent.
@@ -51,8 +52,8 @@ pub struct Counts {
     pub silences: u64,
     /// The peer is silent at present.
     pub is_silent: bool,
-    /// The shortest round trip when the ends met, ns. The error of measured ages is at most this
-    /// ([`super::fresh`]).
+    /// The shortest round trip while the ends exchanged their terms, ns. Ages of data are wrong by
+    /// at most this time ([`super::fresh`]).
     pub round_trip_ns: Option<u64>,
 }
 
@@ -70,14 +71,14 @@ pub enum Count {
     Silences,
 }
 
-/// The counters of an end. Any thread may read them while the end counts. No lock.
+/// The counters of an end. Any thread may read them while the end counts. Uses no lock.
 #[derive(Debug)]
 pub struct Counters {
     counts: [AtomicU64; 10],
     is_silent: AtomicU64,
     round_trip_ns: AtomicU64,
     page: Option<Arc<dyn Shown>>,
-    /// The pace of sending, and of receiving.
+    /// The period of sending, and the period of receiving.
     pub paces: [Pace; 2],
 }
 

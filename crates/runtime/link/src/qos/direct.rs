@@ -64,7 +64,6 @@ enum Verdict {
     Corrupt,
 }
 
-/// The parts of the incoming half that are needed while its backend is borrowed.
 struct Judge<'a> {
     next: &'a mut u64,
     transit: &'a mut Transit,

@@ -17,7 +17,8 @@ pub struct QosOutgoing {
     pub(super) qos: Qos,
     pub(super) sizes: Sizes,
     pub(super) counters: Arc<Counters>,
-    /// The last call has reported that this end is late, so this call goes on.
+    /// The last call returned the error that this end is late. The next call sends its message
+    /// without that error.
     pub(super) reported_late: bool,
 }
 
@@ -28,7 +29,8 @@ pub struct QosIncoming {
     pub(super) counters: Arc<Counters>,
     pub(super) events: EndEvents,
     pub(super) expires_ns: Option<u64>,
-    /// The last call has reported that nothing came, so this call takes what has come meanwhile.
+    /// The last call returned the error that nothing came. The next call receives without that
+    /// error.
     pub(super) reported_late: bool,
 }
 
@@ -46,9 +48,9 @@ fn fits(asked: usize, most: usize) -> Result<(), SendError> {
 
 impl QosOutgoing {
     /// Sends like [`Outgoing::send`], but the data becomes stale at `expires_ns` of
-    /// CLOCK_MONOTONIC. A hop that passes data on gives [`QosIncoming::expires_ns`] here, so that
-    /// the time for which it held the data counts. The earlier of `expires_ns` and the link's own
-    /// limit applies.
+    /// CLOCK_MONOTONIC. A program that passes data on gives [`QosIncoming::expires_ns`] here, so
+    /// that the age includes the time in the program. The earlier of `expires_ns` and the link's
+    /// own limit applies.
     ///
     /// # Errors
     /// Those of [`Outgoing::send`]; [`Breach`] where the policy is to fail.
@@ -87,7 +89,6 @@ impl QosOutgoing {
         Ok(head.number)
     }
 
-    /// Builds the request for the backend. Fails if the data is already stale and must not leave.
     fn request(&self, bytes: usize, expires_ns: Option<u64>) -> Result<Request, SendError> {
         let now = now_ns();
         let limit = self.qos.fresh_for.map(|p| now.saturating_add(p.value));
@@ -136,8 +137,8 @@ impl Outgoing for QosOutgoing {
 }
 
 impl QosIncoming {
-    /// Returns when the data that was handed over last becomes stale, ns of CLOCK_MONOTONIC; `None`
-    /// if it does not age.
+    /// Returns when the data of the last receive or read becomes stale, in ns of CLOCK_MONOTONIC.
+    /// `None` if it does not age.
     pub fn expires_ns(&self) -> Option<u64> {
         self.expires_ns
     }

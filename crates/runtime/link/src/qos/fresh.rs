@@ -15,7 +15,8 @@
 //!
 //! Pure: no clock. No allocation.
 
-/// The least difference between the clocks moves by a thousandth of the time: 1000 ppm.
+/// The divisor for the drift of two clocks: their difference changes by at most a thousandth (1000
+/// ppm) of the time.
 const DRIFT: u64 = 1000;
 
 /// An estimate of how long messages from the peer are on their way.
@@ -37,8 +38,8 @@ impl Transit {
         u64::try_from(seen - least).unwrap_or(u64::MAX)
     }
 
-    /// Returns when a message becomes stale, by the receiver's clock. It left at `sent_ns` of the
-    /// sender's clock with `remaining_ns` left.
+    /// Returns when a message becomes stale, in ns of the receiver's clock. The message left at
+    /// `sent_ns` of the sender's clock and stayed fresh for `remaining_ns` from then.
     pub fn expires_ns(
         &mut self,
         sent_ns: u64,

@@ -5,13 +5,13 @@
 //! time of leaving by the sender's clock (8), ns for which the content stays fresh (8), oldest
 //! number that can still come (8), four zeros, CRC32C of these 44 bytes (4).
 
-/// The bytes of a head: a multiple of 16, so that the content keeps the slot's alignment.
+/// The size of a head: a multiple of 16, so that the content keeps the slot's alignment.
 pub const HEAD_BYTES: usize = 48;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Message = 1,
-    /// No content: the message was too old before it could leave.
+    /// A message without content: it was too old before it could leave.
     Void = 2,
     Terms = 3,
     Value = 4,
@@ -32,13 +32,13 @@ const CHECKED: u8 = 2;
 pub struct Head {
     pub kind: Kind,
     pub number: u64,
-    /// The time of leaving, ns of the sender's clock. Only differences are meaningful.
+    /// The time at which the message left, in ns of the sender's clock. Only differences of such
+    /// times are meaningful.
     pub sent_ns: u64,
-    /// The time for which the content stays fresh after it left, ns; `None` if it does not age.
+    /// The time for which the content stays fresh after it has left, ns. `None` if it does not age.
     pub remaining_ns: Option<u64>,
-    /// The number of the oldest message that can still come.
     pub oldest: u64,
-    /// The CRC32C of the content, if it is checked.
+    /// The CRC32C of the content. `None` if the content is not checked.
     pub content: Option<u32>,
 }
 
@@ -51,7 +51,6 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Head {
-    /// Makes a head for content that does not age and is not checked.
     pub fn new(kind: Kind, number: u64, sent_ns: u64) -> Head {
         Head {
             kind,
@@ -87,8 +86,8 @@ impl Head {
         bytes
     }
 
-    /// Splits bytes into a head and its content. Returns `None` if they are not a head, or if a
-    /// check sum is wrong.
+    /// Splits bytes into a head and its content. Returns `None` if the bytes are not a head, or if
+    /// a check sum is wrong.
     pub fn parse(bytes: &[u8]) -> Option<(Head, &[u8])> {
         let (head, content) = bytes.split_at_checked(HEAD_BYTES)?;
         let kind = *KINDS.iter().find(|kind| **kind as u8 == head[0])?;
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Vectors of RFC 3720, B.4.
+    /// Checks the test vectors of RFC 3720, appendix B.4.
     #[test]
     fn the_check_sum_is_crc32c() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);

@@ -20,18 +20,17 @@ const ROUNDS: usize = 4;
 pub struct Terms {
     /// This end acknowledges messages, and expects its peer to do the same.
     pub acknowledges: bool,
-    /// The time after which this end counts its peer as silent, ns; 0: never.
+    /// The time after which this end counts its peer as silent, ns. 0 means never.
     pub silence_ns: u64,
 }
 
 pub struct Met {
-    /// The peer's terms; `None` if the link ended before they came.
+    /// The peer's terms. `None` if the link ended before they arrived.
     pub theirs: Option<Terms>,
     pub transit: Transit,
 }
 
 pub enum NotMet {
-    /// The peer sent nothing until the deadline.
     Late,
     Refused(Refusal),
 }
@@ -75,8 +74,8 @@ fn hear(bytes: &[u8]) -> Result<Heard, Refusal> {
     })
 }
 
-/// Exchanges terms with the peer. If the link ends meanwhile, the first call after this one reports
-/// it.
+/// Exchanges terms with the peer. If the link ends meanwhile, the next call on a half reports the
+/// end.
 pub fn meet(
     (outgoing, incoming): &mut Halves,
     ours: Terms,

@@ -91,10 +91,11 @@ use window::{Outbox, Retry, MOST_CREDITS};
 
 type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
-/// The bytes of a slot beside the message: its head, and room for terms where messages are small.
+/// The bytes that a slot needs besides the message: a head, and terms, which are larger than a
+/// small message.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 
-/// The reaction to a broken promise.
+/// The reaction of an end to a broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnBreach {
     /// The breach is counted.
@@ -109,7 +110,8 @@ pub(crate) struct Promise {
     on_breach: OnBreach,
 }
 
-/// The promises of a link. Each end states its own.
+/// The promises of a link: what an end asserts about its messages, and how it reacts if they are
+/// broken. Each end states its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Qos {
     fresh_for: Option<Promise>,
@@ -126,20 +128,20 @@ fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
 }
 
 impl Qos {
-    /// Starts without any promise.
+    /// Makes an empty set of promises.
     pub fn new() -> Qos {
         Qos::default()
     }
 
-    /// Promises that messages and values of this end are fresh for this long after the call that
-    /// sends them. `on_breach` is the reaction of this end to stale data, sent or received. Values
-    /// are checked when they are read.
+    /// Promises that messages and values of this end are fresh for `time` after the call that sends
+    /// them. `on_breach` is the reaction of this end to stale data, sent or received. The age of
+    /// values is checked when they are read.
     pub fn fresh_for(mut self, time: Duration, on_breach: OnBreach) -> Qos {
         self.fresh_for = promise(time, on_breach);
         self
     }
 
-    /// Adds a check sum (CRC32C) to messages and values. Corrupt ones are never handed over.
+    /// Adds a check sum (CRC32C) to messages and values. The application never gets corrupt ones.
     pub fn checked(mut self, on_breach: OnBreach) -> Qos {
         self.checked = Some(on_breach);
         self
@@ -158,28 +160,28 @@ impl Qos {
     }
 
     /// Promises that the peer acknowledges each message within this time. A message without an
-    /// acknowledgement is sent again up to `retries` times, each time after this time or at most
-    /// one and a half times as long. With [`OnBreach::Fail`] the send after the one that was given
-    /// up returns the breach. Both ends must acknowledge; 64 credits at most.
+    /// acknowledgement is sent again up to `retries` times, each time after one to one and a half
+    /// times `within`. With [`OnBreach::Fail`] the next send after a message was given up returns
+    /// the error. Both ends must acknowledge. At most 64 credits are possible.
     pub fn acknowledged(mut self, within: Duration, retries: u32, on_breach: OnBreach) -> Qos {
         self.acknowledged = promise(within, on_breach).map(|p| (p, retries));
         self
     }
 
     /// Promises that the peer gives a sign of life within this time. With [`OnBreach::Fail`] sends
-    /// fail while the peer is silent, and one receive fails each time that it falls silent. Both
-    /// ends must ask for signs of life or acknowledge; 64 credits at most.
+    /// fail while the peer is silent, and one receive fails each time that the peer falls silent.
+    /// Both ends must ask for signs of life or acknowledge. At most 64 credits are possible.
     pub fn alive_within(mut self, time: Duration, on_breach: OnBreach) -> Qos {
         self.alive_within = promise(time, on_breach);
         self
     }
 
-    /// Reports whether the ends answer each other, which needs a thread.
+    /// Reports whether the ends answer each other. Only then the link needs a thread.
     fn answers(&self) -> bool {
         self.acknowledged.is_some() || self.alive_within.is_some()
     }
 
-    /// Adds these promises to a backend. The other end needs [`Qos`] too.
+    /// Makes a backend whose links check these promises. The other end needs [`Qos`] too.
     pub fn around<B: Backend>(self, backend: B) -> QosLink<B> {
         QosLink {
             backend,
@@ -210,15 +212,15 @@ pub struct QosLink<B> {
 }
 
 impl<B: Backend> QosLink<B> {
-    /// Returns the counts since the ends last met.
+    /// Returns the counts of the latest link. They start at 0 each time that the ends meet.
     pub fn counts(&self) -> Counts {
         let counters = self.counters.lock();
         let counters = counters.unwrap_or_else(PoisonError::into_inner);
         counters.as_ref().map(|c| c.read()).unwrap_or_default()
     }
 
-    /// Connects like [`Backend::initialize`], but returns halves that report when data becomes
-    /// stale.
+    /// Connects like [`Backend::initialize`]. The halves that it returns also report when data
+    /// becomes stale.
     ///
     /// # Errors
     /// Those of [`Backend::initialize`].
@@ -262,8 +264,8 @@ impl<B: Backend> QosLink<B> {
         Ok((outgoing, incoming))
     }
 
-    /// Moves the recorder's view from the backend to the application's messages. Terms, status and
-    /// repetitions of the ends are then not recorded.
+    /// Makes recorders see the application's messages instead of the backend's. Terms, status and
+    /// repeated messages are then not recorded.
     fn events(&self, halves: &mut Halves, sizes: Sizes) -> (EndEvents, EndEvents) {
         let (out, incoming) = (halves.0.unseen(), halves.1.unseen());
         let sending = out.map(|link| EndEvents::sending(&link, sizes.credits));
@@ -366,7 +368,8 @@ impl<B: Backend> QosLink<B> {
         })
     }
 
-    /// Converts sizes of the backend back; `None` if no link with promises has these sizes below.
+    /// Returns the application's sizes for these sizes of the backend. `None` if no application
+    /// sizes lead to them.
     fn outer_sizes(&self, sizes: Sizes) -> Option<Sizes> {
         let outer = Sizes {
             credits: match self.qos.answers() {

@@ -12,7 +12,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts the first period now. Without a period no message is ever due.
+    /// Starts the first period at `now_ns`. If `period_ns` is `None`, no message is ever due.
     pub fn new(period_ns: Option<u64>, now_ns: u64) -> Pace {
         let period_ns = period_ns.map(|p| p.max(1));
         Pace {
@@ -42,7 +42,7 @@ impl Pace {
         late
     }
 
-    /// Reports a message, which begins a new period. Returns how many periods have ended without
+    /// Counts a message, which begins a new period. Returns how many periods have ended without
     /// one.
     pub fn happens(&self, now_ns: u64) -> u64 {
         let late = self.pass(now_ns);

@@ -14,8 +14,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Lets `fill` write the content behind the head's place, then writes the head. Subtracts the
-    /// time that passed until now from the remaining age. Returns the head.
+    /// Lets `fill` write the content, and writes the head before it. The head gets the age that is
+    /// left now. Returns the head.
     pub fn write(&self, slot: &mut [u8], mut head: Head, fill: &mut dyn FnMut(&mut [u8])) -> Head {
         let (place, content) = slot.split_at_mut(HEAD_BYTES);
         fill(content);
@@ -38,8 +38,8 @@ pub struct Arrived {
 }
 
 pub trait Sends: Send {
-    /// Sends a message and returns its head. The kind [`Kind::Void`] says that the message became
-    /// too old.
+    /// Sends a message and returns its head. [`Kind::Void`] in the head says that the message
+    /// became too old.
     fn send(
         &mut self,
         request: Request,

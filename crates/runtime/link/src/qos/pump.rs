@@ -11,20 +11,20 @@ use crate::interface::End;
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
 
-/// The thread checks time-outs at least this often.
+/// The longest time between two looks of the thread at its time-outs, in ns.
 const MOST_WAIT_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Rhythm {
     pub timeout_ns: Option<u64>,
-    /// The longest time between two signs of life, as the peer asks.
+    /// The longest time between two signs of life of this end. The peer asks for it.
     pub beat_ns: Option<u64>,
-    /// The peer counts as silent after this time.
+    /// The time without a message after which the peer counts as silent.
     pub silence_ns: Option<u64>,
 }
 
 impl Rhythm {
-    /// Returns how long the thread may wait for the peer: half of its shortest limit.
+    /// Returns how long the thread may wait for the peer: half of the shortest limit.
     fn wait_ns(&self) -> u64 {
         let all = [self.timeout_ns, self.beat_ns, self.silence_ns];
         let least = all.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -106,7 +106,8 @@ fn next_due(shared: &Shared) -> Option<Due> {
     Some(due)
 }
 
-/// Sends a message again. If the backend has no free slot, it leaves after the next time-out.
+/// Sends the kept copy of a message again. If the backend has no free slot, the message leaves
+/// after its next time-out.
 fn send_again(shared: &Shared, due: Due) {
     let Due::Again(number) = due else {
         return shared.bell.ring();

@@ -15,8 +15,8 @@ use crate::pi::{Bell, Lock};
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// The longest attempt to get a slot of the backend. Between attempts, other threads can take
-/// `out`.
+/// The longest time for which a thread holds `out` while it waits for a free slot of the backend,
+/// in ns.
 pub const SLICE_NS: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -35,17 +35,17 @@ pub struct Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hand {
     Thread,
-    /// The thread has it, and the application waits for it.
+    /// The thread holds the receiving half, and the application waits for it.
     Wanted,
     Application,
 }
 
-/// The state of both ends: open, closed by their applications, or ended.
+/// The end of a link: which halves are closed, and how the link has ended.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// This end's application has dropped its sending half, or its receiving half.
+    /// Whether this end's application has dropped its sending half, and its receiving half.
     pub ours: (bool, bool),
-    /// The number of messages that the peer has sent, once it sends no more.
+    /// The number of messages that the peer has sent. `None` while the peer may send more.
     pub last: Option<u64>,
     pub peer_receives_no_more: bool,
     pub end: Option<End>,
@@ -81,10 +81,7 @@ pub struct Shared {
     pub bell: Bell,
     pub out: Lock<Box<dyn Outgoing>>,
     pub incoming: Lock<Box<dyn Incoming>>,
-    /// The received messages, by number modulo credits.
     pub got: Vec<Lock<Box<[u8]>>>,
-    /// The sent messages that may have to leave again, by number modulo credits; empty without
-    /// repetition.
     pub kept: Vec<Lock<Box<[u8]>>>,
 }
 
@@ -136,8 +133,8 @@ impl Shared {
         (number % self.sizes.credits as u64) as usize
     }
 
-    /// Sends the peer a status of this end. If the backend has no free slot, the thread sends it
-    /// later.
+    /// Sends the peer a status of this end. If the backend has no free slot, the link's thread
+    /// sends it later.
     pub fn send_status(&self) {
         let mut out = self.out.lock();
         let mut state = self.lock();
@@ -181,20 +178,20 @@ impl Shared {
 }
 
 impl State {
-    /// Returns how the link has ended for the sending half.
+    /// Returns how the link has ended for the sending half, or `None` while it can send.
     pub fn end_of_sending(&self) -> Option<End> {
         let closed = self.ends.peer_receives_no_more.then_some(End::Closed);
         self.ends.end.clone().or(closed)
     }
 
-    /// Returns how the link has ended for the receiving half, once it has consumed everything that
-    /// came.
+    /// Returns how the link has ended for the receiving half. `None` while it can receive, or while
+    /// received messages are left.
     pub fn end_of_receiving(&self) -> Option<End> {
         let is_over = self.ends.last == Some(self.inbox.progress().0);
         is_over.then_some(End::Closed).or(self.ends.end.clone())
     }
 
-    /// Reports whether the peer has heard of everything, or the link has ended.
+    /// Reports whether the peer has received all messages and their status, or the link has ended.
     pub fn is_settled(&self) -> bool {
         let is_done = self.outbox.is_done() || self.ends.peer_receives_no_more;
         self.ends.end.is_some() || is_done && !self.status_due

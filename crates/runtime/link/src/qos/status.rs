@@ -11,12 +11,11 @@ pub const STATUS_BYTES: usize = TERMS_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     pub consumed: u64,
-    /// Messages beyond the consumed ones that have arrived, one per bit.
+    /// The messages after the consumed ones that have arrived, one per bit.
     pub arrived: u64,
-    /// The number of messages that the end has sent, if it sends no more.
+    /// The number of messages that the end has sent. `None` while it may send more.
     pub last: Option<u64>,
     pub receives_no_more: bool,
-    /// The sender wants an answer at once.
     pub asks: bool,
 }
 

@@ -11,13 +11,13 @@
 
 use crate::resume::Violation;
 
-/// The most messages on their way: each has a bit.
+/// The largest number of messages that are sent and not acknowledged: a status has a bit for each.
 pub const MOST_CREDITS: usize = 64;
 
 /// The rule for sending a message again.
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
-    /// The time that an acknowledgement may take, ns; `None`: without a limit.
+    /// The time that an acknowledgement may take, ns. `None` means no limit.
     pub timeout_ns: Option<u64>,
     /// The most times that a message is sent again.
     pub times: u32,
@@ -28,7 +28,7 @@ enum Open {
     /// The message arrived, or was given up.
     Done,
     Writing,
-    /// The message was sent: how often it may still be sent again, and when the next time is due.
+    /// The message was sent. `more` is how often it may be sent again, `due_ns` when that is due.
     Sent {
         more: u32,
         due_ns: u64,
@@ -44,18 +44,17 @@ pub enum Due {
     GivenUp(u64),
 }
 
-/// The sender's record of messages on their way.
+/// The sender's record of messages that are neither acknowledged nor given up.
 #[derive(Debug)]
 pub struct Outbox {
     retry: Retry,
     next: u64,
     consumed: u64,
-    /// The messages' states, by number modulo credits.
     open: Vec<Open>,
 }
 
 impl Outbox {
-    /// Starts with no message sent.
+    /// Makes a record in which no message was sent yet. `credits` is at most [`MOST_CREDITS`].
     pub fn new(credits: usize, retry: Retry) -> Outbox {
         Outbox {
             retry,
@@ -78,7 +77,7 @@ impl Outbox {
         self.open[(number % self.open.len() as u64) as usize] != Open::Done
     }
 
-    /// Begins the next message and returns its number; `None` without a credit.
+    /// Begins the next message and returns its number. Returns `None` without a credit.
     pub fn begin(&mut self) -> Option<u64> {
         let number = self.next;
         if number - self.consumed >= self.open.len() as u64 {
@@ -89,13 +88,14 @@ impl Outbox {
         Some(number)
     }
 
-    /// Frees the number of the message that was begun last and did not leave.
+    /// Takes the last [`Outbox::begin`] back, because the message did not leave. Its number is used
+    /// again.
     pub fn undo(&mut self, number: u64) {
         self.next = number;
         *self.at(number) = Open::Done;
     }
 
-    /// Records that the message that was begun last has left.
+    /// Notes that the message that was begun last has left at `now_ns`.
     pub fn sent(&mut self, number: u64, now_ns: u64) {
         let (more, timeout) = (self.retry.times, self.retry.timeout_ns);
         let due_ns = timeout.map_or(u64::MAX, |t| now_ns.saturating_add(t));
@@ -104,24 +104,26 @@ impl Outbox {
         }
     }
 
-    /// Returns the number of the next message, which is how many were begun.
+    /// Returns the number of the next message. It equals the number of messages begun.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns the number of the oldest message that can still come.
+    /// Returns the number of the oldest message that is neither acknowledged nor given up. If there
+    /// is none, returns that of the next message.
     pub fn oldest(&self) -> u64 {
         self.numbers()
             .find(|n| self.is_open(*n))
             .unwrap_or(self.next)
     }
 
-    /// Reports whether each message has arrived or was given up.
+    /// Reports whether all messages are acknowledged or given up.
     pub fn is_done(&self) -> bool {
         self.oldest() == self.next
     }
 
-    /// Takes in a status of the receiver. An outdated status changes nothing.
+    /// Takes in a status of the receiver: the number of consumed messages, and a bit for each later
+    /// one that has arrived. An outdated status changes nothing.
     ///
     /// # Errors
     /// The receiver claims messages that were never sent.
@@ -142,7 +144,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Returns one action that is due now, and `None` if there is none.
+    /// Returns one action that is due at `now_ns`, or `None`. Call it again until it returns
+    /// `None`.
     pub fn due(&mut self, now_ns: u64) -> Option<Due> {
         let again_ns = now_ns.saturating_add(self.retry.timeout_ns.unwrap_or(u64::MAX));
         for number in self.numbers() {
@@ -164,12 +167,12 @@ impl Outbox {
     }
 }
 
-/// The novelty of a message that came.
+/// The result of [`Inbox::judge`] for a message that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
     /// The message is new and has a place.
     New,
-    /// The message came before.
+    /// The message arrived before, or was given up.
     Again,
 }
 
@@ -178,14 +181,13 @@ pub enum Came {
 pub struct Inbox {
     credits: u64,
     consumed: u64,
-    /// The messages beyond `consumed` that have arrived, one per bit.
+    /// The messages after the consumed ones that have arrived, one per bit.
     arrived: u64,
-    /// The number of the oldest message that can still come.
     oldest: u64,
 }
 
 impl Inbox {
-    /// Starts with no message received.
+    /// Makes a record in which no message has arrived yet. `credits` is at most [`MOST_CREDITS`].
     pub fn new(credits: usize) -> Inbox {
         Inbox {
             credits: credits as u64,
@@ -195,7 +197,7 @@ impl Inbox {
         }
     }
 
-    /// Reports whether the message of that number is new.
+    /// Reports whether the message of this number is new.
     ///
     /// # Errors
     /// The message has no place, because the peer had no credit for it.
@@ -208,7 +210,7 @@ impl Inbox {
         }
     }
 
-    /// Records that the message of this number has arrived. Ignores it if it came before, or if it
+    /// Notes that the message of this number has arrived. Ignores it if it arrived before, or if it
     /// exceeds the credits.
     pub fn came(&mut self, number: u64) {
         if self.judge(number) == Ok(Came::New) {
@@ -221,8 +223,8 @@ impl Inbox {
         self.oldest = self.oldest.max(oldest);
     }
 
-    /// Skips messages that never come. Returns how many were skipped, and the number of the message
-    /// that the application consumes next, if it is there.
+    /// Skips messages that the sender has given up. Returns how many were skipped, and the number
+    /// of the message that the application consumes next, if it has arrived.
     pub fn to_consume(&mut self) -> (u64, Option<u64>) {
         let mut lost = 0;
         while self.arrived & 1 == 0 && self.consumed < self.oldest && lost < self.credits {
@@ -232,7 +234,7 @@ impl Inbox {
         (lost, (self.arrived & 1 != 0).then_some(self.consumed))
     }
 
-    /// Consumes the message that [`Inbox::to_consume`] returned.
+    /// Notes that the application has consumed the message that [`Inbox::to_consume`] returned.
     pub fn consume(&mut self) {
         debug_assert!(self.arrived & 1 != 0);
         self.advance();
@@ -243,7 +245,7 @@ impl Inbox {
         self.arrived >>= 1;
     }
 
-    /// Returns the report for the sender: how many messages are consumed, and which later ones have
+    /// Returns the status for the sender: how many messages are consumed, and which later ones have
     /// arrived, one per bit.
     pub fn progress(&self) -> (u64, u64) {
         (self.consumed, self.arrived)

@@ -25,8 +25,8 @@ struct Way {
 }
 
 impl Directions {
-    /// Makes the ids for a link between machines. `session` names the link at both ends; `place` is
-    /// the listening end's address.
+    /// Makes the ids for a link between machines. Both ends have the same `session`. `place` is the
+    /// address of the listening end.
     pub(crate) fn between(session: &[u8; 32], place: &str, listens: bool) -> Directions {
         let way = |number, name| Way {
             messages: LinkId::new(spread(session, number), &format!("{place}/{name}")),
@@ -45,8 +45,8 @@ impl Directions {
     }
 }
 
-/// Returns a number that stands for a session in recordings. It reveals none of the session's
-/// bytes, which only holders of the key may know. Uses FNV-1a and the last step of splitmix64.
+/// Hashes a session into a number that stands for it in recordings. The number reveals none of the
+/// session's bytes, which are secret. Uses FNV-1a and the last step of splitmix64.
 fn spread(session: &[u8; 32], direction: u8) -> u64 {
     let bytes = session.iter().chain([&direction]);
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
@@ -57,8 +57,8 @@ fn spread(session: &[u8; 32], direction: u8) -> u64 {
     hash ^ hash >> 31
 }
 
-/// Wraps halves that have a peer, and counts in `page`. Without `links`, the halves show their
-/// messages to a recorder themselves.
+/// Wraps the halves of a connected link, so that they count their messages in `page`. `links` makes
+/// them visible to recorders too, unless the halves do that themselves.
 pub(crate) fn counted(
     page: Option<Arc<Page>>,
     links: Option<Directions>,
@@ -111,7 +111,6 @@ struct CountedOutgoing {
     events: EndEvents,
     link: Option<LinkId>,
     next: u64,
-    /// Events of values, and the number of published values.
     published: EndEvents,
     next_value: u64,
 }
@@ -184,7 +183,6 @@ struct CountedIncoming {
     page: Arc<Page>,
     events: EndEvents,
     link: Option<LinkId>,
-    /// Events of values, and the number of the last value read.
     read: EndEvents,
     last_read: Option<u64>,
 }

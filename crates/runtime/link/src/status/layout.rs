@@ -4,7 +4,7 @@ use crate::interface::Sizes;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const WORDS: usize = 64;
-/// The bytes of a text. Its length stands in the two bytes before it.
+/// The size of a text in the page. Its length is in the two bytes before it.
 pub(crate) const TEXT_BYTES: usize = 254;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeatLS");
 const VERSION: u64 = 1;
@@ -17,7 +17,8 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// The times when the end was made and when its state last changed, ns of CLOCK_MONOTONIC.
+    /// The time at which the end was made, ns of CLOCK_MONOTONIC. `ChangedNs` is the time at which
+    /// its state last changed.
     BegunNs,
     ChangedNs,
     Credits,
@@ -31,23 +32,23 @@ pub(crate) enum Word {
     ReceivedNs,
     Published,
     Read,
-    /// Counts sends that found no credit until their deadline.
+    /// The number of sends that found no credit until their deadline.
     NoCredit,
-    /// Messages that the peer has not consumed, plus 1; 0 if the backend cannot report it.
+    /// The number of messages that the peer has not consumed, plus 1. 0 means that the backend
+    /// cannot report it.
     InFlight,
     Resumed,
     Refused,
-    /// Not 0 if the counts of `qos` are valid.
     HasQos,
-    /// Items of a channel that newer ones replaced before they left, plus 1; 0 if the link carries
-    /// no channel.
+    /// The number of a channel's items that newer ones replaced before they left, plus 1. 0 means
+    /// that the link carries no channel.
     Lost,
-    /// Of the end's port: the given rate and the measured rate (0 if none differs), bit/s, and the
-    /// bytes of a chunk. All are 0 if the end is not on a port.
+    /// The rate that the end's port was given, bit/s. `PortMeasured` is the measured rate, or 0 if
+    /// none differs, and `PortChunk` the chunk size. All are 0 without a port.
     PortGiven,
     PortMeasured,
     PortChunk,
-    /// The first count of `qos`.
+    /// The first count of the promises.
     Qos = 32,
 }
 
@@ -118,7 +119,7 @@ impl State {
     }
 }
 
-/// The traffic of a link in one direction.
+/// The number of messages and values that a link has passed in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
     /// The number of messages that passed in this direction.
@@ -134,7 +135,7 @@ pub struct Passed {
 /// The counts of a link's promises ([`crate::qos`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QosStatus {
-    /// The counts, in the order in which `qos` has them.
+    /// The counts in the order of their names in [`QosStatus::named`].
     counts: [u64; QOS_WORDS],
 }
 
@@ -160,14 +161,14 @@ impl QosStatus {
     }
 }
 
-/// The settings in force on an end's port when its last message left.
+/// The settings that were in force on an end's port when its last message left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortStatus {
     /// The rate that the port was given, bit/s.
     pub given_bits_per_second: u64,
     /// The measured rate, bit/s; `None` if it does not differ from the given one.
     pub measured_bits_per_second: Option<u64>,
-    /// The bytes of a chunk's content.
+    /// The size of a chunk's content, in bytes.
     pub chunk_bytes: u64,
 }
 
@@ -176,7 +177,7 @@ pub struct PortStatus {
 pub struct LinkStatus {
     /// The transport that connects the ends.
     pub backend: Backend,
-    /// The peer connects to this end; otherwise this end connects to the peer.
+    /// The peer connects to this end. If false, this end connects to the peer.
     pub listens: bool,
     /// The name or address of the link.
     pub name: String,
@@ -184,28 +185,29 @@ pub struct LinkStatus {
     pub peer: String,
     /// The state of the link: waiting, connected, broken or ended.
     pub state: State,
-    /// The times at which the end was made and its state last changed, ns of CLOCK_MONOTONIC.
+    /// The time at which the end was made, and the time at which its state last changed, in ns of
+    /// CLOCK_MONOTONIC.
     pub since_ns: [u64; 2],
     /// The sizes on which the ends have agreed.
     pub sizes: Sizes,
-    /// The traffic to the peer, and from the peer.
+    /// The traffic to the peer, and the traffic from the peer.
     pub passed: [Passed; 2],
-    /// The messages that the peer has not consumed (`None` if the backend cannot report it), and
-    /// the sends that found no credit until their deadline.
+    /// The number of messages that the peer has not consumed, or `None` if the backend cannot
+    /// report it. Then the number of sends that found no credit until their deadline.
     pub credit: (Option<u64>, u64),
-    /// The number of connections after the first, and of refused handshakes.
+    /// The number of connections after the first, and the number of refused handshakes.
     pub resumed_refused: [u64; 2],
-    /// The items of a channel between hosts that newer ones replaced before they left the sending
-    /// host; `None` if the link carries no channel.
+    /// The number of a channel's items that newer ones replaced before they left the sending host.
+    /// `None` if the link carries no channel.
     pub lost: Option<u64>,
-    /// The end's port; `None` if the end is not on a port or has not sent.
+    /// The settings of the end's port. `None` if the end is not on a port or has not sent.
     pub port: Option<PortStatus>,
-    /// The counts of the link's promises; `None` without promises.
+    /// The counts of the link's promises. `None` if the link has no promises.
     pub qos: Option<QosStatus>,
 }
 
-/// Decodes the bytes of a page; `None` if they are not a page of this version. Accepts arbitrary
-/// bytes without a panic.
+/// Decodes the bytes of a status page. Returns `None` if they are not a page of this version.
+/// Accepts any bytes without a panic.
 pub fn parse(bytes: &[u8]) -> Option<LinkStatus> {
     let page: &[u8; PAGE_BYTES] = bytes.try_into().ok()?;
     let at = |index: usize| {

@@ -29,7 +29,7 @@ unsafe impl Sync for Page {}
 
 impl Page {
     /// Makes a page for an end that waits for its peer. Returns `None` if the kernel gives no
-    /// memory or descriptor: the end then works without a page. Not real-time safe.
+    /// memory or descriptor. The end then works without a page. Not real-time safe.
     pub(crate) fn new(
         backend: Backend,
         listens: bool,
@@ -103,7 +103,7 @@ impl Page {
         self.write(Text::Peer, name);
     }
 
-    /// Sets the link's state. An ended link stays ended.
+    /// Sets the link's state, unless the link has ended: an ended link stays ended.
     pub(crate) fn set_state(&self, state: State) {
         let word = self.word(Word::State as usize);
         let before = word.load(Ordering::Relaxed);

@@ -8,34 +8,35 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The most descriptors of one process that are examined: a process may have a million.
+/// The most descriptors of one process that onbeat examines. A process may have a million.
 const MOST_DESCRIPTORS: usize = 65_536;
 
-/// A link's end, and its process.
+/// The end of a link, and the process that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// The process that has the end.
     pub pid: u32,
     /// The user id of the page's owner.
     pub uid: u32,
-    /// The process's name; untrusted.
+    /// The process's name (`comm`), which is untrusted.
     pub program: String,
-    /// The content of the end's page; untrusted.
+    /// The content of the end's page, which is untrusted.
     pub status: LinkStatus,
 }
 
-/// The links of a machine.
+/// The ends of links that processes of this machine have.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// The ends, ordered by process.
     pub links: Vec<Found>,
-    /// The processes that this one may not examine: they belong to other users or have more rights.
+    /// The number of processes that this one may not examine. They belong to other users or have
+    /// more rights.
     pub hidden: usize,
-    /// The pages of another version of onbeat.
+    /// The number of pages that another version of onbeat has written.
     pub foreign: usize,
 }
 
-/// Searches all processes that this one may examine. Not real-time safe.
+/// Finds the links of all processes that this one may examine. Not real-time safe.
 pub fn survey() -> Survey {
     let mut found = Survey::default();
     let mut seen = Vec::new();
@@ -84,8 +85,8 @@ fn look_into(pid: u32, found: &mut Survey, seen: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Opens a descriptor if its target has the name of a status page. Another program may use the same
-/// name. So the content is read and never mapped, and it changes nothing here.
+/// Opens a descriptor if its target is named like a status page. Another program may use that name,
+/// so onbeat reads the content and never maps it.
 fn open(path: &Path) -> Option<File> {
     let target = format!("/memfd:{NAME} (deleted)");
     if fs::read_link(path).ok()?.as_os_str() != target.as_str() {
@@ -99,7 +100,6 @@ fn open(path: &Path) -> Option<File> {
     options.open(path).ok()
 }
 
-/// Copies the page, because its owner may go on writing.
 fn content(file: &File) -> Option<Vec<u8>> {
     let mut bytes = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut bytes, 0).ok()?;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 pub const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// How much the kernel may hold for a socket in each direction: SO_SNDBUF and SO_RCVBUF. The kernel
+/// The size of a socket's send and receive buffers (SO_SNDBUF, SO_RCVBUF), in bytes. The kernel
 /// doubles the number, and counts its own structures too.
 pub const SOCKET_BYTES: usize = 128 << 10;
 
-/// Makes a listening socket. Accepted connections inherit its receive buffer, which must be set
-/// before TCP agrees on the window.
+/// Makes a listening socket. Its receive buffer is set here, because connections inherit it before
+/// TCP agrees on the window.
 pub fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -45,8 +45,8 @@ pub fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Turns Nagle off, and limits the unsent bytes in the kernel to one chunk. A more urgent message
-/// waits at most for these bytes and for those on the wire.
+/// Turns off Nagle's algorithm, and limits the unsent bytes in the kernel to one chunk. A more
+/// urgent message waits for these bytes and for those on the wire.
 pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nonblocking(false)?;
@@ -108,8 +108,8 @@ pub fn shake_connecting(
     within_limit(stream, ours.chunk, |s| handshake::connect(s, key, ours))
 }
 
-/// Shakes hands as the listening end. An end without a session takes a new one; otherwise it takes
-/// its own session only.
+/// Shakes hands as the listening end. An end without a session accepts a new one. Otherwise it
+/// accepts only its own session.
 pub fn shake_listening(
     stream: &TcpStream,
     key: &Key,

@@ -42,11 +42,12 @@ pub struct Door<'l> {
     guests: VecDeque<Guest>,
     next: u64,
     results: (Sender<NumberedResult>, Receiver<NumberedResult>),
-    /// Has a byte for each result.
     bell: (PipeReader, Waking),
 }
 
 impl<'l> Door<'l> {
+    /// Makes a door at which the handshakes of several peers can run at once.
+    ///
     /// # Errors
     /// The kernel gives no pipe.
     pub fn new(listener: &'l TcpListener, key: &Key, hello: Hello) -> std::io::Result<Door<'l>> {
@@ -61,7 +62,7 @@ impl<'l> Door<'l> {
         })
     }
 
-    /// Waits until a handshake ends, or until `deadline_ns`. Returns `None` at the deadline, or
+    /// Waits until a handshake ends, and returns its result. Returns `None` at the deadline, or
     /// when `wake` can be read.
     pub fn greet(
         &mut self,
@@ -95,7 +96,6 @@ impl<'l> Door<'l> {
         }
     }
 
-    /// Reports which of these can be read: the listening socket, `wake`, the bell.
     fn wait(&self, wake: &PipeReader, deadline_ns: Option<u64>) -> (bool, bool, bool) {
         let timeout = match deadline_ns {
             None => PollTimeout::NONE,
@@ -161,7 +161,8 @@ impl Drop for Door<'_> {
     }
 }
 
-/// Refuses all later connections to an end whose link uses none. Stops with the link.
+/// A thread that refuses all later connections to an end whose link needs no other connection. It
+/// stops with the link.
 pub struct Keeper {
     stop: Arc<AtomicBool>,
     waking: Waking,
@@ -169,7 +170,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Begins to refuse. `hello` contains the session of this end.
+    /// Starts to refuse connections. `hello` contains the session of this end.
     ///
     /// # Errors
     /// The kernel gives no thread or descriptor.

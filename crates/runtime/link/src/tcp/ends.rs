@@ -28,6 +28,8 @@ pub struct Threads {
 }
 
 impl Threads {
+    /// Starts the threads of an end.
+    ///
     /// # Errors
     /// The kernel gives no thread.
     pub fn start(
@@ -65,8 +67,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until `done`. Gives up when nothing has moved for `limit_ns`: no chunk left, and the
-    /// peer received nothing.
+    /// Waits until `done`. Gives up after `limit_ns` in which no chunk left and the peer received
+    /// nothing.
     fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
         let shared = &*self.shared;
         let moved = |state: &State| (shared.chunks_written(), state.sender.progress());

@@ -14,7 +14,7 @@
 use crate::resume::Progress;
 
 pub use crate::wire::HEAD_BYTES;
-/// The size of a head and a status.
+/// The size of a status with its head, in bytes.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
 /// A chunk of a message or value.
@@ -30,18 +30,18 @@ pub struct Chunk {
     pub total: usize,
 }
 
-/// A peer's report on its own state. Each status replaces the one before.
+/// A peer's report on its own state. Each status replaces the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
     /// The number of messages that the peer has received, and the number that it has consumed.
     pub progress: Progress,
-    /// The number of all messages that the peer has sent, once it sends no more.
+    /// The number of all messages that the peer has sent. `None` while it may send more.
     pub sends_no_more: Option<u64>,
-    /// The peer receives no more messages.
+    /// The peer does not receive messages any more.
     pub receives_no_more: bool,
 }
 
-/// A head that was checked against the agreed sizes.
+/// The head of a frame, checked against the agreed sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
     /// A head that a chunk of a message follows.
@@ -52,21 +52,22 @@ pub enum Head {
     Status {
         /// The flags of the status, as bits.
         flags: u8,
-        /// The number of all messages sent, if the peer sends no more.
+        /// The number of all messages that the peer has sent, if its flags say that it sends no
+        /// more.
         sent: u64,
     },
-    /// A request for the latest value.
+    /// A request for the peer's latest value.
     Ask,
 }
 
 /// The limits on chunks and contents.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The size of the largest chunk.
+    /// The size of the largest chunk, in bytes.
     pub chunk: usize,
-    /// The size of the largest message.
+    /// The size of the largest message, in bytes.
     pub message: usize,
-    /// The size of the largest value.
+    /// The size of the largest value, in bytes.
     pub value: usize,
 }
 
@@ -86,7 +87,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Chunk {
-    /// Lengths fit 32 bits by [`Sizes`](crate::interface::Sizes).
+    /// Returns the head of this chunk. Its lengths fit 32 bits, because
+    /// [`Sizes`](crate::interface::Sizes) limits them.
     fn head(&self, kind: u8) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[0] = kind;

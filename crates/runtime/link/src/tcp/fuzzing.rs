@@ -9,8 +9,8 @@ use super::threads;
 use crate::interface::{Memory, Sizes};
 use std::io::{Read, Write};
 
-/// Reads these bytes as the frames of an authenticated peer. Returns how many messages have
-/// arrived.
+/// Reads these bytes as the frames of an authenticated peer. Returns how many complete messages
+/// they contain.
 pub fn frames(mut bytes: &[u8], sizes: Sizes, chunk: usize) -> u64 {
     let Ok(slots) = Slots::new(sizes, Memory::Allot) else {
         return 0;
@@ -46,8 +46,8 @@ impl Write for Stranger<'_> {
     }
 }
 
-/// Lets both ends shake hands with a stranger that sends these bytes. Returns whether an end
-/// accepted it as its peer.
+/// Lets both kinds of ends shake hands with a stranger that sends these bytes. Returns whether one
+/// of them accepted it as a peer.
 pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     let key = Key::from_bytes(key);
     let ours = Hello {
@@ -66,8 +66,8 @@ pub fn handshake(bytes: &[u8], key: [u8; 32]) -> bool {
     accepted.is_ok() || connected.is_ok()
 }
 
-/// Reports whether a hello that these bytes contain survives writing and reading. True if they are
-/// not a hello.
+/// Reports whether a hello in these bytes is written back unchanged. True if the bytes are not a
+/// hello.
 pub fn hello(bytes: &[u8]) -> bool {
     Hello::parse(bytes).is_none_or(|hello| Hello::parse(&hello.bytes()) == Some(hello))
 }

@@ -25,25 +25,25 @@ use snow::{HandshakeState, StatelessTransportState};
 use std::io::{ErrorKind, Read, Write};
 use thiserror::Error;
 
-/// The version of the protocol.
+/// The version of the protocol. Ends with different versions refuse each other.
 pub const VERSION: u16 = 2;
 const MAGIC: [u8; 4] = *b"onbL";
 const STEP_HEAD_BYTES: usize = 9;
 const MOST_STEP_BYTES: usize = 256;
 const HELLO_BYTES: usize = 61;
 
-/// The first message of an end about itself.
+/// The first message of each end: the sizes, options and session that it proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The sizes for which the end was made.
     pub sizes: Sizes,
-    /// The size of a chunk.
+    /// The size of a chunk's content, in bytes.
     pub chunk: usize,
     /// The end encrypts everything after the handshake.
     pub sealed: bool,
-    /// The session that the end wants to resume. `None` for a new one.
+    /// The session that the end wants to resume. `None` asks for a new one.
     pub session: Option<Session>,
-    /// The end has heard nothing from its peer in this session, and so has sent nothing. A peer
+    /// The end has received nothing from its peer in this session, and so has sent nothing. A peer
     /// without a session may accept such an end.
     pub is_unheard: bool,
 }
@@ -53,7 +53,7 @@ pub struct Hello {
 pub struct Session(pub(super) [u8; 32]);
 
 impl Session {
-    /// Returns the hash. Nobody without the key can compute it.
+    /// Returns the hash. Only a holder of the key can compute it.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -63,7 +63,7 @@ impl Session {
 pub struct Agreed {
     /// The hello that the peer has sent.
     pub peer: Hello,
-    /// The session of this connection: a new one, or at the listening end the peer's.
+    /// The session of this connection. It is new, or it is the one that the peer resumes.
     pub session: Session,
     /// The keys that encrypt this connection in both directions.
     pub keys: StatelessTransportState,
@@ -126,14 +126,15 @@ impl Hello {
     }
 
     /// Reports whether the end that sends this hello can continue with the peer that sent `theirs`.
-    /// The sessions must be the same. An end without a session also takes a peer that has heard
-    /// nothing yet.
+    /// The sessions must be the same. An end without a session also accepts a peer that has
+    /// received nothing yet.
     pub fn takes(&self, theirs: &Hello) -> bool {
         let is_first = self.session.is_none() && theirs.is_unheard;
         is_first || self.session == theirs.session
     }
 
-    /// Checks that the sizes and options of the two ends are the same.
+    /// Checks that the sizes and options of the two ends are the same. The error names the first
+    /// difference.
     ///
     /// # Errors
     /// The first difference.
@@ -154,7 +155,7 @@ enum Step {
     Hello = 1,
     Answer = 2,
     Proof = 3,
-    /// Sent in clear, since the ends have no key in common. The key or the version is wrong.
+    /// The key or the version is wrong. Not encrypted, because the ends have no common key.
     Refused = 4,
 }
 
@@ -258,7 +259,7 @@ pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Resul
 const PROOF_NONCE: u64 = u64::MAX - 1;
 
 /// Shakes hands as the listening end. `answer` gets the peer's hello. It returns this end's hello,
-/// and the reason if this end refuses.
+/// and a reason if this end refuses the peer.
 ///
 /// # Errors
 /// Those of [`connect`].

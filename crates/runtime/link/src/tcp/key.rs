@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 pub(super) const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// A key that both ends share. A program that has it can act as either end.
+/// A key that both ends share. A program that has the key can act as either end.
 #[derive(Clone)]
 pub struct Key(pub(super) Zeroizing<[u8; 32]>);
 
@@ -42,7 +42,7 @@ pub enum KeyError {
         /// The fault of the file's type, mode or owner.
         what: &'static str,
     },
-    /// The content is not a key.
+    /// The content of the file is not a key.
     #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form {
         /// The path of the file, escaped.

@@ -107,33 +107,33 @@ impl Tcp {
         }
     }
 
-    /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
-    /// priorities are more urgent. All messages of a link have the same priority. The chunks now
-    /// have the port's size. If the other end is not on such a port, it needs [`Tcp::chunk_bytes`]
-    /// with [`Settings::chunk`](crate::port::Settings::chunk).
+    /// Sends through a port. Before each chunk, the port chooses the most urgent of all its
+    /// transfers. Larger priorities are more urgent. All messages of a link have the same priority.
+    /// The port sets the chunk size. If the other end is not on such a port, it needs
+    /// [`Tcp::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     pub fn on_port(mut self, port: &Port, priority: u8) -> Tcp {
         self.chunk = port.settings().chunk();
         self.port = Some((port.clone(), priority));
         self
     }
 
-    /// Sets the size of chunks, 64 KiB by default. Between chunks a more urgent message goes first.
-    /// Both ends must use the same size.
+    /// Sets the size of chunks, 64 KiB by default. A more urgent message can leave between two
+    /// chunks. Both ends must use the same size.
     pub fn chunk_bytes(mut self, bytes: usize) -> Tcp {
         self.chunk = bytes.clamp(1, 1 << 30);
         self
     }
 
-    /// Turns encryption off after the handshake, at both ends. The ends still authenticate each
-    /// other at the beginning. But anybody who can write into the connection can change what
-    /// follows. Meant for private networks.
+    /// Turns encryption off after the handshake; both ends must do so. The ends still authenticate
+    /// each other at the beginning. Later, anybody who can write into the connection can change its
+    /// data. Use it in private networks only.
     pub fn in_clear(mut self) -> Tcp {
         self.sealed = false;
         self
     }
 
-    /// Sets how long the ends try to resume a broken link; 30 s by default. Until then sends wait
-    /// for credits.
+    /// Sets how long the ends try to resume a broken link; 30 s by default. During this time, sends
+    /// wait for credits.
     pub fn resume_within(mut self, time: Duration) -> Tcp {
         self.resume_within = time;
         self
@@ -149,8 +149,8 @@ impl Tcp {
     }
 
     /// Returns how many bytes of less urgent data may leave before a more urgent message. On a port
-    /// this is the window, over all connections. Without a port it is the chunk that this end is
-    /// writing, plus what the kernel holds for it (SO_SNDBUF, which the kernel doubles).
+    /// this is the window, over all connections. Without a port it is one chunk plus the kernel's
+    /// buffer (SO_SNDBUF, which the kernel doubles).
     pub fn bytes_ahead(&self) -> usize {
         match &self.port {
             Some((port, _)) => port.settings().window_bytes() as usize,
@@ -158,8 +158,8 @@ impl Tcp {
         }
     }
 
-    /// Returns how long [`Tcp::bytes_ahead`] delay a more urgent message on a link of that rate, in
-    /// ns.
+    /// Returns how long the bytes of [`Tcp::bytes_ahead`] delay a more urgent message on a link of
+    /// this rate, in ns.
     pub fn ahead_ns(&self, bits_per_second: u64) -> u64 {
         let bits = self.bytes_ahead() as u128 * 8;
         let ns = bits * 1_000_000_000 / u128::from(bits_per_second.max(1));

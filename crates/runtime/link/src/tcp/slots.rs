@@ -37,7 +37,7 @@ pub struct Slot(Mutex<Part>);
 pub struct SlotGuard<'a>(MutexGuard<'a, Part>);
 
 impl Slot {
-    /// Waits for the thread that uses the slot: at most for one chunk.
+    /// Locks the slot. Waits at most while the thread that uses it handles one chunk.
     pub fn lock(&self) -> SlotGuard<'_> {
         SlotGuard(self.0.lock().unwrap_or_else(|e| e.into_inner()))
     }
@@ -68,10 +68,9 @@ impl std::ops::DerefMut for SlotGuard<'_> {
 }
 
 pub struct Slots {
-    /// The slots of messages to the peer, by number modulo credits.
     pub out: Vec<Slot>,
     pub incoming: Vec<Slot>,
-    /// The slots of values to the peer: published, on its way, being written.
+    /// The slots of values to the peer: one is published, one is being sent, one is being written.
     pub values: Vec<Slot>,
     pub value_read: Slot,
 }

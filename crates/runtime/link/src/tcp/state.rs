@@ -19,14 +19,13 @@ pub struct Connection {
     pub generation: u64,
 }
 
-/// The present connection, or how the last one ended.
 pub struct Link {
     pub connection: Option<Arc<Connection>>,
-    /// Identifies the present connection. Changes when the connection is left.
+    /// A number that identifies the present connection. It changes when the end leaves the
+    /// connection.
     generation: u64,
-    /// The peer has reported its counts through this connection, so messages may be sent.
     resumed: bool,
-    /// The peer has reported its counts at least once, so it has this session too.
+    /// The peer has reported its counts at least once, so the peer knows this session too.
     pub is_heard: bool,
     pub broken_since_ns: u64,
     pub reason: String,
@@ -46,13 +45,13 @@ pub struct Values {
     pub asked: bool,
 }
 
-/// Counts the questions for the peer's value.
+/// The counts of requests for the peer's value.
 #[derive(Default)]
 pub struct Questions {
     pub wanted: u64,
     pub asked: u64,
     pub answered: u64,
-    /// The version and length of the latest answer. `None` if the peer had no value.
+    /// The version and length of the latest answer. `None` if the peer had published no value.
     pub answer: Option<(u64, usize)>,
 }
 
@@ -78,28 +77,27 @@ pub struct State {
     pub receives_no_more: bool,
     pub peer: Status,
     pub status_due: bool,
-    /// The writer has taken a status that is not in the connection yet.
+    /// The writer has taken a status and not finished writing it.
     pub status_under_way: bool,
     pub link: Link,
     pub end: Option<End>,
     pub stopping: bool,
 }
 
-/// An end's memory and state, and the bells of its threads. A thread holds one lock at a time,
-/// except that it may take the state's while it holds a slot's.
+/// An end's memory and state, and the bells of its threads. A thread that holds a slot's lock may
+/// take the state's lock too. No other thread holds two locks.
 pub struct Shared {
     pub sizes: Sizes,
     pub chunk: usize,
     pub slots: Slots,
-    /// The place of this transfer on a port.
     pub seat: Option<Seated>,
     state: Lock<State>,
     pub application_bell: Bell,
     pub writer_bell: Bell,
-    /// Rings for the reader and the supervisor.
+    /// The bell of the reader and of the supervisor.
     pub connection_bell: Bell,
-    /// Chunks of messages that have left. They show that a message moves, even if it takes longer
-    /// than a closing end waits.
+    /// The number of message chunks that have left. It shows progress in a message that takes
+    /// longer than a closing end waits.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
 }
@@ -157,7 +155,8 @@ impl Shared {
         }
     }
 
-    /// Shows how many messages the peer has not consumed. Real-time safe.
+    /// Writes the number of messages that the peer has not consumed into the status page. Real-time
+    /// safe.
     pub fn show_in_flight(&self, state: &State) {
         if let Some(page) = &self.page {
             let consumed = state.sender.progress().consumed;
@@ -166,7 +165,8 @@ impl Shared {
         }
     }
 
-    /// Shows the port's present rates and chunk size. Real-time safe: stores a few atomics.
+    /// Writes the port's present rates and chunk size into the status page. Real-time safe: stores
+    /// a few atomics.
     pub fn show_port(&self) {
         if let (Some(page), Some(seat)) = (&self.page, &self.seat) {
             let (given, measured) = seat.rates();
@@ -176,8 +176,8 @@ impl Shared {
         }
     }
 
-    /// Returns the present chunk size: the agreed one, or less if the port is slower than its given
-    /// rate.
+    /// Returns the present chunk size: the agreed one, or less if the port is slower than the rate
+    /// that it was given.
     pub fn chunk_now(&self) -> usize {
         let seat = self.seat.as_ref();
         seat.map_or(self.chunk, |seat| seat.chunk().clamp(1, self.chunk.max(1)))
@@ -199,7 +199,8 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Waits for a ring until `deadline_ns` at most. Returns `None` once the deadline has passed.
+    /// Waits until the bell rings, or until `deadline_ns`. Returns `None` once the deadline has
+    /// passed.
     pub fn wait<'a>(
         &self,
         at: &Bell,
@@ -217,8 +218,8 @@ impl Shared {
         self.chunks.load(Ordering::Relaxed)
     }
 
-    /// Reports to the port which message is next, or that none is. Must follow each change, under
-    /// the same lock. So a message has its place among those of other links once it is pushed.
+    /// Publishes at the port which message is next, or that there is none. The caller still holds
+    /// the lock under which it changed the messages, so that a new message gets its place at once.
     pub fn report_next_to_port(&self, state: &State) {
         if let Some(seat) = &self.seat {
             let next = state.next_message();
@@ -226,14 +227,13 @@ impl Shared {
         }
     }
 
-    /// Wakes another link of the port if it is next now.
+    /// Wakes another link if the port lets that link send next.
     pub fn pass_port_on(&self) {
         if let Some(seat) = &self.seat {
             seat.pass_on();
         }
     }
 
-    /// Wakes the writer, which waits for work or for the port.
     pub fn wake_writer(&self) {
         self.writer_bell.ring();
         if let Some(seat) = &self.seat {
@@ -241,8 +241,8 @@ impl Shared {
         }
     }
 
-    /// Acknowledges what has arrived of a message, since the peer's window may wait for it. After
-    /// the last chunk a status goes at once anyway.
+    /// Makes the kernel acknowledge the part of a message that has arrived, since the peer's window
+    /// may wait for it. The last chunk needs no such call, because a status follows.
     pub fn acknowledge_now(&self, generation: u64) {
         let connection = self.lock().link.connection.clone();
         if let Some(connection) = connection.filter(|c| c.generation == generation) {
@@ -256,7 +256,7 @@ impl Shared {
         self.connection_bell.ring();
     }
 
-    /// Takes a new connection of this session. Leaves the old one first, so that no message can
+    /// Installs a new connection of this session. Leaves the old one first, so that no message can
     /// arrive by it after this end has reported its counts.
     pub fn install(&self, stream: TcpStream, keys: Option<StatelessTransportState>) {
         let mut state = self.lock();
@@ -316,7 +316,7 @@ impl State {
         self.link.generation == generation
     }
 
-    /// Leaves the connection, if there is one. Data that still arrives by it is ignored.
+    /// Leaves the connection, if there is one. The end ignores data that arrives by it later.
     pub fn leave(&mut self) {
         self.link.generation += 1;
         if let Some(old) = self.link.connection.take() {
@@ -334,7 +334,8 @@ impl State {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
-    /// Reports whether the peer has all messages and counts of this end that it can still receive.
+    /// Reports whether the peer has received all messages and counts of this end, as far as it
+    /// still receives any.
     pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()
@@ -349,7 +350,7 @@ impl State {
         }
     }
 
-    /// Returns the most urgent thing to write. Counts come first, since the peer may wait for
+    /// Returns the most urgent thing to write. Counts are first, since the peer may wait for
     /// credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
@@ -368,7 +369,8 @@ impl State {
         self.next_message().map(Work::Message)
     }
 
-    /// Returns the message that is being written or comes next, if messages may be sent now.
+    /// Returns the message that is being written or comes next. Returns `None` if no message may be
+    /// sent now.
     pub fn next_message(&self) -> Option<Posted> {
         let may_go = self.link.connection.is_some() && self.link.resumed;
         let number = self.sender.to_transmit().filter(|_| may_go)?;

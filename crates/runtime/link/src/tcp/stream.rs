@@ -7,7 +7,7 @@
 use snow::StatelessTransportState;
 use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
 
-/// Bytes of a record's ciphertext: Noise's limit.
+/// The largest ciphertext of a record, in bytes: the limit of the Noise protocol.
 const RECORD_BYTES: usize = 65535;
 const TAG_BYTES: usize = 16;
 
@@ -35,7 +35,8 @@ impl<'c, W: Write> FrameWriter<'c, W> {
         &mut self.stream
     }
 
-    /// Writes a frame of a head and a body. In clear, nothing is copied.
+    /// Writes a frame, which is a head and a body. Copies nothing if the connection is not
+    /// encrypted.
     pub fn write(&mut self, head: &[u8], body: &[u8]) -> Result<()> {
         if self.keys.is_none() {
             return self.write_clear(head, body);

@@ -39,7 +39,8 @@ impl Terms {
     }
 }
 
-/// Pause before the next attempt to connect. It doubles after each attempt, up to `MOST_PAUSE`.
+/// The pause after the first failed attempt to connect. It doubles after each attempt, up to
+/// `MOST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const MOST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -53,7 +54,7 @@ pub fn connect_once(
     Ok((stream, agreed))
 }
 
-/// Reports whether a new attempt would fail in the same way.
+/// Reports whether a new attempt to connect would fail in the same way.
 pub fn is_final(failed: &Failed) -> bool {
     let passing = matches!(
         failed,
@@ -114,8 +115,8 @@ pub fn keep_connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
     }
 }
 
-/// Keeps a listening end connected until the link ends. Takes a new connection of its session even
-/// if the old one seems to work: the peer may already have noticed a break.
+/// Keeps a listening end connected until the link ends. Accepts a new connection of its session
+/// even if the old one seems to work, since the peer may have noticed a break earlier.
 pub fn keep_listening(
     shared: &Shared,
     listener: &TcpListener,

@@ -12,10 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const BEAT_NS: u64 = 250_000_000;
-/// An end that was silent for this long counts as unreachable.
+/// The time without a frame from the peer after which the connection counts as broken.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Waits for a connection newer than `generation`. Returns `None` once the link has ended.
 fn next_connection(
     shared: &Shared,
     generation: u64,
@@ -62,7 +61,8 @@ pub fn write(shared: &Shared) {
     }
 }
 
-/// Waits for something to write. Returns `None` when the connection is no longer the present one.
+/// Waits for something to write. Returns `None` once the connection `generation` is not the present
+/// one.
 fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     let mut state = shared.lock();
     let beat_ns = now_ns() + BEAT_NS;
@@ -107,7 +107,7 @@ fn perform(
     }
 }
 
-/// Waits until the port lets a chunk go. Writes counts that are due meanwhile.
+/// Waits until the port lets a chunk of `bytes` leave. Writes counts that become due meanwhile.
 fn wait_for_port(
     shared: &Shared,
     generation: u64,
@@ -215,7 +215,7 @@ fn write_status(
     Ok(())
 }
 
-/// Writes counts that are due between two chunks, since the peer may wait for them.
+/// Writes counts that are due, since the peer may wait for them. Called between two chunks.
 fn write_due_status(
     shared: &Shared,
     generation: u64,
@@ -287,7 +287,8 @@ fn write_value(
     Ok(())
 }
 
-/// Reads from connections until the link ends. Calls `left` when a connection has ended.
+/// Reads from one connection after the other until the link ends. Calls `left` whenever a
+/// connection has ended.
 pub fn read(shared: &Shared, left: impl Fn()) {
     let mut generation = 0;
     while let Some(connection) = next_connection(shared, generation, &shared.connection_bell) {

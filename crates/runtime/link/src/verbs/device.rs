@@ -31,7 +31,7 @@ pub struct Device {
     port: u8,
     gid_index: u8,
     pub gid: [u8; 16],
-    /// The code that verbs use for the active MTU: 1 (256 bytes) to 5 (4096).
+    /// The verbs code of the active MTU: 1 (256 bytes) to 5 (4096 bytes).
     pub mtu: u8,
 }
 
@@ -77,13 +77,12 @@ impl Device {
         })
     }
 
-    /// Makes a protection domain. Keys of one domain are not valid in another.
     pub fn domain(&self) -> Result<Arc<ProtectionDomain>> {
         self.context.alloc_pd().map_err(failed)
     }
 
-    /// Makes a queue pair in its first state. It can have `receives` receives posted, and as many
-    /// sends.
+    /// Makes a queue pair in its first state. Up to `receives` receives can be posted, and slightly
+    /// more sends.
     pub fn queue(&self, domain: &Arc<ProtectionDomain>, receives: u32) -> Result<Queue> {
         let channel = self.context.create_comp_channel().map_err(failed)?;
         channel.set_nonblocking(true)?;
@@ -124,8 +123,8 @@ impl Device {
         Ok(queue)
     }
 
-    /// Joins a fresh queue pair to one of the peer's. A peer that does not answer for about
-    /// `gone_after` breaks it.
+    /// Connects a new queue pair to one of the peer's. The queue pair breaks if the peer does not
+    /// answer for about `gone_after`.
     pub fn join(
         &self,
         queue: &mut Queue,
@@ -165,14 +164,14 @@ impl Device {
     }
 }
 
-/// Sends beyond one per receive: reads of values, and sends that are not acknowledged yet.
+/// The number of sends beyond one per receive: reads of values, and unacknowledged sends.
 const SPARE: u32 = 8;
 const RETRIES: u8 = 7;
 const HOPS: u8 = 64;
 const SUCCESS: u32 = 0;
 
-/// Returns the smallest code c so that `RETRIES + 1` time-outs of 4096 ns * 2^c last at least that
-/// long.
+/// Returns the smallest code c for which `RETRIES + 1` time-outs of 4096 ns * 2^c last at least as
+/// long as `whole`.
 fn timeout_code(whole: Duration) -> u8 {
     let each = whole.as_nanos() / (u128::from(RETRIES) + 1);
     let code = (each / 4096).checked_ilog2().map_or(1, |log| log + 1);
@@ -183,8 +182,8 @@ fn timeout_code(whole: Duration) -> u8 {
 pub struct Pair(BasicQueuePair);
 
 impl Pair {
-    /// Ends the queue pair. Later data from the peer is dropped, and posted requests complete with
-    /// an error.
+    /// Puts the queue pair into its error state. The device drops later data from the peer, and
+    /// posted requests complete with an error.
     pub fn revoke(&self) {
         // SAFETY: zeros are valid. The pair lives, and verbs may be called from several threads.
         unsafe {
@@ -199,14 +198,13 @@ impl Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     Sent(Kind),
-    /// The peer has written bytes into the ring.
+    /// The peer has written bytes into the slots of messages to this end.
     Written {
         /// The immediate value that the peer sent with the bytes.
         tag: u32,
-        /// Counted by the device.
+        /// The number of bytes that the peer has written, as the device counted it.
         bytes: usize,
     },
-    /// The peer has sent a tag without data.
     Told(u32),
 }
 
@@ -216,7 +214,7 @@ pub enum Kind {
     Value,
 }
 
-/// A piece of this side's memory, and the place at the peer to or from which it is copied.
+/// A part of this end's memory, and the place in the peer's memory to or from which it is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub local: u64,
@@ -228,14 +226,14 @@ pub struct Transfer {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Request {
-    /// Writes to the peer, and sends it a tag.
+    /// Writes to the peer's memory, and sends the peer a tag.
     WriteWithTag(Transfer, u32),
     Write(Transfer),
     Read(Transfer),
     Tag(u32),
 }
 
-/// A queue pair with its completions. No call allocates, except on errors.
+/// A queue pair and its completion queue. No call allocates, except on errors.
 pub struct Queue {
     pair: Arc<Pair>,
     cq: Arc<BasicCompletionQueue>,
@@ -250,12 +248,11 @@ impl Queue {
         self.pair.0.qp_number()
     }
 
-    /// Returns the pair, so that another thread can revoke it.
     pub fn pair(&self) -> Arc<Pair> {
         Arc::clone(&self.pair)
     }
 
-    /// Reports whether the peer's device has acknowledged everything posted.
+    /// Reports whether the peer's device has acknowledged all posted requests.
     pub fn is_idle(&self) -> bool {
         self.sent == self.done
     }
@@ -269,7 +266,7 @@ impl Queue {
         self.sent - self.done < self.limit
     }
 
-    /// Lets the peer use one more receive.
+    /// Posts one more receive, so that the peer may send once more.
     pub fn post_receive(&mut self) -> Result<()> {
         // SAFETY: zeros are valid: a request without memory.
         let mut request: sys::ibv_recv_wr = unsafe { std::mem::zeroed() };
@@ -282,7 +279,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Posts a request. [`Queue::has_room`] must hold.
+    /// Posts a request. The caller must have checked [`Queue::has_room`].
     ///
     /// # Safety
     /// The memory of the transfer stays registered and mapped until the request is done or the
@@ -362,7 +359,8 @@ impl Queue {
         }))
     }
 
-    /// Asks for an event at the next completion. The caller must poll once more before it waits.
+    /// Asks the device for an event at the next completion. The caller must poll once more before
+    /// it waits.
     pub fn arm(&self) -> Result<()> {
         // SAFETY: the queue lives.
         match unsafe { sys::ibv_req_notify_cq(self.cq.cq().as_ptr(), 0) } {
@@ -371,7 +369,7 @@ impl Queue {
         }
     }
 
-    /// Waits for an event, for `wake`, or until the deadline.
+    /// Waits for a completion event, for `wake` to become readable, or until the deadline.
     pub fn wait(&self, wake: BorrowedFd<'_>, deadline_ns: Option<u64>) {
         let timeout = deadline_ns.map_or(PollTimeout::NONE, |deadline| {
             // Rounded up, so that the caller does not spin in the last millisecond.

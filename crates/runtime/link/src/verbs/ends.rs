@@ -12,8 +12,8 @@ use crate::verbs_wire::Record;
 use onbeat_flow::clock::now_ns;
 use std::sync::Arc;
 
-/// The longest time, in ns, for which a closing end waits for a peer's device that acknowledges
-/// nothing.
+/// The longest time for which a closing end waits while the peer's device acknowledges nothing, in
+/// ns.
 const LINGER_NS: u64 = 10_000_000_000;
 const LOOK_NS: u64 = 50_000_000;
 
@@ -24,7 +24,6 @@ fn is_late(deadline_ns: Option<u64>) -> bool {
 struct Lane {
     half: Half,
     session: Arc<Session>,
-    /// `None` while the half is being dropped.
     queue: Option<Queue>,
     is_broken: bool,
 }
@@ -34,7 +33,7 @@ impl Lane {
         &self.session.shared
     }
 
-    /// Returns the next completion. A broken queue pair has none.
+    /// Returns the next completion, or `None` if there is none or the queue pair is broken.
     fn next_done(&mut self) -> Option<Done> {
         let queue = self.queue.as_mut().filter(|_| !self.is_broken)?;
         match queue.next_done() {
@@ -48,7 +47,7 @@ impl Lane {
     }
 
     /// Posts a request. Returns `false` if the queue has no room. Any other failure breaks the
-    /// link; the call then returns `true`.
+    /// link, and the call then returns `true`.
     ///
     /// # Safety
     /// As for [`Queue::post`].
@@ -73,8 +72,8 @@ impl Lane {
         }
     }
 
-    /// Waits until something may have changed. Returns at once if the caller already `found` a
-    /// completion after it had asked for the event.
+    /// Waits until something may have changed. `found` is true if the caller found a completion
+    /// after it had armed the queue: the call then returns at once.
     fn wait(&mut self, deadline_ns: Option<u64>, found: bool) {
         if found {
             return;
@@ -100,7 +99,7 @@ impl Lane {
     }
 }
 
-/// A seat on a port. Messages leave through it in chunks.
+/// A place on a port, through which a half sends its messages in chunks.
 pub struct Egress {
     pub seat: Seated,
     pub chunk: usize,
@@ -179,8 +178,8 @@ impl VerbsOutgoing {
         unsafe { self.lane.post(request, Kind::Message) };
     }
 
-    /// Posts a message in chunks, each when the port lets it go. Returns when the peer's device has
-    /// the whole message, since no other thread reads the acknowledgements.
+    /// Posts a message in chunks, each when the port allows it. Returns when the peer's device has
+    /// the whole message, since only this thread reads the acknowledgements.
     fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
         let since_ns = now_ns();
         let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);
@@ -227,8 +226,8 @@ impl VerbsOutgoing {
         self.lane.shared().over(Half::Out).map_or(Ok(()), Err)
     }
 
-    /// Waits until the port lets a chunk go. Reads acknowledgements of this half's earlier chunks
-    /// first: they come within a window's time, and other links may wait for their room.
+    /// Waits until the port allows a chunk of `bytes`. Meanwhile handles acknowledgements of
+    /// earlier chunks, because other links may wait for their part of the window.
     fn admit(&mut self, bytes: usize, since_ns: u64) -> Result<Turn, End> {
         let mut turn = Turn::default();
         loop {
@@ -353,12 +352,11 @@ pub struct VerbsIncoming {
     memory: InMemory,
     received: u64,
     consumed: u64,
-    /// Lengths of received messages, by number modulo credits.
     lengths: Box<[usize]>,
-    /// A copy of the message that the peer cannot change.
+    /// The copy of the message that the application reads. The peer cannot change it.
     copy: Box<[u8]>,
     chunk: Option<usize>,
-    /// The number of one-sided accesses that were posted, and the number of those that are done.
+    /// The number of posted reads and writes of the peer's memory, and the number of finished ones.
     accesses: (u64, u64),
 }
 
@@ -431,7 +429,7 @@ impl VerbsIncoming {
         self.lane.wait(deadline_ns, found);
     }
 
-    /// Posts a request when there is room for it.
+    /// Posts a request, once the queue has room.
     ///
     /// # Safety
     /// As for [`Queue::post`].

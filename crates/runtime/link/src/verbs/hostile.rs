@@ -53,8 +53,8 @@ fn honest_and_liar() -> (Halves, Joined, *const u8) {
     })
 }
 
-/// Posts a request and waits until it is done or fails. Returns `None` if it is still open at
-/// `until_ns`.
+/// Posts a request and waits until the device has finished it. Returns `None` if it is unfinished
+/// at `until_ns`.
 fn post(queue: &mut Queue, request: Request, until_ns: u64) -> Option<Result<(), String>> {
     // SAFETY: the liar's memory stays registered until the test ends.
     unsafe { queue.post(request, Kind::Message) }.unwrap();
@@ -95,8 +95,8 @@ fn protocol(what: &'static str) -> Result<(), End> {
     Err(End::Protocol { what })
 }
 
-/// Lets a liar write messages (bytes, offset, tag), and returns what the honest end says.
-fn told(messages: &[(usize, isize, u32)]) -> Result<(), End> {
+/// Writes messages (bytes, offset, tag) as a lying peer, and returns the result of the honest end.
+fn outcome_of_lies(messages: &[(usize, isize, u32)]) -> Result<(), End> {
     let (mut honest, mut liar, _) = honest_and_liar();
     for (bytes, at, tag) in messages {
         let request = Request::WriteWithTag(write(&liar, *bytes, *at), *tag);
@@ -115,23 +115,31 @@ fn told(messages: &[(usize, isize, u32)]) -> Result<(), End> {
 
 #[test]
 fn messages_too_long_out_of_turn_or_without_credit_end_the_link() {
-    assert_eq!(told(&[(64, 0, 0), (64, 64, 1)]), Ok(()), "as agreed");
+    assert_eq!(
+        outcome_of_lies(&[(64, 0, 0), (64, 64, 1)]),
+        Ok(()),
+        "as agreed"
+    );
     // The message fits into the ring, but not into its slot.
     let larger = protocol("a message larger than agreed");
-    assert_eq!(told(&[(65, 0, 0)]), larger);
+    assert_eq!(outcome_of_lies(&[(65, 0, 0)]), larger);
     let out_of_turn = protocol("a message out of turn");
     for tag in [1, 7, 0xffff] {
-        assert_eq!(told(&[(8, 0, tag)]), out_of_turn, "{tag}");
+        assert_eq!(outcome_of_lies(&[(8, 0, tag)]), out_of_turn, "{tag}");
     }
     let chunks = protocol("a message in chunks");
     assert_eq!(
-        told(&[(8, 0, 1 << 16)]),
+        outcome_of_lies(&[(8, 0, 1 << 16)]),
         chunks,
         "nobody has agreed on chunks"
     );
-    assert_eq!(told(&[(8, 0, 0), (8, 64, 0)]), out_of_turn, "twice");
+    assert_eq!(
+        outcome_of_lies(&[(8, 0, 0), (8, 64, 0)]),
+        out_of_turn,
+        "twice"
+    );
     let many = protocol("more messages than it has credits");
-    assert_eq!(told(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
+    assert_eq!(outcome_of_lies(&[(8, 0, 0), (8, 64, 1), (8, 0, 2)]), many);
 }
 
 fn memory(base: *const u8) -> Vec<u8> {
@@ -181,7 +189,7 @@ fn writes_outside_of_the_ring_are_refused_by_the_device_and_change_nothing() {
     }
 }
 
-/// The other end's queue pair stays alive, so that only the key can be the reason.
+/// Keeps the other end's queue pair alive, so that only the key can be the reason for the refusal.
 #[test]
 fn a_revoked_key_is_refused() {
     let [listening, connecting] = ends();

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-/// The application's memory: owned, or mapped until the process ends.
+/// The memory of an end: owned, or mapped until the process ends.
 pub struct Block {
     base: NonNull<u8>,
     bytes: usize,
@@ -30,7 +30,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Takes the memory.
+    /// Takes the application's memory, or allocates it.
     ///
     /// # Errors
     /// The sizes are impossible, or the memory is too small.
@@ -69,9 +69,9 @@ impl Drop for Block {
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Words {
-    /// The slots and lengths of this end's values. The peer reads them.
+    /// The slots and lengths of this end's values, which the peer reads.
     heads: HeadWords,
-    /// The slot that the peer is reading. The peer writes it.
+    /// The slot that the peer is reading, plus 1. The peer writes it.
     pinned: AtomicU64,
     peer_heads: HeadWords,
     pin: AtomicU64,
@@ -87,12 +87,10 @@ impl Parts {
         self.sizes.credits * self.sizes.message_bytes
     }
 
-    /// Returns the slots of messages to the peer.
     fn out(&self) -> Range<usize> {
         0..self.ring_bytes()
     }
 
-    /// Returns the slots of messages from the peer.
     fn ring(&self) -> Range<usize> {
         self.out().end..self.out().end + self.ring_bytes()
     }
@@ -101,7 +99,6 @@ impl Parts {
         self.ring().end..self.ring().end + SLOTS * self.sizes.value_bytes
     }
 
-    /// Returns the place of the value that was read last.
     fn read(&self) -> Range<usize> {
         self.values().end..self.values().end + self.sizes.value_bytes
     }
@@ -132,9 +129,9 @@ impl Keys {
     }
 }
 
-/// All memory of an end, registered.
+/// All memory of an end, registered with its device.
 pub struct EndMemory {
-    /// Must be dropped before the memory that they register.
+    /// The registrations of `words` and `block`. They must be dropped before these two.
     regions: Mutex<Vec<Arc<MemoryRegion>>>,
     keys: AllKeys,
     words: Box<Words>,
@@ -155,7 +152,8 @@ struct AllKeys {
 }
 
 impl EndMemory {
-    /// Registers a block of at least [`Sizes::memory_bytes`], once, in a separate domain.
+    /// Registers a block of at least [`Sizes::memory_bytes`] once, in a protection domain for this
+    /// end only.
     ///
     /// # Errors
     /// The kernel refuses, for example because of RLIMIT_MEMLOCK.
@@ -212,7 +210,7 @@ impl EndMemory {
         })
     }
 
-    /// Adds the memory that the peer may access to the endpoint that is sent to it.
+    /// Returns the endpoint with the addresses and keys of the memory that the peer may access.
     pub fn windows(&self, endpoint: Endpoint) -> Endpoint {
         Endpoint {
             ring: self.keys.ring.window(),
@@ -223,13 +221,13 @@ impl EndMemory {
         }
     }
 
-    /// Makes a transfer from the start of the outgoing slots, without a destination.
+    /// Returns a transfer from the start of the outgoing slots, without a destination.
     #[cfg(test)]
     pub fn to_any(&self, bytes: usize) -> Transfer {
         self.keys.out.to(0, bytes, Window::default(), 0)
     }
 
-    /// Ends the registrations. No key is valid from then on.
+    /// Ends the registrations. All keys become invalid.
     pub fn revoke(&self) {
         self.regions
             .lock()
@@ -244,7 +242,7 @@ impl EndMemory {
         (OutMemory(out), InMemory(incoming), memory)
     }
 
-    /// Returns a part of the block.
+    /// Returns a range of a part of the block.
     ///
     /// # Safety
     /// No other code in this process uses that part meanwhile.
@@ -262,7 +260,7 @@ impl EndMemory {
 pub struct OutMemory(Arc<EndMemory>);
 
 impl OutMemory {
-    /// Returns a slot of a message. The slot's previous message has been consumed.
+    /// Returns the slot of a message to write. The peer has consumed the slot's previous message.
     pub fn message(&mut self, place: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.
@@ -272,13 +270,14 @@ impl OutMemory {
         }
     }
 
-    /// Makes a transfer of a part of a message (offset, bytes) into the same slot at the peer.
+    /// Returns a transfer of a part of a message (offset, bytes) into the same slot at the peer.
     pub fn to_peer(&self, place: usize, (offset, bytes): (usize, usize), ring: Window) -> Transfer {
         let at = place * self.0.parts.sizes.message_bytes + offset;
         self.0.keys.out.to(at, bytes, ring, at)
     }
 
-    /// Returns a slot of a value. A device may read it meanwhile; the reader notices that.
+    /// Returns the slot of a value to write. A device may read it at the same time. The reader
+    /// notices that.
     pub fn value(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.
@@ -288,7 +287,7 @@ impl OutMemory {
         }
     }
 
-    /// Returns the heads of the values, and the peer's pin.
+    /// Returns the heads of this end's values, and the slot that the peer is reading.
     pub fn heads(&self) -> (&HeadWords, &AtomicU64) {
         (&self.0.words.heads, &self.0.words.pinned)
     }
@@ -298,8 +297,8 @@ impl OutMemory {
 pub struct InMemory(Arc<EndMemory>);
 
 impl InMemory {
-    /// Copies a message, so that the peer cannot change it any more. The peer can write into the
-    /// slot at any time; only the copy counts.
+    /// Copies a message out of its slot. The peer can write into the slot at any time, but cannot
+    /// change the copy.
     pub fn copy_message(&self, place: usize, into: &mut [u8]) {
         let parts = self.0.parts;
         let begin = parts.ring().start + place * parts.sizes.message_bytes;
@@ -312,14 +311,13 @@ impl InMemory {
         }
     }
 
-    /// Returns the value that was fetched last. Only this end's requests write there.
+    /// Returns the value that was fetched last. Only this end's requests write to its memory.
     pub fn value(&mut self, bytes: usize) -> &[u8] {
         let parts = self.0.parts;
         // SAFETY: only the receiving half uses this part, and no request is under way.
         unsafe { self.0.part(parts.read(), 0, bytes) }
     }
 
-    /// Makes a transfer of the peer's heads to this end.
     pub fn heads_here(&self, heads: Window) -> Transfer {
         let bytes = std::mem::size_of::<HeadWords>();
         self.0.keys.peer_heads.to(0, bytes, heads, 0)
@@ -329,13 +327,14 @@ impl InMemory {
         &self.0.words.peer_heads
     }
 
-    /// Makes a transfer of a value to this end.
+    /// Returns a transfer of a value in the peer's `slot` to this end.
     pub fn value_here(&self, slot: usize, bytes: usize, values: Window) -> Transfer {
         let at = slot * self.0.parts.sizes.value_bytes;
         self.0.keys.read.to(0, bytes, values, at)
     }
 
-    /// Makes a transfer of a pin (a slot plus 1, or 0) to the peer.
+    /// Returns a transfer that tells the peer which slot is being read: the slot plus 1, or 0 for
+    /// none.
     pub fn pin_to_peer(&self, pin: u64, reading: Window) -> Transfer {
         let word = &self.0.words.pin;
         word.store(pin, std::sync::atomic::Ordering::SeqCst);

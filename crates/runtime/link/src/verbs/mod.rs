@@ -74,16 +74,18 @@ use tags::MOST_CHUNKS;
 pub struct Verbs {
     side: Tcp,
     key: Key,
-    /// The size of chunks. `None` if messages are written in one piece.
+    /// The size of a chunk, in bytes. `None` if messages are written in one piece.
     chunk: Option<usize>,
     port: Option<(Port, u8)>,
     polling: bool,
     gone_after: Duration,
 }
 
-/// The hello has this in place of the chunk size. Chunks over TCP have at least one byte.
+/// The chunk size in the hello of an end that does not use chunks. Chunks over TCP have at least
+/// one byte.
 const NO_CHUNKS: usize = 0;
-/// This bit marks the chunk size in the hello. Chunks over TCP are smaller.
+/// The bit that marks the chunk size in the hello of an end that uses chunks. Chunks over TCP are
+/// smaller.
 const IN_CHUNKS: usize = 1 << 31;
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -118,16 +120,16 @@ impl Verbs {
         }
     }
 
-    /// Lets waiting calls poll for completions instead of waiting for an event. This is faster, but
-    /// needs a whole processor.
+    /// Makes waiting calls poll for completions instead of waiting for an event. This is faster,
+    /// but each waiting call takes a whole CPU.
     pub fn polling(mut self) -> Verbs {
         self.polling = true;
         self
     }
 
-    /// Sends through a port: between chunks the most urgent of all its transfers goes first. Larger
-    /// priorities are more urgent. If the other end is not on such a port, it needs
-    /// [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
+    /// Sends through a port. Before each chunk, the port chooses the most urgent of all its
+    /// transfers. Larger priorities are more urgent. If the other end is not on such a port, it
+    /// needs [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     ///
     /// A send then lasts until the peer's device has the whole message, since only the sending
     /// thread reads the acknowledgements. The deadline applies to the credit alone. Values do not
@@ -146,7 +148,7 @@ impl Verbs {
     }
 
     /// Sets how long a peer may be silent before it counts as gone; 2 s by default. The real limit
-    /// can be up to three times as long. A process that dies is noticed at once.
+    /// can be up to three times as long. The death of the peer's process is noticed at once.
     pub fn gone_after(mut self, time: Duration) -> Verbs {
         self.gone_after = time;
         self
@@ -216,8 +218,8 @@ fn register(stream: &TcpStream, block: Block, sizes: Sizes) -> Result<(Device, Q
     Ok((device, queues, memory))
 }
 
-/// Returns the numbers of the first packets, for the two directions of each end. Nobody can guess
-/// them without the key before they are on the wire.
+/// Returns the numbers of the first packets of an end's two directions. Until they are on the wire,
+/// nobody can guess them without the key.
 fn first_packets(agreed: &Agreed, listens: bool) -> [u32; 2] {
     let word = |at: usize| {
         let bytes = agreed.session.bytes();
@@ -287,7 +289,6 @@ struct Joined {
     received: Counter,
     peer: Endpoint,
     links: Directions,
-    /// Only a listening end has one.
     keeper: Option<Keeper>,
 }
 

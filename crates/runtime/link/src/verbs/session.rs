@@ -26,10 +26,9 @@ pub enum Half {
     In = 1,
 }
 
-/// A flag: the link has ended.
 const ENDED: u32 = 1;
 const PEER_RECEIVES_NO_MORE: u32 = 2;
-/// Stands for "the peer still sends". It is not a possible count of messages.
+/// The value of `sent_by_peer` while the peer may send more. No count of messages is as large.
 const SENDS: u64 = u64::MAX;
 
 pub struct Side {
@@ -39,7 +38,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Sends a record. If the connection is broken, the thread that reads it notices.
+    /// Sends a record. If the connection is broken, the thread that reads from it notices this.
     pub fn tell(&self, record: Record) -> std::io::Result<()> {
         let mut sent = lock(&self.sent);
         sealed::send(&mut &self.stream, &self.keys, &mut sent, &record.bytes())
@@ -49,7 +48,6 @@ impl Side {
 #[derive(Default)]
 struct State {
     end: Option<End>,
-    /// The first error of a broken queue pair.
     reason: Option<String>,
 }
 
@@ -62,11 +60,10 @@ pub struct Shared {
     memory: Arc<EndMemory>,
     wakes: [EventFd; 2],
     flags: AtomicU32,
-    /// The number of all messages that the peer has sent, once it sends no more.
     sent_by_peer: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
-    /// Queue pairs of dropped halves. The peer may still use them.
+    /// The queue pairs of dropped halves, which the peer may still use.
     parked: Mutex<Vec<Queue>>,
 }
 
@@ -107,12 +104,14 @@ impl Shared {
         }
     }
 
-    /// Readable when something has changed for that half. [`Shared::woken`] resets it.
+    /// Returns a descriptor that becomes readable when something has changed for this half.
+    /// [`Shared::woken`] resets it.
     pub fn wake_of(&self, half: Half) -> BorrowedFd<'_> {
         self.wakes[half as usize].as_fd()
     }
 
-    /// Resets the half's wake-up. Does not wait: it reads only if something has changed.
+    /// Resets the half's wake-up without waiting: reads the descriptor only if something has
+    /// changed.
     pub fn woken(&self, half: Half) {
         let wake = self.wakes[half as usize].as_fd();
         let mut descriptors = [nix::poll::PollFd::new(wake, nix::poll::PollFlags::POLLIN)];
@@ -121,7 +120,7 @@ impl Shared {
         }
     }
 
-    /// Returns why this half is over, if it is. Takes no lock before that.
+    /// Returns why this half is over, or `None`. Takes no lock while the link stands.
     pub fn over(&self, half: Half) -> Option<End> {
         let flags = self.flags.load(Ordering::Acquire);
         if flags & ENDED != 0 {
@@ -136,15 +135,15 @@ impl Shared {
         (count != SENDS).then_some(count)
     }
 
-    /// Reports to the peer that a half was dropped. Keeps its queue pair, because the peer may
-    /// still use it.
+    /// Sends the peer the record that a half was dropped. Keeps the half's queue pair, because the
+    /// peer may still use it.
     pub fn close_half(&self, record: Record, queue: Queue) {
         lock(&self.parked).push(queue);
         let _ = self.side.tell(record);
     }
 
-    /// Ends the side channel because a queue pair is broken. The thread that reads the side channel
-    /// then ends the link.
+    /// Ends the side channel, because a queue pair is broken. The thread that reads the side
+    /// channel then ends the link.
     pub fn broken(&self, reason: &std::io::Error) {
         let text = || format!("the RDMA connection broke: {reason}");
         lock(&self.state).reason.get_or_insert_with(text);
@@ -157,7 +156,7 @@ impl Shared {
         let _ = self.side.stream.shutdown(Shutdown::Both);
     }
 
-    /// Ends the link, revokes every key, and wakes the halves.
+    /// Ends the link, makes every key invalid, and wakes the halves.
     fn finish(&self, end: End) {
         lock(&self.state).end.get_or_insert(end);
         self.flags.fetch_or(ENDED, Ordering::AcqRel);
@@ -205,7 +204,6 @@ fn wrong(what: &'static str) -> End {
 pub struct Session {
     pub shared: Arc<Shared>,
     watching: Option<JoinHandle<()>>,
-    /// Only a listening end has one.
     _keeper: Option<Keeper>,
 }
 

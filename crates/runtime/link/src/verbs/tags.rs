@@ -8,7 +8,7 @@
 //!
 //! The device reports the length of the last write. The writes before it have the agreed length.
 
-/// The number of bits of a count that are sent. They are enough for far more messages than there
+/// The number of bits of a count that a tag has. They are enough for far more messages than there
 /// are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -19,7 +19,8 @@ pub fn of_count(count: u64) -> u32 {
     (count & COUNT) as u32
 }
 
-/// Returns how far the count with that tag is ahead of `count`. `None` if it is more than `most`.
+/// Returns how far the count in tag `told` is ahead of `count`. Returns `None` if it is ahead by
+/// more than `most`.
 pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
     let difference = u64::from(told.wrapping_sub(of_count(count))) & COUNT;
     (u64::from(told) <= COUNT && difference <= most).then_some(difference)
@@ -30,8 +31,9 @@ pub fn of_message(number: u64, chunks: usize) -> u32 {
     (before as u32) << COUNT_BITS | of_count(number)
 }
 
-/// Reads the tag of a last write of `last` bytes. Returns the tag of the message's number, and the
-/// length of the message. `None` if the message came in chunks, although no chunk size was agreed.
+/// Reads the tag of a message's last write, which had `last` bytes. Returns the tag of the
+/// message's number, and the length of the message. Returns `None` if the message came in chunks
+/// although no chunk size was agreed.
 pub fn message(told: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {
     let before = (told >> COUNT_BITS) as usize;
     let bytes = match (before, chunk) {

@@ -11,12 +11,13 @@
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
 pub const SLOTS: usize = 3;
-/// Words of the heads: the latest value's slot, and a version and a length for each slot.
+/// The number of words of the heads: the latest value's slot, and a version and a length for each
+/// slot.
 pub const WORDS: usize = 1 + 2 * SLOTS;
 
 pub type HeadWords = [AtomicU64; WORDS];
 
-/// A reader's copy of the heads. Its words may be from different moments.
+/// A reader's copy of the heads. Its words may have been read at different times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     newest: u64,
@@ -44,7 +45,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Takes a slot to be written. `pinned` is the slot that the peer reads, plus 1.
+    /// Returns a slot for the next value. `pinned` is the slot that the peer reads, plus 1.
     pub fn begin(&mut self, heads: &HeadWords, pinned: &AtomicU64) -> usize {
         let mut pin = pinned.load(Ordering::SeqCst);
         let free = |pin: u64| {
@@ -68,7 +69,7 @@ impl Publisher {
         slot
     }
 
-    /// Publishes the value of `bytes` bytes in the slot of [`Publisher::begin`].
+    /// Publishes the value of `bytes` bytes that was written into the slot of [`Publisher::begin`].
     pub fn finish(&mut self, heads: &HeadWords, slot: usize, bytes: usize) {
         self.version += 1;
         self.published = Some(slot);
@@ -84,14 +85,14 @@ pub trait Remote {
     type Error;
     fn heads(&mut self) -> Result<Heads, Self::Error>;
     fn fetch(&mut self, slot: usize, bytes: usize) -> Result<(), Self::Error>;
-    /// Writes to the publisher which slot is being read.
+    /// Writes into the publisher's memory which slot this reader reads.
     fn pin(&mut self, slot: Option<usize>) -> Result<(), Self::Error>;
-    /// Returns the error for impossible heads.
+    /// Returns the error for heads that a correct publisher cannot write.
     fn impossible(&self) -> Self::Error;
 }
 
-/// Fetches the latest value. Returns its version and length, or `None` if there is none. It was the
-/// latest value at some moment of this call.
+/// Fetches the latest value into this end's memory. Returns its version and length, or `None` if
+/// the peer has published none. It was the latest value at some time during the call.
 ///
 /// # Errors
 /// Those of `remote`.
@@ -146,9 +147,9 @@ mod tests {
         pinned: AtomicU64,
         slots: [[u64; 2]; SLOTS],
         publisher: Publisher,
-        /// The slot that is being written, and how many of its words are written.
         writing: Option<(usize, usize)>,
-        /// How many steps precede each access of the reader. After the script it is one each.
+        /// The number of steps before each access of the reader. After the last one, there is one
+        /// step before each access.
         script: Vec<u8>,
         fetched: [u64; 2],
         accesses: usize,

@@ -3,19 +3,19 @@
 //! Compiled without the feature `verbs` too, because it reads bytes of the network, and is tested
 //! and fuzzed.
 
-/// A queue pair's number, and the number of its first packet.
+/// The number of a queue pair, and the number of its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lane {
-    /// 24 bits.
     pub number: u32,
-    /// 24 bits.
+    /// The number of the first packet (packet sequence number), which has 24 bits.
     pub psn: u32,
 }
 
 /// A piece of memory that the peer may access, with the key for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Window {
-    /// The address in the other process. Used only in requests to that process's device.
+    /// The address in the process that owns the memory. Only requests to that process's device use
+    /// it.
     pub address: u64,
     pub key: u32,
 }
@@ -24,27 +24,27 @@ pub struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoint {
     pub gid: [u8; 16],
-    /// The code of the MTU in verbs: 1 to 5.
+    /// The verbs code of the MTU: 1 to 5.
     pub mtu: u8,
     pub out: Lane,
     pub incoming: Lane,
-    /// The slots of messages to this end.
+    /// The slots of messages to this end, which the peer writes.
     pub ring: Window,
     pub values: Window,
     pub heads: Window,
-    /// The word into which the peer writes which value it is reading.
+    /// The word in which the peer says which value it is reading.
     pub reading: Window,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record {
-    /// Must be the first record of each end.
+    /// The addresses and keys of an end. Each end must send this record first.
     Endpoint(Endpoint),
-    /// Sent instead of an endpoint: no device of this end has the connection's address.
+    /// The end has no RDMA device with the connection's address. Sent instead of an endpoint.
     NoDevice,
-    /// The queue pairs are joined.
+    /// The end has connected its queue pairs to the peer's.
     Ready,
-    /// The end has sent this number of messages in all, and sends no more.
+    /// The number of all messages that the end has sent. It sends no more.
     SendsNoMore(u64),
     ReceivesNoMore,
 }

@@ -352,7 +352,6 @@ pub fn own_memory(pair: Pair) {
     ));
 }
 
-/// The steps at which a child process ends itself.
 const STEPS: [&str; 6] = [
     "connected",
     "filling",
@@ -427,8 +426,8 @@ pub fn death(make: impl Fn() -> Pair, test: &str) {
     }
 }
 
-/// Makes the tests of one backend. `$pair` makes a new pair; `$mortal` makes one that gives a lost
-/// peer up soon.
+/// Makes the tests of one backend. `$pair` makes two connected ends. `$mortal` makes ends that soon
+/// count a lost peer as gone.
 macro_rules! backends {
     ($name:ident, $pair:expr, $mortal:expr) => {
         mod $name {

@@ -17,9 +17,9 @@ const STATUS: u8 = 5;
 
 #[derive(Debug, Default, Clone)]
 pub struct Noise {
-    /// The message's number, the harm, and how many times it happens.
+    /// The messages to harm: number, harm, and how many copies are harmed.
     messages: Vec<(u64, Harm, usize)>,
-    /// The number of statuses, counted from the first, that are changed.
+    /// The number of statuses that are changed, counted from the first.
     statuses: usize,
     values: bool,
     pub is_mute: Arc<AtomicBool>,

@@ -29,7 +29,7 @@ fn enter(namespace: &File) {
 }
 
 impl Place {
-    /// Runs a function in the namespace. Threads that it starts stay there.
+    /// Runs a function in the network namespace. Threads that it starts stay there.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         if self.namespace == "-" {
             return run();

@@ -104,7 +104,7 @@ impl Host {
         made.join().unwrap()
     }
 
-    /// Runs a function on this host. Threads that it starts stay there.
+    /// Runs a function on this host, in its network namespace. Threads that it starts stay there.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         let here = File::open("/proc/thread-self/ns/net").unwrap();
         enter(&self.namespace);
@@ -132,12 +132,12 @@ impl<B: Backend> Backend for On<B> {
     }
 }
 
-/// The harm that a wire does to packets: how many of a thousand.
+/// The harm that a wire does to packets, as numbers out of a thousand packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Harm {
     pub lost: u64,
     pub doubled: u64,
-    /// Each packet is late by up to this time, so that one overtakes another.
+    /// The longest delay of a packet. Packets with different delays overtake each other.
     pub late_ns: u64,
 }
 
@@ -147,18 +147,17 @@ pub struct Done {
     pub lost: AtomicU64,
     pub doubled: AtomicU64,
     pub overtaken: AtomicU64,
-    /// The numbers behind a [`MARK`], in the order in which they came onto the wire, if a test
-    /// wants them.
+    /// The numbers behind a [`MARK`], in their order on the wire. `None` if no test needs them.
     pub marks: Option<Mutex<Vec<u64>>>,
     pub dialled: AtomicU64,
 }
 
-/// The packets that a wire swallows while a flag is set. The hosts' devices do not notice it.
+/// The packets that a wire swallows while a flag is set. The hosts' devices do not notice the loss.
 #[derive(Debug, Default)]
 pub struct Swallows {
     pub all_from: [AtomicBool; 2],
-    /// Swallows packets with TCP content from the first host, and from the second. Acknowledgements
-    /// pass.
+    /// Swallows packets with TCP content from the first host, and from the second host.
+    /// Acknowledgements pass.
     pub content_from: [AtomicBool; 2],
     pub ends: AtomicBool,
 }
@@ -205,7 +204,6 @@ fn count(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The SplitMix64 generator.
 pub struct Dice(pub u64);
 
 impl Dice {
@@ -221,7 +219,8 @@ impl Dice {
     }
 }
 
-/// A packet on its way: when it is due, its number, its bytes. The heap returns the earliest first.
+/// A packet on its way: the time at which it is due, its number, its bytes. The heap returns the
+/// earliest first.
 type OnTheWay = std::cmp::Reverse<(u64, u64, Vec<u8>)>;
 
 struct Direction {
@@ -304,7 +303,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Makes two hosts and a wire. Prints the reason and returns `None` if that is impossible.
+    /// Makes two hosts and a wire between them. Prints the reason and returns `None` if this
+    /// machine does not allow it.
     pub fn new(harm: Harm, seed: u64) -> Option<Wire> {
         Wire::with(harm, seed, Done::default())
     }

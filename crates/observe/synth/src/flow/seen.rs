@@ -6,7 +6,7 @@ use crate::events::Ending;
 use crate::index::{NameId, VertexId};
 use crate::values::ThreadId;
 
-/// The way of an item.
+/// The edge along which an item goes, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Option<VertexId>,
@@ -15,7 +15,6 @@ pub(super) struct Way {
     pub(super) route: Option<Route>,
 }
 
-/// The times of an item on its way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ItemTimes {
     pub(super) published: Option<u64>,
@@ -38,7 +37,7 @@ impl Details {
     }
 }
 
-/// Returns the fate of an item that a callback takes on a thread.
+/// Returns the outcome of an item that a callback takes on a thread.
 pub(super) fn taken(thread: ThreadId, time_ns: u64) -> Fate {
     Fate::Taken {
         time_ns,

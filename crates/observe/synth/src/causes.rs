@@ -193,7 +193,7 @@ impl Causes {
     /// Reports which threads had the CPU while a preempted or woken thread waited for it.
     ///
     /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which it was
-    /// preempted. Call this before [`Causes::switch`] with that switch.
+    /// preempted. Call this before [`Causes::record_switch`] for that switch.
     pub(super) fn waited(
         &mut self,
         (begin, on): (u64, Option<u16>),

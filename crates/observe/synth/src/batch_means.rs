@@ -5,7 +5,8 @@
 //! the means of blocks of m values vary c times as much as those of independent values, then n
 //! values count as n / c.
 
-/// Maximum number of blocks. The length of a block doubles when there are more.
+/// Maximum number of blocks of values. With one more, each two neighbouring blocks become one, so that the
+/// length of a block doubles.
 const MAX_BLOCKS: usize = 32;
 /// Minimum number of blocks from which the variance of their means is estimated.
 const MIN_BLOCKS: usize = 6;
@@ -79,8 +80,8 @@ fn variance_of(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns the worth of `count` values of which only every `fresh`-th is new and the others
-    /// repeat it.
+    /// Returns the effective number of `count` values, of which only every `fresh`-th is new and the others
+    /// repeat the value before.
     fn effective_of_repeating(count: u64, fresh: u64) -> u64 {
         let mut values = BatchMeans::default();
         let (mut random, mut value) = (1u64, 1_000_000u64);

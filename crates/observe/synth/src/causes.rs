@@ -12,10 +12,10 @@ use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// Stands for the hypervisor in place of a thread id.
+/// Stands for the hypervisor where a thread id is expected: it had the CPU.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
-/// The number of switches kept per CPU. One wait causes at most 32 of them, and switches of
+/// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
 
@@ -64,8 +64,8 @@ impl Cpu {
         (1..=kept).map(|i| &self.switches[(self.made - i) % SWITCHES])
     }
 
-    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` had it at the
-    /// end.
+    /// Reports which threads had the CPU from `begin` to `end`, latest first. `last` is the thread that had
+    /// it at `end`.
     fn holders(&self, begin: u64, end: u64, last: u32, mut report: impl FnMut(Wait)) {
         let (mut until, mut holder) = (end, last);
         let mut wait = |begin: u64, end: u64, by: u32| {
@@ -143,7 +143,6 @@ impl CauseThread {
     }
 }
 
-/// The waiting times of a callback that have one cause, each as total in ns and count.
 #[derive(Debug, Clone, Copy, Default)]
 struct WaitTimes {
     preempted: (u64, u64),
@@ -156,14 +155,15 @@ pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
-    /// The recording contains the names of bystanders. Older recordings do not.
+    /// The recording names bystanders: threads that are not observed, but had a CPU for which an observed
+    /// thread waited. Older recordings do not.
     has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
     names: FxHashMap<u32, CauseThread>,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
-    /// The waits of all threads, for a caller of the synthesis that asked for them.
+    /// The waits of all threads for a CPU, or `None` if the caller of the synthesis has not asked for them.
     pub(super) held: Option<Vec<Held>>,
 }
 
@@ -193,7 +193,7 @@ impl Causes {
     /// Reports which threads had the CPU while a preempted or woken thread waited for it.
     ///
     /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which it was
-    /// preempted. Call this before [`Causes::switch`] with that switch.
+    /// preempted. Call this before [`Causes::record_switch`] for that switch.
     pub(super) fn waited(
         &mut self,
         (begin, on): (u64, Option<u16>),
@@ -237,7 +237,7 @@ impl Causes {
         self.number(by) as u32
     }
 
-    /// Returns the components by their numbers.
+    /// Returns all components. A component's index is its [number](Causes::component_number).
     pub(super) fn components(
         &self,
         nodes: impl Fn(u32) -> Vec<String>,
@@ -311,8 +311,8 @@ impl Causes {
         })
     }
 
-    /// Adds the waits of an instance to those of its callback. These are the waits within the
-    /// instance and right before its start.
+    /// Adds the waits of an instance to those of its callback: the waits within the instance and right before
+    /// its start.
     pub(super) fn add(&mut self, instance: InstanceId, start: Option<u64>, to: &mut Waits) {
         if self.pending_waits.is_empty() {
             return;

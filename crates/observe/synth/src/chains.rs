@@ -21,22 +21,24 @@ pub(crate) const MAX_LINEAGES: usize = 16;
 
 const MAX_PATHS: usize = 50_000;
 
-/// Maximum number of path extensions that are remembered, including refused ones.
+/// Maximum number of remembered extensions of paths by a callback. Extensions that were refused count too.
 const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
 
-/// The number of paths from which on a graph is dense, so that not all of its chains are listed.
+/// A graph with at least this many paths is dense, so that the model does not list all of its chains.
 const DENSE: usize = 1024;
 
-/// The steps and the origins of an execution or an item. It owns one reference to each step and to
-/// the origins, which [`Steps::release_all`] gives back.
+/// The ways on which the data of an execution or an item came: the last step of each way, and the origins of
+/// the data.
+///
+/// Owns one reference to each step and to the origins. [`Steps::release_all`] gives the references back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
-    /// The origins, of all paths, even of those that are not followed.
+    /// The origins of the data over all paths, including paths that are not followed.
     origins: Option<OriginsId>,
     len: u8,
-    /// The steps. Only the first `len` are valid.
+    /// Only the first `len` entries are valid.
     steps: [StepId; MAX_LINEAGES],
 }
 
@@ -73,13 +75,13 @@ impl Lineages {
     }
 }
 
-/// How the execution of a step began.
+/// The beginning of an execution that is a step of a lineage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
     pub(crate) thread: ThreadId,
-    /// The start of the callback. A chain that begins at an input starts before it.
+    /// The start of the callback. A chain that begins at an input begins earlier.
     pub(crate) time: u64,
-    /// The time at which a timer was due.
+    /// The time at which the callback's timer was due. `None` for other callbacks, or if the time is unknown.
     pub(crate) released: Option<u64>,
     /// At a synchroniser: the callback whose input came last.
     pub(crate) last_input: Option<VertexId>,
@@ -89,20 +91,21 @@ pub(crate) struct Began {
 struct Step {
     parent: Option<StepId>,
     path: PathId,
-    /// The time at which the parent published the item that this execution took.
+    /// The time at which the step before published the item that this execution took.
     via_pub: u64,
     start: u64,
-    /// The start of the lineage's first callback.
+    /// The start of the first callback of the lineage.
     origin: u64,
     refs: u32,
     began: Began,
-    /// The data came this way before: it was stored and is now read again.
+    /// The data came this way before: a callback had stored the data and now reads it again.
     reread: bool,
-    /// How doubtful it is that the data went this way: the sum of the doubts of its junctions.
+    /// The sum of the doubts of all junctions on the way. The more doubts, the less certain is it that the
+    /// data went this way.
     doubts: u8,
 }
 
-/// A slab of steps with reference counts. It does not allocate in the steady state.
+/// Keeps steps with reference counts in reused places. Does not allocate in the steady state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     steps: Vec<Step>,
@@ -141,8 +144,8 @@ impl Steps {
 
     /// Creates a step after `parent`, which published at `via_pub`. The caller owns one reference.
     ///
-    /// Times that are out of order are corrected, so that shares are never negative and add up to
-    /// the latency.
+    /// Times that are out of order are corrected. The callbacks' shares of the latency are then never
+    /// negative and add up to the latency.
     pub(crate) fn extend(
         &mut self,
         parent: StepId,
@@ -167,7 +170,7 @@ impl Steps {
         self.insert(step)
     }
 
-    /// Adds the doubts of a junction to those of its step.
+    /// Adds `more` doubts to a step, because the data passed an uncertain junction.
     pub(crate) fn doubt(&mut self, step: StepId, more: u8) {
         let doubts = &mut self.steps[step.index()].doubts;
         *doubts = doubts.saturating_add(more);
@@ -177,14 +180,13 @@ impl Steps {
         self.steps[step.index()].doubts
     }
 
-    /// Returns the doubts of the most doubtful step.
     pub(crate) fn most_doubts(&self, lineages: &Lineages) -> u8 {
         let doubts = lineages.as_slice().iter().map(|&s| self.doubts(s));
         doubts.max().unwrap_or(0)
     }
 
-    /// Adds a step. Without room, the most doubtful one is left out. Returns the one left out with
-    /// its reference.
+    /// Adds `step` to `lineages`. If they are full, leaves out the most doubtful step, which may be `step`,
+    /// and returns it. The caller then owns its reference.
     pub(crate) fn push(&self, lineages: &mut Lineages, step: StepId) -> Option<StepId> {
         if lineages.push(step) {
             return None;
@@ -246,13 +248,13 @@ impl Steps {
         }
     }
 
-    /// Adds the source `root`, which started at `start`, to the origins.
+    /// Adds a source to the origins: the callback `root`, which started at `start`.
     pub(crate) fn begin(&mut self, lineages: &mut Lineages, root: VertexId, start: u64) {
         let before = lineages.origins.take();
         lineages.origins = Some(self.origins.begin(before, root, start));
     }
 
-    /// Adds the origins of an item that enters a callback.
+    /// Adds the origins of an item to those of the execution that takes the item.
     pub(crate) fn enter(
         &mut self,
         lineages: &mut Lineages,
@@ -266,13 +268,13 @@ impl Steps {
         }
     }
 
-    /// Marks that a junction on the way had too few outputs to be read reliably.
+    /// Marks that the data passed a junction with too few outputs so far to be understood reliably.
     pub(crate) fn mark_early(&mut self, lineages: &mut Lineages) {
         let origins = lineages.origins.take();
         lineages.origins = origins.map(|id| self.origins.mark_early(id));
     }
 
-    /// Keeps the lineages whose step fulfils the condition, and the origins of these.
+    /// Keeps only the lineages whose steps fulfil a condition, with their origins.
     pub(crate) fn retain(
         &mut self,
         lineages: &mut Lineages,
@@ -310,8 +312,8 @@ impl Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Via {
     Item(NameId),
-    /// The publishing callback's own input, of this name, entered the sync vertex. If the callback
-    /// does not wait for other inputs, the same path also leads past the sync vertex.
+    /// The publishing callback's own input, which came over the topic of this name, entered the synchroniser.
+    /// If the callback does not wait for other inputs, the same path also leads past the synchroniser.
     Own(NameId),
 }
 
@@ -328,34 +330,35 @@ impl Via {
 pub(crate) struct Terminal {
     pub(crate) figures: PerMode<PathFigures>,
     last_origin: Option<u64>,
-    /// Counts for each topic how often it was the last output. `None` counts ends without a
-    /// publication.
+    /// Counts for each topic how many executions had their last output there. `None` counts executions that
+    /// ended without a publication.
     pub(crate) outputs: Vec<(Option<NameId>, u64)>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct PathNode {
-    /// The path without its last callback, and the way from there to that callback.
+    /// The path without its last callback, and the way from there to the last callback. `None` for a path of
+    /// one callback.
     pub(crate) parent: Option<(PathId, Via)>,
     pub(crate) vertex: VertexId,
     pub(crate) depth: u32,
-    /// At least one execution continued from here, so the path does not end a chain.
+    /// At least one execution continued after this path, so no chain ends with the path.
     extended: bool,
-    /// The user cut the path here. Executions then end here with their first publication, even if
-    /// others continue. The value is the start of the last callback in the execution that ended
-    /// last.
+    /// `Some` if the user cut the path here. Its executions then end with their first publication here, even
+    /// if others continue. The value is the start of the last callback in the latest execution that ended.
     cut: Option<u64>,
-    /// Counts items that were lost between the parent and this callback.
+    /// Counts items that were lost between the callback before and the path's last callback.
     pub(crate) lost: PerMode<u64>,
-    /// Counts lineages that were not followed to here, or not beyond, because there were too many.
+    /// Counts lineages that were not followed to the end of this path, or not beyond it, because there were
+    /// too many.
     pub(crate) dropped: PerMode<u64>,
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
-/// The executions of chains, for a caller that asked for them.
+/// Keeps the executions of chains for a caller of the synthesis that asked for them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
-    /// Outputs on data that was published before are reported, too.
+    /// Outputs that repeat data which was published before are reported, too.
     pub(crate) ages: bool,
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
@@ -375,9 +378,10 @@ pub(crate) struct Paths {
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
-    /// The callbacks from which at least one path continues, by number.
+    /// True for each callback from which at least one path continues. The index is the callback's number.
     extended: Vec<bool>,
-    /// The callbacks that only store inputs for outputs of other callbacks, by number.
+    /// True for each callback that only stores inputs for outputs of other callbacks. The index is the
+    /// callback's number.
     stored: Vec<bool>,
     /// A lineage was dropped, so some paths are not followed.
     capped: bool,
@@ -399,14 +403,16 @@ impl Paths {
         &self.nodes[path.index()]
     }
 
-    /// Returns a path and its parents, longest first.
+    /// Returns a path, then the same path without its last callback, and so on to the path of the first
+    /// callback alone.
     pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
         let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
         std::iter::successors(Some(self.node(path)), parent)
     }
 
-    /// Returns the callbacks of a path from which the data certainly came, last to first. The list
-    /// ends at a sync vertex that the path reaches from a callback other than the publishing one.
+    /// Returns the callbacks of a path from which the data certainly came, last to first.
+    ///
+    /// The list ends at a synchroniser that the path reaches from a callback that is not the publishing one.
     pub(crate) fn certain<'a>(
         &'a self,
         path: PathId,
@@ -465,7 +471,7 @@ impl Paths {
         self.capped
     }
 
-    /// Counts a lineage that began at `origin` as dropped at the end of a path.
+    /// Counts a lineage whose first callback started at `origin` as dropped at the end of a path.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;
@@ -513,7 +519,7 @@ impl Paths {
         }
     }
 
-    /// Marks that data continues from a callback, even if its path is not followed.
+    /// Marks that data continues from a callback, even on a path that is not followed.
     pub(crate) fn extend_vertex(&mut self, vertex: VertexId) {
         set(&mut self.extended, vertex);
     }
@@ -522,15 +528,17 @@ impl Paths {
         is_set(&self.extended, vertex)
     }
 
-    /// Marks that a callback only stores its inputs, and that they go into outputs of others.
+    /// Marks that a callback only stores its inputs for outputs of other callbacks.
     pub(crate) fn set_stored(&mut self, vertex: VertexId) {
         self.extend_vertex(vertex);
         set(&mut self.stored, vertex);
     }
 
-    /// Reports whether no chain is listed that ends with this path, although executions ended there.
-    /// If lineages were dropped in a dense graph, this holds for callbacks that only store their
-    /// inputs, and where data continues on other paths.
+    /// Reports whether the model leaves out the chain of this path, although executions ended there.
+    ///
+    /// This is so in a dense graph in which lineages were dropped, unless the user cut the path. It concerns
+    /// callbacks that only store their inputs, and callbacks whose data continues while lineages of the path
+    /// were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
@@ -575,7 +583,7 @@ impl Paths {
         }
     }
 
-    /// Reports the end of a chain's execution if the caller of the synthesis asked for it.
+    /// Keeps the end of a chain's execution if the caller of the synthesis asked for such ends.
     fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
         let last = steps.steps[step.index()];
         if self
@@ -671,7 +679,7 @@ fn is_set(flags: &[bool], vertex: VertexId) -> bool {
 }
 
 impl PathNode {
-    /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when it
+    /// Adds a lineage that ended with the step `last` to the figures. `mode` was active when the lineage
     /// began, and `now` when its output left at `time`.
     fn end(
         &mut self,

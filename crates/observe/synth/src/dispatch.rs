@@ -17,7 +17,8 @@ struct At {
     cpu: u16,
 }
 
-/// Reports whether the recorder found this itself. The thread of such an event may be asleep.
+/// Reports whether the recorder found this fact by searching a running process. The thread of such an event
+/// may be asleep.
 fn is_found(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -581,9 +582,10 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether a response answers a request from before the recording, or of a
-    /// callback that began before it. In rclpy, the code that waited for it continues, and its
-    /// callback is unknown.
+    /// Late attach: reports whether a response answers a request from before the recording, or of a callback
+    /// that began before it.
+    ///
+    /// In rclpy, the code that waited for this response then continues, but its callback is unknown.
     fn is_unasked(&self, at: At, client: Option<EntityId>, sequence: i64) -> bool {
         self.cx.entities.process(at.process).late
             && !self.spans.runs_rclcpp(at.thread)
@@ -612,7 +614,8 @@ impl Synth {
         self.cx.entities.handle(at.process, kind, address)
     }
 
-    /// Records that an entity is read. An unknown entity is only counted.
+    /// Records that a thread reads `input` from the entity `e`. Only counts the read if the entity is
+    /// unknown.
     fn read(&mut self, at: At, e: Option<EntityId>, input: Input) {
         match e {
             Some(e) => {
@@ -712,8 +715,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether an item shows the topic of a ring buffer that was unknown when
-    /// the first item was put into it.
+    /// Late attach: reports whether an item shows the topic of a ring buffer. The topic was unknown when the
+    /// first item was put into the buffer.
     fn gets_name(&self, at: At, e: EntityId) -> bool {
         let entities = &self.cx.entities;
         let publisher = self.spans.intra_publisher(at.thread);
@@ -736,7 +739,7 @@ impl Synth {
         e
     }
 
-    /// Returns the publisher of a message by its rmw handle, or by the `rcl_publish` before it.
+    /// Returns the publisher of a message, by its rmw handle or by the `rcl_publish` call before.
     fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
         let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
         by_rmw.or_else(|| {

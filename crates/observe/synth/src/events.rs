@@ -7,11 +7,11 @@ use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Instance(InstanceId),
-    /// The cause is outside of all callbacks.
+    /// The event happened outside of all callbacks.
     Outside,
     Hidden,
     Ambiguous,
-    /// The cause is not decided yet. [`SpanEvent::Decided`] follows.
+    /// It is undecided yet which callback caused the event. A [`SpanEvent::Decided`] follows.
     Undecided(DecisionId),
 }
 
@@ -35,11 +35,11 @@ pub(super) enum Input {
         sequence: i64,
         at: u64,
     },
-    /// Work that a callback handed to the thread.
+    /// The execution begins with work that a callback handed to its thread.
     Handed {
         work: HandedId,
     },
-    /// Work that an instance handed on.
+    /// The execution begins with work that an instance created for later.
     Made {
         hand: HandId,
     },
@@ -60,7 +60,7 @@ pub(super) struct Begin {
 pub(super) struct End {
     pub(super) instance: InstanceId,
     pub(super) time: u64,
-    /// The thread's CPU and waiting times from the instance's start to its end.
+    /// The times that the thread spent on the CPU and waiting, from the instance's start to its end.
     pub(super) spent: Totals,
     pub(super) how: Ending,
     pub(super) profile: ThreadProfile,
@@ -75,10 +75,9 @@ pub(super) enum Ending {
     Exact,
     /// The end follows from the executor's next action.
     Inferred,
-    /// The instance shared its stretch of the thread with others and has therefore no times of its
-    /// own.
+    /// The instance shared its part of the thread's time with others and has therefore no times of its own.
     Shared,
-    /// No event shows the run of the instance, so it has no times.
+    /// No event shows when the instance ran, so it has no times.
     Unshown,
     /// The event of the end is missing.
     Aborted,
@@ -113,8 +112,8 @@ pub(super) struct Publication {
     pub(super) time: u64,
     /// The source time stamp. Recordings of Humble have none.
     pub(super) source_ns: Option<i64>,
-    /// The time at which the same message was published intra-process. It identifies the message.
-    /// It is `None` if the message was not published intra-process.
+    /// The time of the message's publication within the process, which identifies the message. `None` if the
+    /// message went through the middleware only.
     pub(super) message: Option<u64>,
 }
 
@@ -172,7 +171,7 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         time: u64,
     },
-    /// No execution begins with this work.
+    /// No execution began with this wake-up, so it handed over no work.
     NotHanded {
         work: HandedId,
     },
@@ -182,7 +181,8 @@ pub(super) enum SpanEvent {
         hand: HandId,
         time: u64,
     },
-    /// The instance may have ended at this time. Its end follows, with this time or a later one.
+    /// The instance has processed its input and may have ended at this time. Its end follows, with this time
+    /// or a later one.
     InputDone {
         instance: InstanceId,
         time: u64,
@@ -192,7 +192,7 @@ pub(super) enum SpanEvent {
         owner: Owner,
     },
     Publish(Publication),
-    /// The publisher's last call to publish, which had no time stamp, returned by this time.
+    /// The publisher's last publication had no time stamp. Its call returned by this time.
     PublishReturned {
         publisher: EntityId,
         time: u64,
@@ -203,7 +203,7 @@ pub(super) enum SpanEvent {
     },
     Request(Request),
     Response(Response),
-    /// A message was read without a callback that runs on it.
+    /// A thread took a message, but no callback runs on the message.
     ReadOnly {
         subscription: EntityId,
         source_ns: i64,
@@ -235,7 +235,8 @@ impl SpanEvent {
         }
     }
 
-    /// Returns the time of an event that may be deferred until its own cause or input is known.
+    /// Returns the time of an event that waits until its cause or input is known. `None` for events that
+    /// never wait.
     pub(super) fn since(&self) -> Option<u64> {
         match *self {
             SpanEvent::Begin(Begin {

@@ -29,7 +29,8 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A subscription that took none of at least this many items is reported as starved.
+/// The minimum number of items for a report of starvation. A subscription that took none of so many items is
+/// starved.
 const STARVED: u64 = 10;
 
 impl Synth {
@@ -110,9 +111,8 @@ fn nodes_by_pid(synth: &Synth) -> BTreeMap<u32, Vec<String>> {
 struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
-    /// The ids by vertex number, or `None` for callbacks that did not run.
     ids: Vec<Option<String>>,
-    /// The vertices of the same group from which the inputs of a vertex descend.
+    /// The subscriptions of the same group from which the inputs of a subscription descend.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -228,7 +228,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the figures by mode. A mode in which the callback did not run still counts as
+    /// Returns a callback's figures by mode. A mode in which the callback did not run still counts as
     /// observed time.
     fn figures(&self, v: &Vertex) -> BTreeMap<String, CallbackFigures> {
         let mut all = BTreeMap::new();
@@ -322,7 +322,7 @@ impl<'a> Finish<'a> {
         add_all(&mut edge.modes, &modes);
     }
 
-    /// Adds one topic that a node's subscriptions publish together.
+    /// Adds an output topic that several subscriptions of a node publish together.
     fn add_sync(&self, evidence: &mut Evidence, node: NodeId, group: &Group, output: &Output) {
         let Some(sync) = self.id(output.vertex) else {
             return;
@@ -397,8 +397,8 @@ impl<'a> Finish<'a> {
         evidence.syncs.insert(sync, shown);
     }
 
-    /// Returns, by number, the paths that the evidence lists, and their beginnings. If all paths were
-    /// followed, these are all paths.
+    /// Returns for each path, by its number, whether the evidence lists it or a path that begins with it. If
+    /// all paths were followed, the evidence lists all paths.
     fn listed(&self) -> Vec<bool> {
         let paths = &self.synth.flow.lineage.paths;
         let nodes = paths.nodes();
@@ -417,8 +417,8 @@ impl<'a> Finish<'a> {
         listed
     }
 
-    /// Adds a path if executions ended, items were lost or lineages were dropped on it. What was
-    /// dropped on paths that are not listed counts for their source.
+    /// Adds a path if executions ended, items were lost or lineages were dropped on it. Lineages that were
+    /// dropped on an unlisted path count for the path's source.
     fn add_path(
         &self,
         evidence: &mut Evidence,
@@ -460,7 +460,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds the age of the data at the ends of chains.
+    /// Adds the age that the data had at the ends of chains.
     fn add_ends(&self, evidence: &mut Evidence) {
         let lineage = &self.synth.flow.lineage;
         let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
@@ -489,7 +489,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the ids and topics of a path, or `None` if one of its callbacks has no id.
+    /// Returns the callback ids and topics of a path, or `None` if a callback of the path has no id.
     fn path_key(&self, path: PathId) -> Option<PathKey> {
         let mut key = PathKey::default();
         for node in self.synth.flow.lineage.paths.upwards(path) {
@@ -540,7 +540,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds the threads without callbacks in processes that run callbacks.
+    /// Adds the helper threads: threads without callbacks in processes that run callbacks.
     fn add_helpers(&self, evidence: &mut Evidence) {
         for (pid, name, of) in self.synth.cx.helpers.all() {
             let Some(nodes) = self.nodes_by_pid.get(&pid) else {
@@ -614,7 +614,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds a note for each link with a callback that did not run under the id that the user wrote.
+    /// Adds a note for each user's link that names a callback which never ran under that id.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {
@@ -627,8 +627,8 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Returns the subscriptions that never ran and took nothing, with the number of items
-    /// published for them.
+    /// Returns the subscriptions that never ran and took nothing. Each has the number of items published for
+    /// it.
     fn starved(&self) -> impl Iterator<Item = (&'a Vertex, u64)> {
         let vertices = &self.synth.flow.graph.vertices;
         let mut starved: BTreeMap<VertexId, u64> = BTreeMap::new();

@@ -11,38 +11,39 @@ use rustc_hash::FxHashMap;
 
 /// Maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
-/// The first CPU of host `k` (from 0) gets the number `k` times one of these values. The largest
-/// value is used with which all numbers stay below 256, the limit of a model.
+/// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
+/// step. The largest step is used with which all numbers stay below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
-/// The exclusive upper limit of process and thread ids on Linux.
+/// The number of process and thread ids that Linux has on one host.
 const IDS: u32 = 1 << 22;
-/// The number of stretches into which a recording is divided. Each has its own estimate, so that
-/// clocks of different rates are followed.
+/// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
+/// clocks run at different rates.
 const STRETCHES: usize = 16;
-/// Minimum number of messages per direction in a stretch with an estimate.
+/// Minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
-/// The reason why traces of several hosts cannot be joined.
+/// The reason why traces of several hosts cannot be joined into one model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// No message went between this host and the others.
+    /// No message went between the host of this name and the others, so its clock cannot be compared.
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    /// There are more hosts than a model can distinguish.
+    /// There are more hosts than the limit for one model. The value is the number of hosts.
     #[error("{0} hosts are too many. Join at most {MOST_HOSTS}.")]
     TooMany(usize),
-    /// The host has more CPUs than a model of so many hosts can distinguish.
+    /// The host has more CPUs than a model of so many hosts can distinguish: the name of the host and the
+    /// limit.
     #[error(
         "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
     )]
     Cpus(String, u16),
 }
 
-/// The messages that a host published and took: source time stamps and times on the host's own
-/// clock. It grows with the recording, by 24 bytes per message.
+/// The messages that a host published and took: their source time stamps, and times on the host's own clock.
+/// Grows with the recording, by 24 bytes per message.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The host's name, which reports use.
+    /// The host's name as the reports show it.
     pub name: String,
     /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,
@@ -80,8 +81,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the messages of `from` that this host took. Each has the time of the take and the
-    /// apparent delay, which compares two clocks.
+    /// Returns the messages of `from` that this host took: the time of each take, and how much later than the
+    /// publication it was, in ns. The two times are on different clocks.
     fn from<'a>(&'a self, from: &'a Exchange) -> impl Iterator<Item = (u64, i64)> + 'a {
         let here = |stamp: &i64| self.published.contains_key(stamp);
         let taken = self.taken.iter().filter(move |(stamp, _)| !here(stamp));
@@ -92,28 +93,26 @@ impl Exchange {
     }
 }
 
-/// The clock of a host in comparison with the clock of the first host.
+/// The clock of a host, compared with the clock of the first host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Clock {
-    /// The offset of the host's clock ahead of the first host's clock, in ns, at `at_ns` of its own
-    /// time.
+    /// The time by which the host's clock is ahead of the first host's clock, in ns. Valid at `at_ns`.
     pub ahead_ns: i64,
-    /// The largest possible error of the estimate, in ns, or `None` if messages went in one
-    /// direction only.
+    /// The largest possible error of `ahead_ns`, or `None` if messages went in one direction only.
     pub within_ns: Option<u64>,
-    /// The relative rate: the clock gains this many ns per ns on the first host's clock.
+    /// The rate difference: the host's clock gains this many ns per ns on the first host's clock.
     pub drift: f64,
-    /// The middle of the time in which it exchanged messages, on the host's own clock.
+    /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
+    /// exchanged messages.
     pub at_ns: u64,
-    /// Counts the messages that this host took from the host it was compared with, and those that
-    /// it sent to it.
+    /// The number of messages that this host took from the host `beside`, and the number that it sent there.
     pub messages: (usize, usize),
-    /// The index of the host with which this host was compared.
+    /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
-    /// The number of the host's first CPU in the model.
+    /// The number in the model of the host's first CPU.
     pub first_cpu: u16,
-    /// Counts items that this host published without a time stamp. Takes on other hosts cannot be
-    /// matched with them.
+    /// Counts items that this host published without a time stamp. onbeat cannot match takes on other hosts
+    /// with these items.
     pub unstamped: u64,
 }
 
@@ -131,14 +130,14 @@ impl Clock {
         }
     }
 
-    /// Converts a time of this host to the first host's clock.
+    /// Converts a time on this host's clock to the first host's clock.
     pub fn common_ns(&self, time_ns: u64) -> u64 {
         let since = time_ns as f64 - self.at_ns as f64;
         let ahead = i128::from(self.ahead_ns) + (since * self.drift).round() as i128;
         u64::try_from(i128::from(time_ns) - ahead).unwrap_or(0)
     }
 
-    /// Moves an event of host number `host` to the common clock and gives it ids that no other host
+    /// Converts an event of host number `host` to the first host's clock, and gives it ids that no other host
     /// has. Returns `None` for an event that concerns the host's own clock only.
     pub fn common(&self, mut event: Event, host: usize) -> Option<Event> {
         if host == 0 {
@@ -169,7 +168,7 @@ impl Clock {
         Some(event)
     }
 
-    /// Returns the sentence that states this clock's offset as an assumption of the model.
+    /// Returns a sentence for the assumptions of the model, which states the offset of this clock.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
         let cpus = format!("CPU n of {name} has the number {} + n.", self.first_cpu);
@@ -203,12 +202,14 @@ impl Clock {
     }
 }
 
-/// Estimates each host's clock in comparison with the first host's clock. Each host is compared
-/// with one whose clock is already known; the pair with the smallest possible error comes first.
+/// Estimates each host's clock in comparison with the first host's clock.
+///
+/// Each host is compared with one whose clock is already known. The pair with the smallest possible error
+/// comes first.
 ///
 /// # Errors
-/// Returns [`HostsError`] if a host has no messages with the others, or if there are too many hosts
-/// or CPUs.
+///
+/// Returns [`HostsError`] if a host has no messages with the others, or if there are too many hosts or CPUs.
 pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     if hosts.len() > MOST_HOSTS {
         return Err(HostsError::TooMany(hosts.len()));
@@ -243,8 +244,8 @@ pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     Ok(clocks)
 }
 
-/// Estimates a host's clock from its messages with a host whose clock is known. Returns `None`
-/// without messages.
+/// Estimates the clock of host `i` from its messages with host `j`, whose clock is known. Returns `None` if
+/// they exchanged none.
 fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<Clock> {
     if !hosts[i].boot.is_empty() && hosts[i].boot == hosts[j].boot {
         return Some(Clock {
@@ -306,8 +307,8 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     })
 }
 
-/// Returns the slope of a line through the estimates of the stretches. Returns `None` if there are
-/// too few stretches or the slope is not clear.
+/// Returns the slope of a line through the estimates of all parts of the recording. Returns `None` if there
+/// are too few parts or the slope is not clear.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
     let length = (last - first) / STRETCHES as f64;
     let mut points = Vec::new();
@@ -338,8 +339,7 @@ fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -
 mod tests {
     use super::*;
 
-    /// A simulated host. Its clock starts `ahead` ns ahead of the true time and gains `drift` ns
-    /// per ns.
+    /// A simulated host. Its clock begins `ahead` ns ahead of the true time and gains `drift` ns per ns.
     struct Machine {
         ahead: i64,
         drift: f64,

@@ -3,12 +3,12 @@
 use crate::index::index_type;
 
 index_type! {
-    /// A process. The index is reused after the process has ended.
+    /// The index of a process, which is used again after the process has ended.
     ProcessIndex
 }
 
 index_type! {
-    /// A node. Nodes are never dropped; a restarted node continues the earlier one.
+    /// The index of a node. Nodes are never dropped, and a restarted node keeps its index.
     NodeId
 }
 
@@ -17,12 +17,12 @@ index_type! {
 }
 
 index_type! {
-    /// A thread. The index is reused after the thread has ended.
+    /// The index of a thread, which is used again after the thread has ended.
     ThreadIndex
 }
 
 index_type! {
-    /// A callback instance that runs, or whose events are not processed yet.
+    /// The index of a callback instance that runs, or whose events are not processed yet.
     InstanceId
 }
 
@@ -30,13 +30,13 @@ index_type! {
     EdgeId
 }
 
-/// A wake-up by which a callback may have handed work to a thread.
+/// The number of a wake-up by which a callback may have handed work to a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandedId(pub(super) u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DecisionId(pub(super) u32);
 
-/// Work that an instance hands on to be done later, or the result of that work.
+/// The number of work that an instance created for later, or of the result of that work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HandId(pub(super) u32);

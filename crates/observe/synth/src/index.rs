@@ -27,7 +27,7 @@ macro_rules! index_type {
 pub(crate) use index_type;
 
 index_type! {
-    /// A vertex of the graph: a callback or a synchroniser.
+    /// The index of a vertex of the graph: of a callback or a synchroniser.
     VertexId
 }
 
@@ -36,17 +36,17 @@ index_type! {
 }
 
 index_type! {
-    /// A set of origins.
+    /// The index of a set of origins.
     OriginsId
 }
 
 index_type! {
-    /// A path: a sequence of vertices and the topics between them.
+    /// The index of a path: a sequence of vertices and the topics between them.
     PathId
 }
 
 index_type! {
-    /// A step: one execution of a callback within a lineage.
+    /// The index of a step: one execution of a callback within a lineage.
     StepId
 }
 

@@ -78,14 +78,14 @@ struct Context {
 
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// The time of the first event that belongs to the recording's duration, in ns.
+    /// The time of the first event from which the recording's duration counts, in ns.
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,
     lost: PerMode<BTreeMap<String, u64>>,
 }
 
-/// Makes a model of one recording. Events are pushed in time order.
+/// Makes a model from one recording. The caller pushes the events in order of time.
 #[derive(Debug, Clone)]
 pub struct Synth {
     options: SynthOptions,
@@ -94,15 +94,14 @@ pub struct Synth {
     spans: Spans,
     flow: Flow,
     modes: Modes,
-    /// A buffer for events between `spans` and `flow`. It is kept so that `deliver` need not
-    /// allocate.
+    /// A buffer for events between `spans` and `flow`, kept so that `deliver` does not allocate.
     room: Vec<SpanEvent>,
     #[cfg(test)]
     delivered: Vec<SpanEvent>,
 }
 
 impl Synth {
-    /// Creates a synthesis without events.
+    /// Creates a synthesis that has no events yet.
     pub fn new(options: SynthOptions) -> Self {
         let spans = Spans::new(options.own_threads);
         let mut cx = Context::default();
@@ -131,8 +130,8 @@ impl Synth {
         }
     }
 
-    /// Processes the next event. An event that is older than an earlier one is counted and gets the
-    /// time of that one.
+    /// Processes the next event. An event that is older than an earlier one is counted, and gets the time of
+    /// the earlier one.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
         if event.time_ns < recording.now {
@@ -194,15 +193,15 @@ impl Synth {
         self.flow.settle(&mut self.cx, now);
     }
 
-    /// Returns the model of the events so far. More events may follow.
+    /// Returns the model of the events so far. The caller may push more events afterwards.
     pub fn snapshot(&self) -> Model {
         self.clone().finish()
     }
 }
 
 impl Synth {
-    /// Keeps observations from here on. The caller must then call [`Synth::drain_observations`]
-    /// after every few events.
+    /// Keeps observations from now on. The caller must then call [`Synth::drain_observations`] after every
+    /// few events.
     pub fn observe(&mut self) {
         self.flow.observer.list();
     }
@@ -212,16 +211,17 @@ impl Synth {
         self.flow.observer.list().drain(..)
     }
 
-    /// Keeps executions of chains, joins of synchronisers, arrivals and waits for CPUs from here
-    /// on. The caller must then drain them after every few events.
+    /// Keeps executions of chains, joins of synchronisers, arrivals and waits for CPUs from now on. The
+    /// caller must then drain them after every few events.
     pub fn follow(&mut self) {
         self.flow.lineage.paths.followed.get_or_insert_default();
         self.cx.causes.held.get_or_insert_default();
     }
 
-    /// Keeps executions and items in detail from here on, and everything that [`Synth::follow`]
-    /// keeps. Executions of chains include outputs on data that was published before. The caller must
-    /// then drain all of them after every few events.
+    /// Keeps executions and items in detail from now on, and everything that [`Synth::follow`] keeps.
+    ///
+    /// Executions of chains then include outputs that repeat data which was published before. The caller must
+    /// drain all of this after every few events.
     pub fn detail(&mut self) {
         self.follow();
         self.flow.details.get_or_insert_default();
@@ -233,13 +233,13 @@ impl Synth {
             .ages = true;
     }
 
-    /// Returns the executions in detail since the last call, and removes them.
+    /// Returns the detailed executions since the last call, and removes them.
     pub fn drain_executions(&mut self) -> std::vec::Drain<'_, ExecutionSeen> {
         let details = self.flow.details.get_or_insert_default();
         details.executions.drain(..)
     }
 
-    /// Returns the items in detail since the last call, and removes them.
+    /// Returns the detailed items since the last call, and removes them.
     pub fn drain_items(&mut self) -> std::vec::Drain<'_, ItemSeen> {
         self.flow.details.get_or_insert_default().items.drain(..)
     }
@@ -285,20 +285,20 @@ impl Synth {
         followed.get_or_insert_default().joined.drain(..)
     }
 
-    /// Returns the waits for CPUs that ended since the last call, and removes them. There are none
-    /// if the recording does not name the threads that had the CPU.
+    /// Returns the waits for CPUs that ended since the last call, and removes them. Returns none if the
+    /// recording does not name the threads that had the CPU.
     pub fn drain_held(&mut self) -> std::vec::Drain<'_, Held> {
         self.cx.causes.held.get_or_insert_default().drain(..)
     }
 
-    /// Returns the number of the component that a thread belongs to at present: an index into
-    /// [`Synth::components`]. `tid` may be 0 for an idle CPU, or `UNTOLD`.
+    /// Returns the number of the component that a thread belongs to now, as an index into
+    /// [`Synth::components`]. `tid` may be 0 for an idle CPU, or `UNTOLD` for an unknown thread.
     pub fn component_of(&mut self, tid: u32) -> u32 {
         self.cx.causes.component_number(tid)
     }
 
-    /// Returns the starts of callbacks since the last call whose items or releases are known, and
-    /// removes them.
+    /// Returns the arrivals since the last call, and removes them: starts of callbacks with the time of their
+    /// item or release.
     pub fn drain_arrivals(&mut self) -> std::vec::Drain<'_, Arrival> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().arrivals.drain(..)
@@ -318,8 +318,8 @@ impl Synth {
         self.cx.entities.names.get(NameId::new(number as usize))
     }
 
-    /// Sets whether chains begin with a callback even if other callbacks give it its data.
-    /// `callback` is an index into [`Synth::callback_ids`].
+    /// Sets whether chains begin with a callback even if its data comes from other callbacks. `callback` is
+    /// an index into [`Synth::callback_ids`].
     pub fn begin_chains(&mut self, callback: u32, begins: bool) {
         self.flow
             .graph

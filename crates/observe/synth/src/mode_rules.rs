@@ -11,19 +11,20 @@ pub enum ModeRule {
     Time {
         /// The name of the mode.
         mode: String,
-        /// The begin, in ns since the recording's first event.
+        /// The time at which the mode begins, in ns since the recording's first event.
         from_ns: u64,
-        /// The first time after the mode, or `None` if the mode lasts to the end of the recording.
+        /// The time at which the mode ends, in ns since the recording's first event, or `None` if it lasts to
+        /// the end.
         to_ns: Option<u64>,
     },
-    /// Each message on a topic begins the next mode. After the last mode comes the first.
+    /// Each message on a topic begins the next mode of a list. The first mode follows the last one.
     Topic {
-        /// The names of the modes, in turn.
+        /// The names of the modes, in the order in which messages begin them.
         modes: Vec<String>,
         /// The full name of the topic.
         topic: String,
     },
-    /// The mode is active while a lifecycle node is in a state.
+    /// The mode is active while a lifecycle node is in a certain state.
     Lifecycle {
         /// The name of the mode.
         mode: String,
@@ -34,7 +35,7 @@ pub enum ModeRule {
     },
 }
 
-/// The error for a text that is not a mode rule.
+/// Reports that a text is not a mode rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("mode '{text}': {why}. Write NAME, NAME@FROM..TO (urban@0s..30s), NAME@TOPIC (urban,highway@/mode) or NAME@NODE=STATE (driving@/planner=active).")]
 pub struct ModeRuleError {
@@ -157,7 +158,7 @@ impl ModeId {
     }
 }
 
-/// The times at which modes began. The first mode is active before them.
+/// The times at which modes began, in ns. The first mode is active before the earliest.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Switches(Vec<(u64, ModeId)>);
 
@@ -180,7 +181,7 @@ impl Switches {
         before.map_or(ModeId::default(), |s| s.1)
     }
 
-    /// Returns each stretch of `from..to` as its mode, begin and end, in order of time.
+    /// Returns the parts of `from..to`, in order of time: the mode, the begin and the end of each.
     pub(crate) fn stretches(&self, from: u64, to: u64) -> Vec<(ModeId, u64, u64)> {
         let starts = std::iter::once((from, self.at(from)));
         let starts = starts.chain(self.0.iter().copied().filter(|s| s.0 > from && s.0 < to));
@@ -195,7 +196,7 @@ impl Switches {
 pub(crate) struct PerMode<F>(Vec<Option<F>>);
 
 impl<F: Default> PerMode<F> {
-    /// Returns the value of a mode. Creates it if there is none.
+    /// Returns the value of a mode. Creates a default value if there is none.
     pub(crate) fn of(&mut self, mode: ModeId) -> &mut F {
         if self.0.len() <= mode.index() {
             self.0.resize_with(mode.index() + 1, || None);

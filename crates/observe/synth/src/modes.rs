@@ -7,17 +7,17 @@ use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Modes {
-    /// The names of the modes, by mode number. The first is the mode of the run, which is active
-    /// where no rule applies.
+    /// The names of the modes, by mode number. The first is the mode of the whole run, which is active where
+    /// no rule applies.
     pub(super) names: Vec<String>,
     rules: Vec<ModeRule>,
     messages: Vec<usize>,
-    /// The rule whose time or state lasts now.
+    /// The index of the time or lifecycle rule whose mode is active now.
     lasting: Option<usize>,
-    /// Begins (true) and ends (false) of time rules, latest first: time in ns since the start of
-    /// the recording, index of the rule, begin.
+    /// The times at which time rules begin or end, latest first: ns since the start of the recording, the
+    /// index of the rule, `true` for a begin.
     times: Vec<(u64, usize, bool)>,
-    /// The node handle of each lifecycle state machine, by process id and machine handle.
+    /// The handle of each lifecycle node, by process id and the handle of the node's state machine.
     machines: FxHashMap<(u32, u64), u64>,
     /// Counts the transitions of state machines whose node is unknown.
     pub(super) unknown_machines: u64,
@@ -55,7 +55,8 @@ impl Modes {
         ModeId::new(known.unwrap_or_default())
     }
 
-    /// Lets a rule begin or end and returns the mode that begins with it, if the mode changes.
+    /// Lets a rule begin or end. Returns the mode that is active from then on, or `None` if it stays the
+    /// same.
     fn begin_or_end(&mut self, rule: usize, begins: bool) -> Option<ModeId> {
         if begins {
             self.lasting = Some(rule);
@@ -68,8 +69,8 @@ impl Modes {
         })
     }
 
-    /// Removes the next begin or end of a time rule that is due `elapsed` ns after the start, and
-    /// returns its time and mode.
+    /// Removes the next begin or end of a time rule that is due `elapsed` ns after the start. Returns its
+    /// time, and the mode if it changes.
     fn next_due(&mut self, elapsed: u64) -> Option<(u64, Option<ModeId>)> {
         let &(time, rule, begins) = self.times.last().filter(|t| t.0 <= elapsed)?;
         self.times.pop();
@@ -108,8 +109,8 @@ impl Modes {
 }
 
 impl Synth {
-    /// Switches the mode if a rule requires it. Call this before the event is handled. `time` is
-    /// at least the time of every earlier event.
+    /// Switches the mode if the event or its time causes that. The caller must do this before it handles the
+    /// event. `time` is at least the time of every earlier event.
     pub(super) fn switch_modes(&mut self, event: &Event, time: u64) {
         if self.modes.rules.is_empty() {
             return;

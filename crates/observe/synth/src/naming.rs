@@ -9,22 +9,22 @@ use std::fmt;
 #[derive(Debug, Clone)]
 pub struct NameRule {
     pattern: Regex,
-    /// The new text. `$1` and `${name}` stand for groups of the pattern.
+    /// The replacement text. `$1` and `${name}` stand for groups of the pattern.
     replacement: String,
 }
 
 /// The reason why a text is not a name rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
-    /// The text has no `=`, or nothing before it.
+    /// The text has no `=`, or nothing before it. The value is the text.
     #[error("the name rule '{0}' does not have the form 'REGEX=REPLACEMENT'")]
     Form(String),
-    /// The part before the last `=` is not a regular expression, or is too large.
+    /// The part before the last `=` is not a regular expression, or the expression is too large.
     #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}")]
     Regex {
-        /// The text of the rule.
+        /// The text of the rule that cannot be used.
         rule: String,
-        /// The fault in the regular expression.
+        /// The description of the fault in the regular expression.
         why: String,
     },
 }
@@ -58,7 +58,7 @@ impl PartialEq for NameRule {
     }
 }
 
-/// Rules for names that ROS 2's own programs and libraries make. They apply to every model.
+/// Rules for node names that ROS 2's own programs and libraries generate. They apply to every model.
 const BUILT_IN: &[&str] = &[
     // tf2_ros appends the address of the listener.
     "(transform_listener_impl)_[0-9a-f]+$=$1",
@@ -91,8 +91,8 @@ impl NameRules {
         NameRules(built_in.chain(users.iter().cloned()).collect())
     }
 
-    /// Returns the name of a node in the model. `pid` is the node's process. A rule that would
-    /// leave an empty name is not applied.
+    /// Returns the name that the model gives a node of the process `pid`. Skips a rule that would leave an
+    /// empty name.
     pub(crate) fn apply<'n>(&self, full_name: &'n str, pid: u32) -> Cow<'n, str> {
         let mut name = Cow::Borrowed(full_name);
         let is_name = |text: &str| !text.ends_with('/') && !text.is_empty();

@@ -13,12 +13,15 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// The last creations of a thread, which the thread's next creation completes.
+/// The objects that a thread created last. The next object that the thread creates belongs to them, for
+/// example a clock to its node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
-    /// The node whose clock comes next.
+    /// The node that the thread has just created. The next clock that the thread creates belongs to this
+    /// node.
     node: Option<NodeId>,
-    /// The timer that comes next, its clock, and when `rcl_timer_init2` was entered.
+    /// The thread is inside `rcl_timer_init2`: the handles of the new timer and of its clock, and the time of
+    /// the call.
     timer_clock: Option<(u64, u64, u64)>,
 }
 
@@ -39,8 +42,8 @@ impl Entities {
         self.node(p, node, &full_name("", name));
     }
 
-    /// Handles `rcl_clock_init`. A clock that is made right after a node belongs to the node.
-    /// `time` is an `rcl_clock_type_t`.
+    /// Handles `rcl_clock_init`. A clock that is made right after a node belongs to the node. `time` is the
+    /// kind of clock, an `rcl_clock_type_t`.
     pub(crate) fn clock_init(
         &mut self,
         p: ProcessIndex,
@@ -154,8 +157,8 @@ impl Entities {
         );
     }
 
-    /// Late attach: assigns an endpoint to the node of this handle. The node also gets everything
-    /// that its stand-in was given.
+    /// Late attach: assigns an endpoint to the node of this handle. The node also gets everything that was
+    /// assigned to its stand-in.
     pub(crate) fn endpoint_node(
         &mut self,
         p: ProcessIndex,
@@ -191,8 +194,10 @@ impl Entities {
         self.process_mut(p).gids.remove(&rmw)
     }
 
-    /// Handles the entry of `rcl_timer_init2`, which gives the clock of the timer that comes next.
-    /// The first release counts from this time. Late attach: the timer already exists.
+    /// Handles the entry of `rcl_timer_init2`, which gives the clock of the timer that is created next. The
+    /// timer's first release counts from this time.
+    ///
+    /// Late attach: the timer already exists.
     pub(crate) fn timer_clock(
         &mut self,
         p: ProcessIndex,
@@ -269,7 +274,8 @@ impl Entities {
         }
     }
 
-    /// Changes the looks of a timer and gives it a free slot among the timers that now look alike.
+    /// Changes the properties that a timer's id shows, and gives the timer a free slot among timers with
+    /// equal properties.
     pub(super) fn set_looks(
         &mut self,
         p: ProcessIndex,

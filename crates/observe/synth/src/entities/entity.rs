@@ -35,7 +35,7 @@ pub(crate) enum Role {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Timer {
     pub(super) due: Option<u64>,
-    /// The current period. The period at creation is among the timer's [`Looks`].
+    /// The period now in use. The [`Looks`] have the period with which the timer was created.
     pub(super) period_ns: Option<u64>,
     /// The address of the timer's clock, or 0 if unknown.
     pub(super) clock: u64,
@@ -46,28 +46,28 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Reports whether the timer seems to have run and was cancelled. A later timer that looks
-    /// alike takes its place.
+    /// Reports whether the timer seems to have been cancelled after it ran. A later timer with equal looks
+    /// takes its place.
     pub(super) fn is_spent(&self) -> bool {
         (self.ran || self.unseen_calls) && self.cancelled
     }
 }
 
-/// The way in which the time of a clock passes, compared with that of the recording.
+/// The rate at which the time of a clock passes, compared with the clock of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
-    /// An unknown clock, which is assumed to pass at the same rate.
+    /// The clock is unknown, and is assumed to pass at the same rate.
     #[default]
     Unknown,
     Steady,
-    /// A clock that passes at the same rate until the machine's clock is set.
+    /// The clock passes at the same rate until somebody sets the machine's clock.
     System,
     Simulated,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServiceNames {
-    /// The service's name with `/request`.
+    /// The service's name with `/request` appended, as the name of its requests.
     pub(crate) request: NameId,
     pub(crate) response: NameId,
 }
@@ -75,12 +75,12 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// A request or response carried the identifier, so services see it.
+    /// A request or response carried the identifier. This is then the identifier that services see.
     pub(crate) seen: bool,
 }
 
-/// The properties of an entity that its id shows. Their [slots](Entity::slot) distinguish entities
-/// of one process with equal looks.
+/// The properties of an entity that its id shows. Entities of one process with equal properties differ in
+/// their [slots](Entity::slot).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
@@ -107,21 +107,20 @@ pub(crate) struct OfAction {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Nests {
-    /// A callback of the entity ended after an executor had run in it.
+    /// A callback of the entity ran an executor and then ended normally.
     pub(crate) spins: bool,
     /// Another entity's callback takes from this subscription or client. Items of this entity go
     /// there.
     pub(crate) polled: bool,
     /// A callback of the entity reported its end.
     pub(crate) ends: bool,
-    /// A service's callback began again or the service responded, and no callback had reported its
-    /// end.
+    /// A callback of the service began again, or the service responded, but no callback had reported its end.
     pub(crate) endless: bool,
 }
 
 impl Nests {
-    /// Reports whether callbacks of a service return without reporting their end. Callbacks that
-    /// respond later do so in rclcpp before Kilted.
+    /// Reports whether callbacks of a service return without an event of their end. In rclcpp before Kilted,
+    /// this concerns callbacks that respond later.
     pub(crate) fn returns_silently(self) -> bool {
         self.endless && !self.ends
     }
@@ -132,8 +131,8 @@ impl Nests {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
     pub(crate) number: u32,
-    /// All looks of the entity were known at that time, so that its number is the same in every
-    /// run.
+    /// All properties that the entity's id shows were known when it got its number. The number is then the
+    /// same in every run.
     pub(crate) sure: bool,
 }
 
@@ -143,9 +142,10 @@ pub(crate) struct Entity {
     pub(crate) process: ProcessIndex,
     pub(crate) role: Role,
     pub(crate) action: Option<OfAction>,
-    /// The entity is one that every node has, whatever the application does.
+    /// ROS 2 itself gives each node this entity, for example a parameter service.
     pub(crate) infrastructure: bool,
-    /// The entity announced a callback, or ran one between `callback_start` and `callback_end`.
+    /// The entity's callbacks have events of their start and end: the entity announced a callback, or ran one
+    /// between `callback_start` and `callback_end`.
     pub(crate) exact: bool,
     pub(crate) nests: Nests,
     pub(crate) live: bool,
@@ -198,8 +198,8 @@ impl Entity {
         }
     }
 
-    /// Returns a stand-in for the source time stamp of a link's item. It is made of the numbers of
-    /// link and item, so that it is the same at all ends.
+    /// Returns a value that stands in for the source time stamp of a link's item. It is made of the numbers
+    /// of link and item, so it is the same at all ends.
     pub(crate) fn link_item(&self, number: u64) -> i64 {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }

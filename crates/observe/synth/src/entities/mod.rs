@@ -47,7 +47,7 @@ impl Endpoints {
 
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The dead entities, oldest first. Their places are used again much later.
+    /// The dead entities, oldest first. Their numbers are used again much later.
     dead: VecDeque<EntityId>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,
@@ -68,13 +68,13 @@ pub(crate) struct Entities {
     pub(crate) keep_infrastructure: bool,
 }
 
-/// The number of dead entities that keep their place, so that their last items can still be taken.
+/// The number of dead entities that keep their number, so that their last items can still be taken.
 const KEEP_DEAD: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewEntity<'n> {
     pub(crate) kind: EntityKind,
-    /// The addresses that stand for the entity, or 0 for none.
+    /// The addresses that stand for the entity, each with its kind. An address of 0 means none.
     pub(crate) handles: [(HandleKind, u64); 2],
     pub(crate) node: Option<super::ids::NodeId>,
     pub(crate) name: &'n str,
@@ -160,8 +160,8 @@ impl Entities {
 
     // ---- lifetimes
 
-    /// Creates an entity. An older entity at the same address ends. If both look the same, the new
-    /// one continues the callback of the old one.
+    /// Creates an entity. An older entity at the same address ends. If both have equal looks, the new one
+    /// continues the callback of the old one.
     pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
         let mut entity = self.new_entity(p, new);
         let handles = new.handles.into_iter().filter(|h| h.1 != 0);
@@ -325,8 +325,8 @@ impl Entities {
         !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
     }
 
-    /// Returns an entity whose place may be used again, so that other trackers drop their data
-    /// about it.
+    /// Returns an ended entity whose number may be used again, so that other trackers drop their data about
+    /// it.
     pub(crate) fn take_freed(&mut self) -> Option<EntityId> {
         self.ended.freed.pop()
     }
@@ -335,8 +335,10 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// Returns the lowest slot that no entity of the process with these looks has, except `but`. An
-    /// entity that takes the place of another one gets the same number in every run.
+    /// Returns the lowest slot that is free among the entities of a process with these looks. The slot of the
+    /// entity `but` counts as free.
+    ///
+    /// An entity that takes the place of another one thus gets the same number in every run.
     fn free_slot(&self, p: ProcessIndex, looks: &Looks, but: Option<EntityId>) -> Slot {
         let entities = self.process(p).entities.iter();
         let alike = entities.filter(|&&x| Some(x) != but).map(|&x| self.get(x));

@@ -18,9 +18,10 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Identity {
     Known,
-    /// The node is unknown. It stands for all nodes of its process and is named after the process.
+    /// The node's name is unknown. The node stands for all nodes of its process and is named after the
+    /// process.
     Guessed,
-    /// The node was a stand-in for this one, which is known by now or is its process's guessed one.
+    /// The node was a stand-in. It has turned out to be this node, or to be the guessed node of its process.
     Same(NodeId),
 }
 
@@ -35,8 +36,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// Returns the node that a stand-in turned out to be, or the guessed node for which it still
-    /// stands.
+    /// Returns the node that a stand-in turned out to be, or the guessed node that the stand-in still
+    /// represents.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -140,8 +141,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Identifies a process's guessed node with its only known one. With a second known node, the
-    /// guess stays undecided.
+    /// Makes a process's guessed node the same as its known node, if there is only one. With a second known
+    /// node, the guess stays undecided.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -158,8 +159,8 @@ impl Entities {
         self.process(p).fallback
     }
 
-    /// Returns a process's node of this name. A node found by name alone and one with a handle are
-    /// the same. Two handles are two nodes.
+    /// Returns the node of a process that has this name. A node found by name alone and a node with a handle
+    /// are the same. Two handles are two nodes.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
         let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);
@@ -187,9 +188,10 @@ impl Entities {
         node
     }
 
-    /// Returns a node for an entity whose own node is unknown. If the recording saw the process
-    /// create its only node, it is that one. Otherwise it is a stand-in for any node of the
-    /// process.
+    /// Returns a node for an entity whose own node is unknown.
+    ///
+    /// If the recording saw the process create its only node, the result is that node. Otherwise the result
+    /// is a stand-in for any node of the process.
     pub(crate) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
         if let ([only], false) = (&process.nodes[..], process.found) {
@@ -203,8 +205,9 @@ impl Entities {
         self.get(e).node().map(|node| self.nodes.settled(node))
     }
 
-    /// Returns a node's id, which is its name. Programs distinguish nodes of equal name that lived
-    /// at the same time. The order of appearance distinguishes those of one program.
+    /// Returns a node's id, which is its name with an addition if names are equal. Nodes that lived at the
+    /// same time are distinguished by their programs, and within one program by the order of their
+    /// appearance.
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);
         let name = self.names.get(self.nodes.get(node).name);
@@ -244,8 +247,8 @@ fn unknown_name(command: &str) -> String {
     }
 }
 
-/// Returns the program of a command, or the script that an interpreter runs. The name is empty if
-/// there is none.
+/// Returns the name of a command's program, or of the script that an interpreter runs. Returns an empty text
+/// if there is none.
 fn program_name(command: &str) -> String {
     let base = |word: &str| word.rsplit('/').next().unwrap_or(word).to_string();
     let mut words = command.split([' ', '\0']).filter(|w| !w.is_empty());

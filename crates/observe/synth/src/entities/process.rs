@@ -19,11 +19,12 @@ pub(crate) enum HandleKind {
     Timer,
     Callback,
     RingBuffer,
-    /// A task, for which the number of its name stands in place of an address.
+    /// A task, which has no address. The handle is the number of its name.
     Task,
 }
 
-/// A tie from one address to another, resolved late because the order of the events is not fixed.
+/// A known relation between two addresses. Its kinds of events come in any order, so relations are followed
+/// only when they are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
     CallbackObject,
@@ -38,14 +39,14 @@ pub(super) struct Clock {
     pub(super) time: TimeBase,
 }
 
-/// The intra-process communication of a process, as far as it was seen.
+/// The ring buffers of a process's intra-process communication, as far as the recording shows them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
-    /// Something was put into a ring buffer, or taken from one.
+    /// A message was put into a ring buffer, or taken from one.
     pub(crate) used: bool,
-    /// The subscriptions of which only the ring buffer is known, and perhaps the topic.
+    /// The subscriptions for which the recording shows only a ring buffer, and perhaps the topic.
     pub(super) found: Vec<EntityId>,
-    /// Those among `found` of which the topic is unknown, too.
+    /// The subscriptions of `found` whose topic is unknown.
     pub(super) nameless: Vec<EntityId>,
 }
 
@@ -63,8 +64,8 @@ pub(crate) struct Process {
     pub(crate) late: bool,
     pub(super) fallback: Option<NodeId>,
     pub(crate) command: Option<NameId>,
-    /// Timers of the process may have been called without being seen. It ran before the recording,
-    /// and no call was seen yet.
+    /// Calls of the process's timers may be missing: the process ran before the recording, and no call was
+    /// seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
     /// The identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.

@@ -92,7 +92,8 @@ impl Entities {
         });
     }
 
-    /// Notes that the machine's clock was set. Timers on system time are then due at unknown times.
+    /// Notes that somebody set the machine's clock. The times at which timers on system time are due are then
+    /// unknown.
     pub(crate) fn clock_stepped(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -124,8 +125,8 @@ impl Entities {
         matches!(&self.get(e).role, Role::Timer(timer) if timer.cancelled)
     }
 
-    /// Returns when the timer called at `time` was released, by the grid of its period. `idle` is
-    /// the executor's last wait.
+    /// Returns when a timer that is called at `time` was due, according to its period. `idle` is the
+    /// executor's last wait.
     pub(crate) fn timer_called(&mut self, e: EntityId, time: u64, idle: Option<Idle>) -> Release {
         debug_assert_eq!(self.get(e).kind(), EntityKind::Timer);
         let p = self.get(e).process;

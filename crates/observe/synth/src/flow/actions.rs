@@ -30,8 +30,8 @@ struct Asked {
     goal_sent: Option<u64>,
 }
 
-/// Maximum number of goals, and of results, that are waited for. Rejected goals have no result and
-/// are dropped by this limit.
+/// Maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
+/// so only this limit drops them.
 const MAX_WAITING: usize = 1024;
 
 #[derive(Debug, Clone, Default)]

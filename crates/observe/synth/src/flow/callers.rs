@@ -14,7 +14,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to an identifier whose client is unknown.
+/// A response of a service to a client of which only the identifier is known so far.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -25,15 +25,14 @@ struct Answer {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Callers {
     clients: FxHashMap<Gid, EntityId>,
-    /// The responses, by the service's name and the number of the request.
     answers: FxHashMap<(NameId, i64), Vec<Answer>>,
     order: VecDeque<(NameId, i64)>,
 }
 
 const MAX_ANSWERS: usize = 4096;
 
-/// How much later than its take a request's sending may be recorded. The event is written when the
-/// call returns, and the sender may be preempted before.
+/// The maximum time for which the event of a request's sending may come after the event of its take, in ns.
+/// The event is written when the sender's call returns, and the sender may be preempted before.
 const SETTLE_NS: u64 = 50_000_000;
 
 const NO_GID: Gid = [0; 16];
@@ -41,7 +40,7 @@ const NO_GID: Gid = [0; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Known(EntityId),
-    /// Several clients may have sent the request. This client did so first.
+    /// Several clients may have sent the request. The value is the one that sent first.
     Ambiguous(EntityId),
     Unknown,
 }
@@ -126,8 +125,7 @@ impl Flow {
         });
     }
 
-    /// Handles a client that reads a response. The identifier in the response must then belong to
-    /// this client.
+    /// Handles that a client reads a response. The identifier in the response then belongs to this client.
     pub(crate) fn answer_read(
         &mut self,
         cx: &mut Context,
@@ -187,7 +185,7 @@ impl Flow {
         }
     }
 
-    /// Reports whether the caller of a service's instance can be decided. `at` is the time at which
+    /// Reports whether it can be decided which client called a service's instance. `at` is the time at which
     /// the instance took its request.
     pub(super) fn caller_ready(
         &self,
@@ -244,8 +242,6 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10 is the server of `/s` (rmw 0x1030, callback 0x60). Processes 20 and 30 are
-    /// clients.
     const SERVICE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=server
 1ms cpu0 10/10 service_init service=0x30 node=0x1 rmw=0x1030 name=/s

@@ -24,8 +24,8 @@ impl Cuts {
 }
 
 impl Lineage {
-    /// Ends lineages that reach a topic at which chains end. `all` holds those of the callback and
-    /// those through a synchroniser; `conclude` decides later which of them are chains.
+    /// Ends lineages that reach a topic at which chains end. `all` has the lineages of the callback and those
+    /// through a synchroniser. `conclude` decides later which of them are chains.
     pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
         for &step in all.into_iter().flatten() {
             self.paths.finish_cut(&self.steps, step, time, name);
@@ -39,7 +39,7 @@ impl Flow {
         self.cuts.end_at(name)
     }
 
-    /// Sets the places at which the user cuts chains. Call this before the first event.
+    /// Sets the places at which the user cuts chains. The caller must do this before the first event.
     pub(crate) fn cut(&mut self, cx: &mut Context, cuts: &[Cut]) {
         let from = cuts.iter().filter_map(|c| c.from.clone());
         let to = cuts.iter().filter_map(|c| c.to.as_ref());

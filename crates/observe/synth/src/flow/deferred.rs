@@ -22,12 +22,13 @@ const MAX_DEFERRED: usize = 200_000;
 #[derive(Debug, Clone, Default)]
 struct Subjects {
     instances: FxHashSet<InstanceId>,
-    /// Entities whose next instances must wait, so that they stay in order.
+    /// The entities, topics and items whose next events must wait, so that events stay in order.
     entities: FxHashSet<EntityId>,
-    /// The names of these entities. A response to a deferred request must wait.
+    /// The names of the services whose requests wait. A response to such a request must wait too.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
-    /// Items by topic and time stamp. An item without a stamp stands for all items of its topic.
+    /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its
+    /// topic.
     items: FxHashSet<(Option<NameId>, Option<i64>)>,
     rings: FxHashSet<EntityId>,
     works: FxHashSet<HandedId>,
@@ -199,7 +200,7 @@ impl Flow {
         }
     }
 
-    /// Sets the time, and checks the deferred events if the next check is due.
+    /// Advances the time to `now`, and checks the deferred events if the next check is due.
     pub(crate) fn advance(&mut self, cx: &mut Context, now: u64) {
         self.now = now;
         if !self.deferred.is_empty() && now >= self.deferred.next_retry {
@@ -277,7 +278,7 @@ impl Flow {
         }
     }
 
-    /// Returns an owner as far as it is decided. An undecided owner becomes [`Owner::Outside`].
+    /// Returns the owner of an event as far as it is decided. An undecided owner becomes [`Owner::Outside`].
     pub(super) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(decision) => {
@@ -293,7 +294,6 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// In process 10, rclpy's `/py` publishes `/t`. In process 20, `/ear` takes it.
     const TRACE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t

@@ -14,22 +14,22 @@ pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairFigures {
-    /// The figures of data that passed a junction which could not be read reliably yet.
+    /// The figures of outputs whose data passed a junction that had too few outputs to be understood
+    /// reliably.
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,
-    /// At a cut: the start of the last execution that counted.
+    /// At a cut: the start of the latest execution that counted.
     counted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ends {
     pub(crate) pairs: FxHashMap<Pair, PairFigures>,
-    /// Counts outputs of pairs that are not in `pairs` because there are too many.
+    /// Counts outputs that are not in `pairs` because there are too many pairs.
     pub(crate) refused: u64,
 }
 
-/// Maximum number of pairs.
 const MAX_PAIRS: usize = 16_384;
 
 /// An output at which chains end.
@@ -38,12 +38,12 @@ pub(super) struct ChainEnd {
     pub(super) vertex: VertexId,
     pub(super) output: Option<NameId>,
     pub(super) time: u64,
-    /// The start of the execution, if the user cuts chains at this output.
+    /// The start of the execution if the user cuts chains at this output, otherwise `None`.
     pub(super) cut: Option<u64>,
 }
 
 impl Ends {
-    /// Counts an output with these lineages, if chains end there.
+    /// Counts an output for the sources of its lineages, if chains end at this output.
     pub(super) fn count(
         &mut self,
         (paths, steps): (&Paths, &Steps),
@@ -76,7 +76,8 @@ impl Ends {
 }
 
 impl PairFigures {
-    /// Counts an output. `modes` were active when its newest data began and when it was published.
+    /// Counts an output for one source. `mode` was active when the newest data began, and `now` when the
+    /// output was published.
     fn count(&mut self, end: ChainEnd, of: Origin, early: bool, [mode, now]: [ModeId; 2]) {
         if end.cut.is_some() && std::mem::replace(&mut self.counted, end.cut) == end.cut {
             return;

@@ -20,9 +20,9 @@ use rustc_hash::FxHashMap;
 pub(crate) enum Route {
     Topic,
     Intra,
-    /// Data goes through a node's memory, as the user states.
+    /// Data goes through a node's memory, as a link of the user states.
     Link,
-    /// Data goes through a node's memory to a callback that waited for it and then continued.
+    /// Data goes through a node's memory to a callback that waited for the data and then continued.
     Waited,
     /// Data goes within the process to a thread that was woken up or created for it.
     HandedOver,
@@ -30,7 +30,7 @@ pub(crate) enum Route {
     Made,
 }
 
-/// An edge without its start: the target, the topic and the way of the data.
+/// The rest of an edge without its start: the target, the topic and the way of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) to: VertexId,
@@ -44,9 +44,8 @@ pub(crate) struct EdgeData {
     pub(crate) to: VertexId,
     pub(crate) name: NameId,
     pub(crate) route: Route,
-    /// The figures, by the mode in which the items were published.
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time, from items that arrived while the executor slept.
+    /// The usual transport time, measured with items that arrived while the executor slept.
     pub(super) usual_transport: RunningMedian,
 }
 
@@ -65,22 +64,21 @@ pub(crate) struct VertexLooks {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// Maximum number of threads kept per vertex. No pool has as many, but a program that creates a
-/// thread for each task would fill memory.
+/// Maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
+/// task would fill the memory.
 pub(super) const THREADS_MAX: usize = 256;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Executions {
-    /// The figures, by the mode in which the executions began.
     pub(crate) measured: PerMode<Measured>,
     pub(crate) count: u64,
-    /// Counts executions whose input no callback published.
+    /// Counts executions whose input no known callback published.
     pub(crate) sourced: u64,
     pub(crate) inferred: bool,
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
-    /// The latest item that an ended execution took, by publisher: the time of its publication.
+    /// For each publisher: when it published the latest item that an execution which has ended took.
     ended: Vec<(VertexId, u64)>,
 }
 
@@ -91,12 +89,12 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
-/// Maximum number of publishers per vertex of which the order of items is checked.
+/// Maximum number of publishers per vertex whose order of items is checked.
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
-    /// Notes that an execution ended whose item was published at `time`. Returns whether one with a
-    /// later item of this publisher had ended before.
+    /// Notes that an execution ended whose item was published at `time`. Reports whether an execution with a
+    /// later item of the same publisher had ended before.
     pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
         let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {
             if self.ended.len() < PUBLISHERS_MAX {
@@ -118,7 +116,7 @@ impl Executions {
     }
 }
 
-/// Keeps each figure of the executions as a series in order of time.
+/// Keeps the figures of the executions as series in order of time, for the estimate of independent values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,
@@ -126,8 +124,7 @@ pub(crate) struct Batches {
     pub(crate) interarrival: BatchMeans,
 }
 
-/// The user's statements about a vertex: the indices of the links that start and end at it, and a
-/// cut.
+/// The user's statements about a vertex: the indices of the links that start or end at it, and a cut.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LinkEnds {
     pub(crate) from: Vec<usize>,
@@ -135,13 +132,13 @@ pub(crate) struct LinkEnds {
     pub(super) cut: bool,
 }
 
-/// The evidence for the node of a callback whose node was unknown when it was found.
+/// The evidence from which the node of a callback was concluded, if its node was unknown at first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum NodeBy {
     #[default]
     Nothing,
-    /// The callback sent a request with a client of this node. Often such a node exists for calls
-    /// only.
+    /// The callback sent a request with a client of this node. This is weak evidence, because such a node
+    /// often exists for calls only.
     Request,
     Topic,
     /// The callback used publishers of several nodes, so its node stays unknown.
@@ -156,7 +153,7 @@ pub(crate) struct Vertex {
     /// The address of a timer's clock, or 0 if it is unknown. In rclpy, each node has its own
     /// clock.
     clock: u64,
-    /// The order among vertices with equal looks: the slot of their entity, then the order of their
+    /// The order among vertices with equal looks: first the slot of their entity, then the order of their
     /// creation.
     pub(crate) rank: (Slot, u64),
     pub(crate) runs: Executions,
@@ -174,8 +171,8 @@ impl Vertex {
         self.looks.node.unwrap_or(self.stand_in)
     }
 
-    /// Records that the callback sent something with an endpoint of `node`. If its own node is
-    /// unknown and nothing contradicts, it becomes `node`. `same` compares two nodes.
+    /// Records that the callback sent something with an endpoint of `node`. If the callback's own node is
+    /// unknown and nothing contradicts, `node` becomes its node. `same` compares two nodes.
     pub(super) fn sent_by(
         &mut self,
         by: NodeBy,
@@ -367,8 +364,7 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that was first assigned to an entity. The result can be settled again when
-    /// more is known.
+    /// Returns the node that an entity first belonged to. The caller can settle it again when more is known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)
@@ -406,7 +402,7 @@ impl Flow {
         v
     }
 
-    /// Finds the vertex that an entity of a restarted process continues. It has the same node, type
+    /// Returns the vertex that an entity of a restarted process continues. The vertex has the same node, type
     /// and name, and its earlier entity has ended.
     fn find_vertex(&self, cx: &Context, looks: &VertexLooks, e: EntityId) -> Option<VertexId> {
         let nodes = &cx.entities.nodes;

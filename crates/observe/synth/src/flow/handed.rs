@@ -20,7 +20,7 @@ struct Work {
     lineages: Lineages,
 }
 
-/// Wake-ups by callbacks with which an execution may begin.
+/// The wake-ups by callbacks with which an execution may begin on another thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 

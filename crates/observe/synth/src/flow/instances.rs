@@ -29,22 +29,23 @@ pub(super) struct Instance {
     pub(super) ready: Option<u64>,
     /// The topic of the input and the time of its publication.
     pub(super) input: Option<(NameId, u64)>,
-    /// The number of publications so far.
+    /// The number of publications by the instance so far.
     pub(super) outputs: u32,
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
     pub(super) lineages: Lineages,
-    /// The input was not observed, and the instance has received nothing from a link since.
+    /// The recording does not show the instance's input, and the instance has received nothing from a link
+    /// since.
     pub(super) unseen: bool,
     pub(super) output: Option<(u64, NameId)>,
-    /// The time at which the input went to a synchroniser, and the number of the synchroniser.
+    /// When the instance handed its input to a synchroniser, and the number of the synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
     pub(super) call: Option<CallKey>,
-    /// The subscription's node, and the number of the input among those of the subscription.
+    /// The node of the instance's subscription, and the number of the input among those of the subscription.
     pub(super) entry: Option<(NodeId, u64)>,
 }
 
-/// The instances whose start has been processed and whose end has not.
+/// The instances whose start has been processed, but not yet their end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,
@@ -95,7 +96,7 @@ impl Instance {
 struct Taken {
     vertex: VertexId,
     incoming: Option<Incoming>,
-    /// The client, if it is known, and the key of a request.
+    /// The client, if it is known, and the key of the request. `None` if the item is not a request.
     call: Option<(Option<EntityId>, CallKey)>,
 }
 
@@ -122,13 +123,12 @@ impl Instances {
         self.ended.push(i);
     }
 
-    /// Returns an instance whose end has been processed, once each.
+    /// Returns one instance whose end has been processed, each instance once.
     pub(super) fn take_ended(&mut self) -> Option<InstanceId> {
         self.ended.pop()
     }
 }
 
-/// Returns the source time stamp of an input of the middleware.
 fn source_ns(input: Input) -> Option<i64> {
     match input {
         Input::Message { source_ns } => Some(source_ns),
@@ -137,7 +137,7 @@ fn source_ns(input: Input) -> Option<i64> {
 }
 
 impl Flow {
-    /// Returns the vertex and the lineages of an owner. The lineages still belong to the instance.
+    /// Returns the vertex that caused an event and its lineages, which still belong to the instance.
     pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
         let instance = match owner {
             Owner::Instance(i) => self.instances.get(i),
@@ -299,7 +299,7 @@ impl Flow {
         }
     }
 
-    /// Reports an item with which an execution begins. `woken` is the time at which it woke up the
+    /// Reports the item with which an execution begins. `woken` is the time at which the item woke up the
     /// thread.
     pub(super) fn detail_taken(
         &mut self,
@@ -325,7 +325,7 @@ impl Flow {
         details.item(way, times, seen::taken(thread, time));
     }
 
-    /// Reports the input of an execution whose publication was not recorded.
+    /// Reports the input of an execution if the recording lacks the input's publication.
     fn detail_foreign(&mut self, cx: &Context, to: VertexId, begin: &Begin) {
         let name = cx.entities.get(begin.entity).name();
         let (Some(details), Some(name)) = (&mut self.details, name) else {
@@ -346,8 +346,8 @@ impl Flow {
         }
     }
 
-    /// Returns the time from which on the item waited for the callback, and the same time if the
-    /// recording shows it.
+    /// Returns the time from which on the item waited for the callback. The second value is `None` if the
+    /// recording does not show that time.
     fn arrival(
         &mut self,
         vertex: VertexId,
@@ -471,8 +471,8 @@ impl Flow {
         }
     }
 
-    /// Ends the lineages of an instance with its last output, or with its end. The lineages of a
-    /// service that has not responded yet stay open.
+    /// Ends the lineages of an instance with its last output or with its end. The lineages of a service that
+    /// has not responded yet stay open.
     fn end_lineages(&mut self, it: &Instance, whole: bool, (time, output): (u64, Option<NameId>)) {
         let mut lineages = it.lineages;
         if let Some(key) = it.call {

@@ -27,30 +27,30 @@ pub(crate) struct Lineage {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Incoming {
-    /// The publishing vertex, or `None` if no known callback published the item.
+    /// The vertex of the callback that published the item, or `None` if no known callback did.
     pub(super) vertex: Option<VertexId>,
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
-    /// The lineages. The receiver owns a reference to each step.
+    /// The ways on which the item's data came. The receiver owns a reference to each step.
     pub(super) lineages: Lineages,
     /// A callback published the item, but it is unknown which one.
     pub(super) ambiguous: bool,
 }
 
-/// An item that was counted as published for an entity and that the entity may still take.
+/// An item that was published to an entity, which may still take the item.
 pub(super) struct Awaited {
     pub(super) from: VertexId,
     pub(super) time: u64,
     pub(super) name: NameId,
     pub(super) route: Route,
     pub(super) lineages: Lineages,
-    /// Present if a later item was taken first. True if this item then counted as overwritten,
-    /// false if it counted as lost.
+    /// `Some` if the entity took a later item first: `true` if this item then counted as overwritten, `false`
+    /// if it counted as lost.
     pub(super) skipped: Option<bool>,
 }
 
-/// The topics at which chains begin, each with the number of items taken.
+/// The topics at which chains begin, as the user states. Each has the number of items taken from it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
@@ -59,7 +59,7 @@ impl Inputs {
         self.0.iter().map(|i| i.1)
     }
 
-    /// Counts a take if chains begin at topic `name`. Returns whether they do.
+    /// Counts a taken item if chains begin at the topic `name`. Reports whether they do.
     fn count(&mut self, name: NameId) -> bool {
         let input = self.0.iter_mut().find(|i| i.0 == name);
         input.map(|(_, taken)| *taken += 1).is_some()
@@ -81,20 +81,20 @@ impl Lineage {
         self.ignored.contains(&topic)
     }
 
-    /// Ends lineages at `time`, with an output or, for `None`, without a publication.
+    /// Ends lineages at `time`, with an output on a topic, or without a publication if `output` is `None`.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
             self.paths.finish(&self.steps, step, time, output);
         }
     }
 
-    /// Counts an output for the sources of its data, if chains end there.
+    /// Counts an output for each source of its data, if chains end at this output.
     pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
         self.ends.count((&self.paths, &self.steps), end, lineages);
     }
 
-    /// Continues every lineage of `from` by `vertex` at `start` and appends the results to `to`.
-    /// The data was published at `via` under `name`. `reread` says that the callback read it before.
+    /// Appends each lineage of `from`, continued by `vertex` at `start`, to `to`. The data was published at
+    /// `via` on the topic `name`. `reread` is set if the callback read the data before.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,
@@ -125,7 +125,7 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from`. The origins are the caller's task.
+    /// Continues the paths of `from`, but not the origins of its data. The caller continues those.
     fn follow(
         &mut self,
         notes: &mut Notes,
@@ -165,8 +165,8 @@ impl Lineage {
 }
 
 impl Flow {
-    /// Returns, for each subscription of a node, the subscriptions of the same node from which its
-    /// inputs descend. These include the subscription itself if its output returns to it.
+    /// Returns, for each subscription, the subscriptions of the same node from which its inputs descend.
+    /// These include the subscription itself if its output returns to it.
     pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
         let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
         for (&node, group) in &self.groups {
@@ -194,8 +194,8 @@ impl Flow {
         descents
     }
 
-    /// Counts an output of an instance for the sources of its data. `cut` says that the user cuts
-    /// chains at the output `name`.
+    /// Counts an output of an instance for the sources of its data. `cut` is set if the user cuts chains at
+    /// the output's topic.
     pub(super) fn end_output(
         &mut self,
         owner: Owner,
@@ -217,8 +217,8 @@ impl Flow {
         }
     }
 
-    /// Counts an item of `from` as lost or overwritten (`n` is 1), or takes this back if it arrives
-    /// after all (`n` is -1).
+    /// Counts an item of `from` as lost or overwritten if `n` is 1. If the item arrives after all, takes this
+    /// back with an `n` of -1.
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),

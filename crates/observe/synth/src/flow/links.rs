@@ -14,9 +14,9 @@ use crate::Context;
 struct Carried {
     time: u64,
     from: VertexId,
-    /// The data was counted as published, because the callback that takes it was known.
+    /// The data counted as published, because the callback that takes it was known.
     counted: bool,
-    /// The data was read before. It stays until it is replaced.
+    /// The target of the link has read the data, which stays until other data replaces it.
     read: bool,
     lineages: Lineages,
 }
@@ -24,7 +24,7 @@ struct Carried {
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     links: Vec<Link>,
-    /// The vertex ids that an earlier pass over the same events found.
+    /// The vertex ids that an earlier pass over the same events found. Empty without such a pass.
     ids: Vec<Option<String>>,
     carried: Vec<Option<Carried>>,
     memory: NameId,
@@ -44,7 +44,7 @@ impl Links {
         self.ids.get(v.index())?.as_deref()
     }
 
-    /// Returns the hop to a callback through a node's memory, by a stated link or because the
+    /// Returns the edge's second half to a callback through a node's memory: by a stated link, or because the
     /// callback waited.
     pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
@@ -79,8 +79,8 @@ impl Flow {
         }
     }
 
-    /// Lets a callback read the data of its links when it starts. The data stays until it is
-    /// replaced, but the edge counts only the first read.
+    /// Gives a callback that starts the data of its links. The data stays until other data replaces it, but
+    /// the edge counts only the first read.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,

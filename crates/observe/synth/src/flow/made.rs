@@ -9,7 +9,7 @@ use crate::ids::{HandId, InstanceId};
 use crate::index::VertexId;
 use std::collections::VecDeque;
 
-/// Work, or the result of work, that an instance handed on.
+/// Work that an instance created for later, or the result of such work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     hand: HandId,
@@ -18,7 +18,7 @@ pub(super) struct Kept {
     pub(super) lineages: Lineages,
 }
 
-/// The work and results that were handed on and not taken yet, oldest first.
+/// Work and results that instances handed on and no instance has taken yet, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made(VecDeque<Kept>);
 
@@ -44,7 +44,7 @@ impl Flow {
         });
     }
 
-    /// Takes work or a result that was handed on. The caller owns its lineages.
+    /// Removes and returns work or a result that an instance handed on. The caller owns its lineages.
     pub(super) fn take_hand(&mut self, hand: HandId) -> Option<Kept> {
         let at = self.ways.made.0.iter().position(|kept| kept.hand == hand)?;
         self.ways.made.0.remove(at)

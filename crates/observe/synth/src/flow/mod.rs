@@ -67,8 +67,7 @@ pub(crate) struct Flow {
     now: u64,
 }
 
-/// The ways along which data goes from callback to callback. Each way keeps the data in flight on
-/// it.
+/// The ways by which data goes from callback to callback. Each field has the data in flight of one way.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,
@@ -80,12 +79,12 @@ pub(crate) struct Ways {
     polls: Polls,
 }
 
-/// Data that has waited this long at the end of the recording counts as lost.
+/// The time in ns after which data in flight counts as lost when the recording ends.
 const LOST_AFTER_NS: u64 = 1_000_000_000;
 
 impl Flow {
-    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found, `memory`
-    /// is the name of the edges that links make, and chains begin at the topics `inputs`.
+    /// Creates a flow without data. `ids` are the vertex ids that an earlier pass found, and `memory` names
+    /// the edges of links. Chains begin at the topics `inputs`.
     pub(crate) fn new(
         links: Vec<Link>,
         ids: Vec<Option<String>>,
@@ -125,8 +124,8 @@ impl Flow {
         self.stated_junctions = junctions;
     }
 
-    /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC. Returns whether the machine's
-    /// clock was set since the last sample.
+    /// Sets the sampled offset CLOCK_REALTIME minus CLOCK_MONOTONIC, in ns. Returns true if somebody has set
+    /// the machine's clock since the last sample.
     pub(crate) fn set_offset(&mut self, offset: i64, time: u64) -> bool {
         self.ways.topics.set_offset(offset, time)
     }
@@ -139,7 +138,7 @@ impl Flow {
         self.instances.take_ended()
     }
 
-    /// Applies an event for which everything is decided.
+    /// Applies an event for which all owners and inputs are decided.
     fn apply(&mut self, cx: &mut Context, event: &SpanEvent) {
         match event {
             SpanEvent::Begin(begin) => self.begin(cx, begin),
@@ -189,7 +188,7 @@ impl Flow {
         }
     }
 
-    /// Drops the data of an entity whose index may be reused.
+    /// Drops all data about an entity, whose number may then be used again.
     pub(crate) fn forget(&mut self, cx: &Context, e: EntityId) {
         self.free_topics(cx, e);
     }
@@ -199,7 +198,7 @@ impl Flow {
         self.subscription_ended(cx, e);
     }
 
-    /// Applies the deferred events at the end of the recording and drops everything in flight.
+    /// Applies the deferred events at the end of the recording, and drops all data in flight.
     pub(crate) fn settle(&mut self, cx: &mut Context, now: u64) {
         self.drain(cx, true);
         let is_old = |time: u64| now.saturating_sub(time) > LOST_AFTER_NS;

@@ -17,7 +17,6 @@ impl Ids<'_> {
         self.entities.node_id(v.node())
     }
 
-    /// Returns the id of a vertex without an ordinal.
     pub(crate) fn base(&self, v: &Vertex) -> String {
         let node = self.node(v);
         let name = self.entities.names.text(v.looks.name);
@@ -37,17 +36,16 @@ impl Ids<'_> {
         }
     }
 
-    /// Returns the id of a vertex as far as it is known now. It can change until the events end.
+    /// Returns the id of a vertex according to the events so far. The id can change until the events end.
     pub(crate) fn provisional(&self, v: VertexId) -> String {
         let vertex = &self.vertices[v.index()];
         with_ordinal(self.base(vertex), vertex.rank.0.number)
     }
 
-    /// Returns the ids by vertex number, or `None` for callbacks that did not run. Vertices with
-    /// equal ids get ordinals.
+    /// Returns the ids by vertex number, or `None` for callbacks that did not run.
     ///
-    /// The ordinals follow the order in which the entities were created, and entities that did not
-    /// run count too. If that order is not certain, the ordinals follow the order of the vertices.
+    /// Vertices with equal ids get ordinals, in the order in which their entities were created. Entities that
+    /// did not run count too. If that order is not certain, the ordinals follow the order of the vertices.
     pub(crate) fn all(&self) -> Vec<Option<String>> {
         let mut alike: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (i, v) in self.vertices.iter().enumerate() {
@@ -70,8 +68,7 @@ impl Ids<'_> {
     }
 }
 
-/// Adds an ordinal unless no equal vertex came before: the first has none, the others get `#2`,
-/// `#3` and so on.
+/// Adds an ordinal to an id if `before` equal ones came before: `#2`, `#3` and so on.
 fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
@@ -79,7 +76,7 @@ fn with_ordinal(base: String, before: u32) -> String {
     }
 }
 
-/// Returns a timer's period for its id: the set period, else the measured one, else `?`.
+/// Returns a timer's period as its id shows it: the set period, else the measured one, else `?`.
 fn timer_period(v: &Vertex) -> String {
     if let Some(set) = v.looks.period_ns {
         return in_ms(set);
@@ -99,9 +96,8 @@ fn in_ms(ns: u64) -> String {
     format!("{ms}.{}ms", format!("{rest:06}").trim_end_matches('0'))
 }
 
-/// Rounds a measured period as far as the scatter of the intervals allows, so that it is the same
-/// in every run. The result has the fewest digits, at most four, that keep it close enough to the
-/// median.
+/// Rounds a measured period so that it is the same in every run. Keeps the fewest digits, at most four, whose
+/// value is as close to the median as the scatter of the intervals allows.
 fn measured_period(intervals: &Dist) -> u64 {
     let median = intervals.quantile(0.5);
     let scatter = intervals.quantile(0.75) - intervals.quantile(0.25);

@@ -8,14 +8,14 @@
 use crate::running_median::RunningMedian;
 use std::collections::VecDeque;
 
-/// An input: its stamp in ns, and its number among those of its subscription.
+/// An input of a synchroniser: its stamp in ns, and its number among those of its subscription.
 pub(super) type Stamped = (u64, u64);
 
-/// The inputs of an output, one number for each subscription.
+/// The inputs that a synchroniser joins into one output: one input number for each subscription.
 pub(super) type Set = Vec<u64>;
 
-/// The most inputs of a subscription that wait. Real queues are shorter, but their length is
-/// unknown.
+/// The maximum number of inputs of a subscription that wait. Real queues are shorter, but the recording does
+/// not show their length.
 pub(super) const MAX_WAITING: usize = 32;
 
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ impl Policy {
         matches!(self, Policy::Approximate(_))
     }
 
-    /// Returns how many sets lacked only the input of the subscription `i`.
+    /// Returns the number of sets in which only an input of the subscription `i` was missing.
     pub(super) fn lacked(&self, i: usize) -> u64 {
         match self {
             Policy::Exact(exact) => exact.lacked[i],
@@ -44,7 +44,7 @@ impl Policy {
         }
     }
 
-    /// Adds an input of the subscription `i`. Returns the sets that it completes.
+    /// Adds an input of the subscription `i`. Returns the sets of inputs that it completes.
     pub(super) fn add(&mut self, i: usize, input: Stamped) -> Vec<Set> {
         match self {
             Policy::Exact(exact) => exact.add(i, input),
@@ -53,18 +53,18 @@ impl Policy {
     }
 }
 
-/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs of the same stamp. The
-/// starts of the chains of such inputs differ by much less than a period.
+/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs of the same stamp. Stamps here
+/// are starts of chains, so equal means: different by much less than a period.
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
-    /// The latest stamp of each subscription, and its usual distance to the one before.
+    /// For each subscription: the latest stamp, and the usual distance between two stamps.
     gaps: Vec<(Option<u64>, RunningMedian)>,
-    /// Counts, for each subscription, the sets that lacked only its input.
+    /// Counts, for each subscription, the sets in which only its input was missing.
     lacked: Vec<u64>,
 }
 
-/// The most difference between the starts of chains of one stamp while no period is known, in ns.
+/// The maximum difference between equal stamps while no period is known, in ns.
 const SAME_NS: u64 = 1_000_000;
 
 impl Exact {
@@ -120,15 +120,17 @@ impl Exact {
     }
 }
 
-/// The policy `ApproximateTime`, with its default age penalty and without bounds. It looks for the
-/// narrowest set around a *pivot*, which is the latest of the first inputs that wait. It stops when
-/// no input that may still come can make the set narrower.
+/// The policy `ApproximateTime`, with its default age penalty and without bounds.
+///
+/// Searches the narrowest set around a *pivot*, which is the latest of the first inputs that wait. The search
+/// ends when no later input can make the set narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
-    /// The inputs since the candidate that were put aside while narrower sets were searched.
+    /// Inputs that came after those of the candidate set. The search put them aside to look for a narrower
+    /// set.
     past: Vec<Vec<Stamped>>,
-    /// An input was dropped that might have been better than those that wait.
+    /// For each subscription: an input was dropped that might have been better than those that wait.
     dropped: Vec<bool>,
     candidate: Option<Candidate>,
 }
@@ -143,8 +145,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Reports whether an interval that ends at `end` is at least as wide as one that begins at
-    /// `start`, compared with the candidate. Later ends count 10 % more.
+    /// Reports whether moving the candidate's end to `end` makes it at least as much wider as moving its
+    /// start to `start` makes it narrower. Time at the end counts 10 % more.
     fn is_passed(&self, end: u64, start: u64) -> bool {
         let wider = i128::from(end) - i128::from(self.end);
         let narrower = i128::from(start) - i128::from(self.start);
@@ -156,7 +158,7 @@ impl Candidate {
     }
 }
 
-/// The first and the last of several stamps, with their places.
+/// The first and the last of several stamps, each with the index of its subscription.
 struct Ends {
     first: (usize, u64),
     last: (usize, u64),
@@ -268,7 +270,7 @@ impl Approximate {
         }
     }
 
-    /// Reports whether no input that may still come can be better than the candidate. Each
+    /// Reports whether no input that may still come can give a better set than the candidate. Each
     /// subscription without an input may get one at the time of the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {

@@ -16,11 +16,11 @@ struct Polled {
     instance: InstanceId,
     entity: EntityId,
     time: u64,
-    /// The instance's own steps that continue the item.
+    /// The lineages of the polling instance that came from the item.
     steps: Lineages,
 }
 
-/// The items that running instances took last from each subscription.
+/// The last item that each running instance has taken from each subscription that it polls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Polls(Vec<Polled>);
 
@@ -31,8 +31,7 @@ impl Polls {
 }
 
 impl Flow {
-    /// Drops the lineages of an earlier item from the same subscription when an instance takes
-    /// another one.
+    /// Drops the lineages of an earlier item when an instance takes a later one from the same subscription.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
         let Some(at) = self.ways.polls.0.iter().position(same) else {
@@ -49,8 +48,8 @@ impl Flow {
         }
     }
 
-    /// Adds an input that a running instance takes. Its later publications descend from this input
-    /// too.
+    /// Adds an input that a running instance takes itself. Later publications of the instance descend from
+    /// this input too.
     pub(super) fn own_input(&mut self, cx: &mut Context, event: &OwnInput) {
         let Some(it) = self.instances.get(event.instance).copied() else {
             return;
@@ -123,8 +122,8 @@ impl Flow {
         self.lineage.steps.release_all(&mut incoming.lineages);
     }
 
-    /// Removes the lineage that begins at an instance whose input was not observed. The instance
-    /// received an item of a link, which is its input.
+    /// Removes the lineage that begins at an instance without a known input, because the instance has
+    /// received an item of a link. That item is its input.
     fn unroot(&mut self, instance: InstanceId, lineages: &mut Lineages) {
         let Some(it) = self.instances.get_mut(instance) else {
             return;
@@ -138,8 +137,8 @@ impl Flow {
         steps.retain(lineages, paths, stays);
     }
 
-    /// Redirects the items of a subscription to the callback that polls it, unless the
-    /// subscription's own callback has run. Returns whether they go there.
+    /// Sends the items of a subscription to the callback that polls it, unless the subscription's own
+    /// callback has run. Reports whether the items now go there.
     fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
         let own = self.vertex(cx, polled);
         if own == to {
@@ -155,8 +154,8 @@ impl Flow {
         true
     }
 
-    /// Ends polling of an entity whose own callback runs. Its items, including those in flight,
-    /// then go to its own callback.
+    /// Sends the items of a subscription to its own callback, because that callback runs. This includes items
+    /// in flight that went to a polling callback before.
     pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
         let entity = cx.entities.get_mut(e);
         if !std::mem::take(&mut entity.nests.polled) {
@@ -198,8 +197,8 @@ impl Flow {
         all
     }
 
-    /// Counts the edge from a client's instance to the instance that waited for its response and
-    /// now continues.
+    /// Counts an edge from a client's instance to the instance that waited for the response and now
+    /// continues.
     pub(super) fn continue_by(&mut self, instance: InstanceId, client: InstanceId, time: u64) {
         let vertex = |i| self.instances.get(i).map(|it| (it.vertex, it.start));
         let (Some((to, _)), Some((from, start))) = (vertex(instance), vertex(client)) else {

@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 
 #[derive(Debug, Clone)]
 pub(super) struct Replay {
-    /// The synchroniser, or `None` if all subscriptions are replayed.
+    /// The synchroniser whose calls show the inputs. `None` if all subscriptions of the node are replayed.
     filter: Option<u64>,
-    /// The subscriptions, as indices of the group's members.
+    /// The replayed subscriptions, as indices of the group's members.
     members: Vec<usize>,
     policy: Policy,
-    /// The inputs of the last time, oldest first: the place in `members` and the input.
+    /// The latest inputs, oldest first. Each has its place in `members`.
     inputs: VecDeque<(usize, Stamped)>,
     steps: VecDeque<Step>,
 }
 
-/// The sets that one input completed.
+/// An input and the sets of inputs that it completed.
 #[derive(Debug, Clone)]
 struct Step {
     member: usize,
@@ -29,25 +29,27 @@ struct Step {
     sets: Vec<Set>,
 }
 
-/// The agreement of an output's publications with a replay.
+/// Compares an output's publications with a replay: a simulation of a synchroniser that gets the recorded
+/// inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Score {
-    /// Counts publications that the replay predicted.
+    /// Counts publications that the replay predicted, too.
     pub(crate) predicted: u64,
     pub(crate) unpredicted: u64,
-    /// Counts executions without a publication although the replay predicted one.
+    /// Counts executions that did not publish although the replay predicted a publication.
     pub(crate) missing: u64,
-    /// Counts executions of publishing subscriptions without a publication, as predicted.
+    /// Counts executions that did not publish, as the replay predicted, although their subscription publishes
+    /// at other times.
     pub(crate) held: u64,
-    /// The number of subscriptions in the replay.
+    /// The number of subscriptions that the replayed synchroniser joins.
     pub(crate) inputs: usize,
 }
 
-/// From so many predicted publications on, a few may contradict a replay.
+/// The number of predicted publications from which on a few contradictions are allowed.
 const MIN_PREDICTED: u64 = 10;
 
 impl Score {
-    /// Reports whether nearly all publications are those of the replay.
+    /// Reports whether nearly all publications are as the replay predicts.
     pub(crate) fn fits(&self) -> bool {
         let wrong = self.unpredicted + self.missing;
         let allowed = match self.predicted {
@@ -58,7 +60,7 @@ impl Score {
     }
 }
 
-/// The most synchronisers of one node.
+/// The maximum number of synchronisers of one node.
 const MAX_REPLAYS: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -98,7 +100,7 @@ impl Replay {
         }
     }
 
-    /// Replays the last inputs with one more subscription.
+    /// Replays the latest inputs again, because the synchroniser has one more subscription.
     fn begin_again(&mut self) {
         self.policy = Policy::new(self.policy.is_approximate(), self.members.len());
         for &(place, input) in &self.inputs {
@@ -113,8 +115,8 @@ impl Replay {
 }
 
 impl Replays {
-    /// Adds an input that a subscription hands to a synchroniser, or that it takes if `filter` is
-    /// `None`.
+    /// Adds an input that a subscription hands to the synchroniser `filter`. Without a `filter`, the
+    /// subscription took the input.
     pub(super) fn add(
         &mut self,
         (filter, approximate): (Option<u64>, bool),
@@ -141,13 +143,13 @@ impl Replays {
         self.0.iter().any(joins)
     }
 
-    /// Returns the replay of a synchroniser, if its calls show several inputs.
+    /// Returns the number of the replay for a synchroniser, if its calls show several inputs.
     pub(super) fn of_filter(&self, filter: u64) -> Option<usize> {
         let joins = |r: &Replay| r.filter == Some(filter) && r.members.len() > 1;
         self.0.iter().position(joins)
     }
 
-    /// Returns the replay of all subscriptions with a policy.
+    /// Returns the number of the replay that joins all subscriptions by a policy.
     pub(super) fn of_all(&self, approximate: bool) -> Option<usize> {
         let same = |r: &Replay| r.filter.is_none() && r.policy.is_approximate() == approximate;
         let at = self.0.iter().position(same)?;
@@ -158,7 +160,7 @@ impl Replays {
         &self.0[replay].members
     }
 
-    /// Returns how many sets of a replay lacked only the input of this member.
+    /// Returns the number of sets in a replay in which only an input of this member was missing.
     pub(super) fn lacked(&self, replay: usize, member: usize) -> u64 {
         let replay = &self.0[replay];
         let place = replay.members.iter().position(|&m| m == member);
@@ -173,7 +175,8 @@ impl Replays {
         self.0.len()
     }
 
-    /// Returns the sets that a replay predicts for an input, if it has the input.
+    /// Returns the sets of inputs that an input completes in a replay, or `None` if the replay does not have
+    /// the input.
     pub(super) fn sets(&self, replay: usize, member: usize, number: u64) -> Option<&[Set]> {
         let step = self.0.get(replay)?.step(member, number)?;
         Some(&step.sets)

@@ -163,8 +163,6 @@ impl Flow {
 mod tests {
     use crate::testing::Harness;
 
-    /// In process 10, a timer of `/a` publishes `/t` within the process, and `/b` subscribes with
-    /// ring buffer 0x90.
     const INTRA: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=a
 1ms cpu0 10/10 node_init node=0x2 rmw=0x1002 name=b

@@ -8,7 +8,7 @@ use crate::index::{NameId, VertexId};
 use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
-/// The way of an item.
+/// The edge along which an item goes, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Option<VertexId>,
@@ -17,7 +17,6 @@ pub(super) struct Way {
     pub(super) route: Option<Route>,
 }
 
-/// The times of an item on its way.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ItemTimes {
     pub(super) published: Option<u64>,

@@ -22,14 +22,13 @@ pub(super) struct Sent {
     time: u64,
     pub(super) taken: bool,
     vertex: Option<VertexId>,
-    /// The service's vertex for this client, as expected when the request was sent.
+    /// The service's vertex that is expected to take the request, as known when the client sent it.
     to: Option<VertexId>,
     lineages: Lineages,
     ambiguous: bool,
 }
 
-/// A request as its service sees it: the service's name, the client's identifier and the request's
-/// number.
+/// The key of a request at its service: the service's name, the client's identifier and the request's number.
 pub(super) type CallKey = (NameId, Gid, i64);
 
 #[derive(Debug, Clone)]
@@ -55,12 +54,13 @@ struct AsSent {
 #[derive(Debug, Clone, Copy)]
 enum CallState {
     Running(InstanceId),
-    /// The callback ended without a response. The values are its last output or its end.
+    /// The service's callback ended without a response. The values are the time and topic of its last output,
+    /// or of its end.
     Ended {
         time: u64,
         output: Option<NameId>,
     },
-    /// The callback ended after its response, or was cut off.
+    /// The service's callback ended after its response, or was cut off.
     Done,
     Ambiguous,
 }
@@ -306,8 +306,9 @@ impl Flow {
         }
     }
 
-    /// Handles the end of a service's callback. `time` is that of its last output or its end.
-    /// Returns true if the response comes later; the call then keeps the lineages.
+    /// Handles the end of a service's callback. `time` is that of its last output or of its end.
+    ///
+    /// Returns true if the response comes later. The stored call then keeps the lineages.
     pub(super) fn end_call(
         &mut self,
         key: CallKey,
@@ -401,8 +402,8 @@ impl Flow {
         }
     }
 
-    /// Lets the callback `by` respond to a call that its service's callback has stored. The call's
-    /// lineages pass to `by` through the node's memory, unless they have been there before.
+    /// Lets the callback `by` respond to a request that the service's callback has stored. The lineages of
+    /// the request pass through the node's memory to `by`, unless `by` has them already.
     fn leave_response(
         &mut self,
         cx: &mut Context,
@@ -529,7 +530,8 @@ impl Flow {
         })
     }
 
-    /// Drops all requests and calls at the end of the recording. Old ones count as lost.
+    /// Drops all requests and stored calls at the end of the recording. Those for which `is_old` holds count
+    /// as lost.
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
             let mut sent = self.ways.services.sent(name, sequence).iter();

@@ -33,7 +33,7 @@ use std::collections::VecDeque;
 struct Entry {
     start: u64,
     end: Option<u64>,
-    /// The start of the chain that brought the input.
+    /// The start of the first callback of the chain that brought the input.
     origin: u64,
     lineages: Lineages,
 }
@@ -54,13 +54,13 @@ impl Entry {
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
     pub(crate) instances: u64,
-    /// Counts instances that published anything.
+    /// Counts instances of the subscription's callback that published something.
     pub(crate) productive: u64,
     pub(crate) synchronised: u64,
-    /// The synchroniser to which the subscription last handed an input.
+    /// The synchroniser to which the subscription handed its latest input.
     filter: Option<u64>,
     approximate: bool,
-    /// The number of the first input kept.
+    /// The number of the oldest input in `inputs`.
     base: u64,
     inputs: VecDeque<Entry>,
 }
@@ -88,24 +88,24 @@ impl Member {
     }
 }
 
-/// The contribution of one subscription to one output topic.
+/// The contribution of one subscription of a node to one output topic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
     /// Counts inputs that no output has used yet, up to [`MAX_CREDIT`].
     credit: u8,
-    /// Counts inputs since the last output.
+    /// Counts the subscription's inputs since the last output.
     since: u8,
     pub(crate) seen: Seen,
-    /// The number of the input on which the subscription last published the output.
+    /// The number of the input on which the subscription last published the output itself.
     last: Option<u64>,
     /// The number of the next input that can go into an output.
     next: u64,
-    /// The usual delay between the start of this input's chain and the start of the first
-    /// subscription's chain; see [`difference`].
+    /// The usual time between the start of the first subscription's chain and the start of this
+    /// subscription's chain. See [`difference`].
     shift: RunningMedian,
-    /// An input went into an output before the junction could be read reliably.
+    /// An input went into an output before the evidence showed reliably how the junction works.
     joined_early: bool,
-    /// The uses of the inputs, by the mode in which the synchroniser started.
+    /// Figures of the inputs that outputs used, by the mode in which the synchroniser started.
     pub(crate) joined: PerMode<Joined>,
 }
 
@@ -118,31 +118,31 @@ pub(crate) struct Joined {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// Counts outputs for which the subscription had an unused input.
+    /// Counts outputs at which the subscription had an input that no earlier output used.
     pub(crate) fresh: u64,
-    /// Counts outputs before which the subscription had exactly one input.
+    /// Counts outputs before which the subscription had exactly one input since the output before.
     pub(crate) once: u64,
     pub(crate) published: u64,
-    /// Counts outputs through a synchroniser that this subscription also feeds.
+    /// Counts outputs by a synchroniser to which this subscription hands its inputs, too.
     pub(crate) shared: u64,
-    /// Counts outputs that the subscription published itself although another publishing
-    /// subscription had no unused input.
+    /// Counts outputs that this subscription published although another publishing subscription had no unused
+    /// input.
     pub(crate) alone: u64,
-    /// Counts executions without an output although each other subscription that may be waited for
-    /// had an input. Counting starts with the first output.
+    /// Counts executions that did not publish although all other subscriptions that may be waited for had an
+    /// input. Counting starts with the first output.
     pub(crate) held: u64,
-    /// Counts executions of other subscriptions without an output while only this subscription had
-    /// no input since the last one.
+    /// Counts executions of other subscriptions that did not publish while this subscription alone had no new
+    /// input.
     pub(crate) awaited: u64,
-    /// Counts outputs into which the origins of another subscription's input went.
+    /// Counts outputs that have the same origins as an input of another subscription.
     pub(crate) followed: u64,
-    /// Counts outputs of others for which an input was there, but its origins did not go into them.
+    /// Counts outputs of other subscriptions without this subscription's origins, although it had an input.
     pub(crate) passed_over: u64,
 }
 
 impl Part {
-    /// Creates the record of what a subscription contributes to an output topic, at the topic's
-    /// first output. Inputs that came earlier count for this output.
+    /// Creates a subscription's contribution to an output topic, at the topic's first output. Inputs that
+    /// came earlier count for this output.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
@@ -152,7 +152,7 @@ impl Part {
         }
     }
 
-    /// Reports whether the outputs so far allow that the subscription is waited for: it had a new
+    /// Reports whether the node may wait for the subscription, according to the outputs so far: it had a new
     /// input for nearly each of them.
     fn joins(&self, outputs: u64) -> bool {
         self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
@@ -169,21 +169,22 @@ pub(crate) struct Output {
     pub(crate) topic: NameId,
     pub(crate) vertex: VertexId,
     pub(crate) outputs: u64,
-    /// Counts publications by callbacks other than the node's subscriptions.
+    /// Counts publications on the topic by callbacks other than the node's subscriptions.
     pub(crate) foreign: u64,
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The last intra-process message, of which several copies are published. The lineages are
-    /// absent if only those of the publishing callback were followed.
+    /// The latest intra-process message, of which several copies are published. The lineages are `None` if
+    /// only those of the publishing callback were followed.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
-    /// The first outputs were read otherwise than the later ones.
+    /// The evidence now says something else about the inputs of outputs than it did at the first outputs.
     pub(crate) reread: bool,
-    /// The agreement with each of the group's replays.
+    /// The comparison of the topic's publications with each replay of the group.
     scores: Vec<Score>,
-    /// The member, the number of its input and the outputs on it so far, of the last output.
+    /// The last output: the member that published it, the number of its input, and how many outputs on that
+    /// input came before.
     turn: (usize, u64, usize),
     /// Counts outputs for which the publishing callback did not use its oldest unused input.
     pub(crate) chosen: u64,
@@ -191,31 +192,31 @@ pub(crate) struct Output {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// Follows those of the subscriptions that may be waited for according to the evidence.
+    /// Follows lineages of those subscriptions that the node may wait for, according to the evidence.
     Evidence,
-    /// Follows those of all subscriptions. The user states that they are waited for and which items
+    /// Follows lineages of all subscriptions. The user states that the node waits for them and which inputs
     /// belong together.
     All(Matching),
-    /// Follows only those of the publishing callback. The user states that it does not wait for
-    /// others.
+    /// Follows only the lineages of the publishing callback. The user states that it does not wait for other
+    /// inputs.
     Own,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Group {
-    /// The node has several subscriptions, even if not all have run.
+    /// The node has several subscriptions, although some may not have run.
     several: bool,
     pub(crate) members: Vec<Member>,
     pub(crate) outputs: Vec<Output>,
     replays: Replays,
 }
 
-/// A synchroniser that would publish as the subscriptions of a node do.
+/// A synchroniser that would publish exactly when the subscriptions of a node did.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Explained {
     pub(crate) score: Score,
     pub(crate) approximate: bool,
-    /// Counts, for each member, the outputs that lacked only its input.
+    /// Counts, for each member, the outputs that waited only for its input.
     pub(crate) lacked: Vec<u64>,
 }
 
@@ -224,14 +225,15 @@ pub(crate) type Groups = FxHashMap<NodeId, Group>;
 #[derive(Debug, Clone, Copy)]
 struct Published {
     it: Instance,
-    /// The index of the publishing member; `number` is that of its input.
+    /// The index of the publishing member. `number` is the number of its input.
     me: usize,
     number: u64,
     time: u64,
-    /// The time at which the instance handed its input to the synchroniser, or its start.
+    /// The time at which the instance handed its input to the synchroniser. Without such a call: the start of
+    /// the instance.
     start: u64,
     mode: ModeId,
-    /// The start of the chain that brought the publishing member's own input.
+    /// The start of the first callback of the chain that brought the publishing member's input.
     origin: u64,
 }
 
@@ -246,7 +248,7 @@ impl Published {
     }
 }
 
-/// Represents a difference of 0, so that differences can be negative.
+/// Represents a time difference of 0, so that an unsigned number can hold negative differences.
 const ZERO: u64 = 1 << 62;
 
 fn difference(a: u64, b: u64) -> u64 {
@@ -255,15 +257,16 @@ fn difference(a: u64, b: u64) -> u64 {
 
 const MAX_INPUTS: usize = MAX_WAITING;
 
-/// Maximum number of lineages that end at an output without being followed further.
+/// Maximum number of lineages per output that end at the output because `lineages` is full.
 const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
 
-/// Up to this number of outputs, a group is followed whatever its evidence shows.
+/// The number of outputs up to which lineages are followed through a group, whatever the evidence shows.
 const MIN_OUTPUTS: u64 = 10;
 
-/// A subscription that was the only one of its node for this many instances is not checked again.
+/// The number of instances after which a subscription without other subscriptions in its node is not checked
+/// again.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
@@ -286,13 +289,12 @@ impl Output {
         }
     }
 
-    /// Reports whether the evidence of the first outputs may still be changed by later ones.
+    /// Reports whether later outputs may still change how the first outputs are understood.
     fn is_early(&self, guessed: bool) -> bool {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
 
-    /// Notes whether the origins of a member's input went into an output that another member
-    /// published.
+    /// Counts whether an output that another member published has the origins of this member's input.
     fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
         let part = &mut self.parts[i];
         part.seen.followed += u64::from(followed);
@@ -315,8 +317,8 @@ impl Output {
         part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// Returns how doubtful it is that a subscription is waited for. `shown` says that calls, a
-    /// replay or the user show it.
+    /// Returns the degree of doubt that a node waits for a subscription. `shown` is set if calls, a replay or
+    /// the user show that it does.
     fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
         match shown || matches!(self.follow, Follow::All(_)) {
             true => 0,
@@ -325,9 +327,9 @@ impl Output {
         }
     }
 
-    /// Returns the other subscriptions whose lineages are followed into an output, or none if the
-    /// publishing one does not wait. For a guessed node, these are only the subscriptions that feed
-    /// the same synchroniser.
+    /// Returns the other subscriptions whose lineages are followed into an output, or none if the publishing
+    /// one does not wait. If the node's name is guessed, these are only subscriptions that feed the same
+    /// synchroniser.
     fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
@@ -352,9 +354,8 @@ impl Output {
         }
     }
 
-    /// Returns the replay that tells which inputs an output joins, if there is one, and the other
-    /// subscriptions whose lineages are followed into it. `is_stated` tells of which inputs the user
-    /// allows that.
+    /// Returns the replay that shows which inputs an output joins, if there is one, and the other
+    /// subscriptions whose lineages are followed into it. `is_stated` has the members that the user allows.
     fn waits_for(
         &self,
         (members, replays): (&[Member], &Replays),
@@ -378,9 +379,10 @@ impl Output {
         (replay, followed.collect())
     }
 
-    /// Returns the inputs that an approximate-time synchroniser joins, as pairs of member and input
-    /// number: the unused inputs whose chains began closest together. Returns `None` for other
-    /// synchronisers or if a member has no unused input.
+    /// Returns the unused inputs whose chains began closest together, as pairs of member and input number. An
+    /// approximate-time synchroniser joins these inputs.
+    ///
+    /// Returns `None` for other synchronisers, or if a member has no unused input.
     fn nearest(
         &self,
         members: &[Member],
@@ -416,7 +418,7 @@ impl Output {
         (Some(*last) == message).then_some(*lineages)
     }
 
-    /// Keeps the lineages of the last output if it is an intra-process message.
+    /// Keeps the lineages of an output that is an intra-process message, for further copies of the message.
     fn set_message(
         &mut self,
         lineage: &mut Lineage,
@@ -457,7 +459,7 @@ impl Output {
         self.learn_shifts(members);
     }
 
-    /// Compares an output with the replays. Returns its place among the outputs on the same input.
+    /// Compares an output with all replays. Returns how many outputs on the same input came before.
     fn score(&mut self, replays: &Replays, by: &Published) -> usize {
         self.turn = match self.turn {
             (me, number, n) if (me, number) == (by.me, by.number) => (me, number, n + 1),
@@ -481,7 +483,7 @@ impl Output {
         self.turn.2
     }
 
-    /// Compares the end of an execution that did not publish the output with the replays.
+    /// Compares an execution that ended without publishing the output with all replays.
     fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
         if self.outputs == 0 || self.parts[me].last == Some(number) {
             return;
@@ -496,7 +498,7 @@ impl Output {
         }
     }
 
-    /// Returns the replay that shows which inputs go into an output.
+    /// Returns the number of the replay that shows which inputs go into an output.
     fn replay(&self, replays: &Replays, filter: Option<u64>) -> Option<usize> {
         let score = |r: &usize| self.scores.get(*r).copied().unwrap_or_default();
         let by_calls = filter.and_then(|filter| replays.of_filter(filter));
@@ -512,24 +514,26 @@ impl Output {
         }
     }
 
-    /// Returns the replay of all subscriptions that explains the outputs without calls of a
-    /// synchroniser. Equal chain starts cannot be chance. An approximate policy also explains code that
-    /// keeps the newest input of each subscription, with other inputs.
+    /// Returns the replay of all subscriptions that explains the outputs if the recording lacks calls of a
+    /// synchroniser.
+    ///
+    /// Equal chain starts cannot be chance. An approximate policy also explains code that keeps the newest
+    /// input of each subscription, although that code joins other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         replays.of_all(false).filter(fits)
     }
 
-    /// Reports whether each publishing subscription and another one had exactly one input per output.
-    /// Then the inputs belong together in turn, which an approximate policy cannot explain better.
+    /// Reports whether the publishing subscriptions and at least one other had exactly one input per output.
+    /// Inputs then belong together by their order, which an approximate policy cannot explain better.
     fn takes_turns(&self) -> bool {
         let once = |p: &&Part| self.outputs.saturating_sub(p.seen.once) <= few(self.outputs);
         let mut publishing = self.parts.iter().filter(|p| p.seen.published > 0);
         publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
-    /// Returns the inputs that an approximate policy would join if it explains the outputs as well
-    /// as what is assumed.
+    /// Returns the inputs that an approximate policy would join, if that policy explains the outputs as well
+    /// as the assumed junction does.
     fn otherwise(
         &self,
         replays: &Replays,
@@ -548,8 +552,7 @@ impl Output {
         other.filter(fits).and_then(inputs).unwrap_or_default()
     }
 
-    /// Adds the end of a member's execution to the evidence, if the execution did not publish the
-    /// output.
+    /// Counts the end of a member's execution in the evidence, if the execution did not publish the output.
     fn count_end(&mut self, me: usize, number: u64) {
         if self.parts[me].last.is_none_or(|last| last >= number) {
             return;
@@ -565,8 +568,8 @@ impl Output {
         }
     }
 
-    /// Updates the usual differences if each subscription has exactly one unused input, because the
-    /// choice is then certain.
+    /// Updates the usual differences between chain starts if each subscription has exactly one unused input.
+    /// Only then is it certain which inputs belong together.
     fn learn_shifts(&mut self, members: &[Member]) {
         let count = |(part, member): (&Part, &Member)| {
             let left = part.left(member);
@@ -582,9 +585,10 @@ impl Output {
         }
     }
 
-    /// Returns the input of a member that went into an output. It is the unused input whose chain
-    /// began at the usual distance from the publishing one, or the oldest while no distance is
-    /// known.
+    /// Returns the input of a member that went into an output.
+    ///
+    /// This is the unused input whose chain began at the usual distance from the publishing member's chain.
+    /// While no distance is known, it is the oldest unused input.
     fn choose(&self, i: usize, member: &Member, by: &Published) -> Option<u64> {
         let (part, own) = (&self.parts[i], &self.parts[by.me].shift);
         let left = part.left(member);
@@ -677,8 +681,8 @@ impl Flow {
         Some((group, me))
     }
 
-    /// Records that a subscription's callback has processed its input. A later call can replace
-    /// `time`.
+    /// Records that a subscription's callback has processed its input at `time`. A later call for the same
+    /// instance can replace the time.
     pub(super) fn input_done(&mut self, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;
@@ -731,12 +735,13 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// Continues the lineages of a publication through those subscriptions of the node that may
-    /// wait for one another, and adds the lineages of those subscriptions. Returns the steps for
-    /// which `lineages` has no room; the caller owns a reference to each.
+    /// Continues the lineages of a publication through the subscriptions of the node that may wait for one
+    /// another, and adds the lineages of those subscriptions.
     ///
-    /// `message` identifies an intra-process message. Each of its copies is published, but together
-    /// they are one output.
+    /// Returns the steps for which `lineages` has no room. The caller owns a reference to each.
+    ///
+    /// `message` identifies an intra-process message. Each of its copies is published, but together they are
+    /// one output.
     pub(super) fn publish_synchronised(
         &mut self,
         cx: &mut Context,
@@ -804,8 +809,8 @@ impl Flow {
         })
     }
 
-    /// Returns for each member whether the user states that it is an input of the output, or `None`
-    /// if no statement names inputs.
+    /// Returns for each member whether the user states that it is an input of the output. Returns `None` if
+    /// no statement names inputs.
     fn stated_members(
         &self,
         cx: &Context,
@@ -848,8 +853,8 @@ impl Flow {
         })
     }
 
-    /// Counts an output of a group. Returns its lineages, or `None` if only those of the publishing
-    /// callback are followed.
+    /// Counts an output of a group of subscriptions. Returns the output's lineages, or `None` if only those
+    /// of the publishing callback are followed.
     fn add_output(
         &mut self,
         cx: &Context,
@@ -992,7 +997,8 @@ fn is_guessed(cx: &Context, by: &Published) -> bool {
 }
 
 impl Group {
-    /// Returns the synchroniser of all subscriptions that would publish as they do, if any.
+    /// Returns the synchroniser of all subscriptions that would publish exactly when they did, if there is
+    /// one.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
         let any = || self.replays.of_all(true).filter(fits);
@@ -1124,8 +1130,6 @@ fn several_subscriptions(cx: &Context, e: EntityId) -> bool {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10 is the node `/fuse` with subscriptions to `/x` (rmw 0x1020, callback 0x60) and
-    /// `/y` (rmw 0x1021, callback 0x61), and a publisher of `/out` (rmw 0x1010).
     const FUSE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=fuse
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out
@@ -1137,8 +1141,8 @@ mod tests {
 1ms cpu0 10/10 subscription_callback object=0x26 callback=0x61
 ";
 
-    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. If
-    /// `publishes` is set, the callback of the input publishes the output.
+    /// Returns the events of one input at `t` µs: on `/y` if `y` is set, otherwise on `/x`. The callback of
+    /// the input publishes if `publishes` is set.
     fn input(t: u64, y: bool, publishes: bool) -> String {
         let (rmw, callback) = (0x1020 + u64::from(y), 0x60 + u64::from(y));
         let mut text = format!(

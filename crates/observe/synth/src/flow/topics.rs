@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 struct Item {
     time: u64,
-    /// An upper limit of the time at which the publishing call returned.
+    /// The latest time at which the publishing call may have returned.
     until: u64,
     source_ns: Option<i64>,
     vertex: Option<VertexId>,
@@ -29,15 +29,15 @@ struct Item {
     ambiguous: bool,
 }
 
-/// The publisher of an item and the item's number among those of this publisher.
+/// An item's publisher, and the item's number among those of this publisher.
 type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
 struct Published {
-    /// The sequence number of the first item kept.
+    /// The sequence number of the oldest item kept.
     base: u64,
     items: VecDeque<Item>,
-    /// The publisher's items have no time stamps (Humble).
+    /// The publisher's items have no time stamps, as in ROS 2 Humble.
     unstamped: bool,
 }
 
@@ -55,19 +55,21 @@ struct Cursor {
     /// The sequence number of the first item that was published while the subscription existed.
     join: u64,
     taken_any: bool,
-    /// This pair communicates within the process. rclcpp drops copies that also come through the
-    /// middleware, so these are not counted.
+    /// Publisher and subscription communicate within one process. rclcpp drops copies that also come through
+    /// the middleware, so copies are not counted.
     intra: bool,
-    /// Skipped items that may still be taken, with whether they counted as overwritten. Takes on
-    /// several threads can be recorded out of order.
+    /// The sequence numbers of skipped items that may still be taken: takes on several threads can be
+    /// recorded out of order. `true` means that the item counted as overwritten, `false` that it counted as
+    /// lost.
     skipped: VecDeque<(u64, bool)>,
 }
 
 struct Take {
     skipped: std::ops::Range<u64>,
-    /// Present if the item was skipped before, with whether it counted as overwritten then.
+    /// `Some` if the item was skipped before: `true` if it then counted as overwritten, `false` if it counted
+    /// as lost.
     again: Option<bool>,
-    /// The item was published before the subscription existed, or was already taken.
+    /// The item is older than the subscription, or the subscription had already taken it.
     latched: bool,
     doubled: bool,
     first: bool,
@@ -84,12 +86,12 @@ pub(super) struct Topics {
     offsets: Offsets,
 }
 
-/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, and the one before the clock was set or
-/// ran fast or slow, in ns.
+/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, and the offset before the clock was set or
+/// began to run fast or slow.
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
-    /// The earlier offset, and the time at which it changed.
+    /// The earlier offset, and the time until which it was valid.
     before: Option<(i64, u64)>,
 }
 
@@ -97,25 +99,25 @@ const MAX_LATCHED: u64 = 32;
 const MAX_ITEMS: u64 = 2048;
 const UNKNOWN_DEPTH: u64 = 1024;
 const MAX_SKIPPED: usize = 32;
-/// Maximum distance between a time stamp and its publishing call. It is not zero because clock
-/// offsets are sampled.
+/// Maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
+/// clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
-/// A stamp is not searched among items that are older than it by more than this.
+/// The maximum age of an item at the time of a stamp, in ns. Older items are not searched for the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// Minimum difference between two samples of the clock offset from which on the clock counts as
-/// set.
+/// Minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
+/// by somebody.
 const STEP_NS: u64 = 1_000_000;
 
-/// Minimum difference between two samples from which on the earlier offset is kept beside the later
-/// one.
+/// Minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
+/// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
-/// The time for which stamps between two offsets may be of a clock that runs fast or slow.
+/// The time in ns for which stamps can lie between two offsets, because the clock runs fast or slow.
 const SLEW_NS: u64 = 2_000_000_000;
 
-/// The most by which a clock that runs fast or slow moves between two samples. The kernel limits
-/// its rate to 10 %.
+/// The most by which a clock that runs fast or slow moves between two samples, in ns. The kernel limits its
+/// rate to 10 %.
 const MAX_SLEW_NS: u64 = 150_000_000;
 
 impl Offsets {
@@ -128,7 +130,8 @@ impl Offsets {
         moved(STEP_NS).is_some()
     }
 
-    /// Returns the monotonic times of a stamp, the likeliest first.
+    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an interval from
+    /// its first to its last value.
     fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
         let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
         let before = self.before.filter(|b| now <= b.1 + STAMP_WINDOW_NS);
@@ -273,8 +276,8 @@ impl Topics {
         places.filter(is_heard).find(is_fresh)
     }
 
-    /// Finds an item of Humble, which has no time stamp: the stamp lies within the call that
-    /// published the item.
+    /// Finds an item without a time stamp (ROS 2 Humble). The stamp that the subscription sees lies within
+    /// the call that published the item.
     fn find_unstamped(
         &mut self,
         entities: &Entities,
@@ -377,8 +380,8 @@ impl Topics {
     }
 }
 
-/// Returns the distance and the sequence number of the unstamped item that was published nearest to
-/// `at`, which is an interval. Of several items within the interval, the oldest is meant.
+/// Returns the distance and the sequence number of the unstamped item that was published nearest to the
+/// interval `at`. Of several items within the interval, the oldest is the right one.
 fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
     let mut best: Option<(u64, u64)> = None;
     for (i, item) in published.items.iter().enumerate().rev() {
@@ -478,8 +481,8 @@ impl Topics {
 impl Flow {
     // ---- publications
 
-    /// Records a publication for its vertex: the vertex's outputs, its node and the instance's last
-    /// output.
+    /// Adds a publication to its vertex: to the vertex's outputs, the evidence for its node and the
+    /// instance's last output.
     pub(super) fn published_by(
         &mut self,
         cx: &mut Context,
@@ -562,8 +565,8 @@ impl Flow {
         self.let_go(cx, publisher, name, deepest);
     }
 
-    /// Counts a published item for each subscription of its topic. Returns the greatest queue depth
-    /// of these subscriptions.
+    /// Counts a published item for each subscription of its topic. Returns the largest queue depth of these
+    /// subscriptions.
     fn await_item(
         &mut self,
         cx: &mut Context,
@@ -593,8 +596,7 @@ impl Flow {
         deepest
     }
 
-    /// Drops the items of a publisher that all subscriptions have taken or that none can take any
-    /// more.
+    /// Drops the oldest items of a publisher that every subscription has taken or can no longer take.
     fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
@@ -609,8 +611,8 @@ impl Flow {
         }
     }
 
-    /// Drops a publisher's oldest item. With `count`, it counts as lost for subscriptions that have
-    /// not taken it.
+    /// Drops the oldest item of a publisher. If `count` is set, the item counts as lost for each subscription
+    /// that has not taken it.
     fn drop_item(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, count: bool) {
         let Some(published) = self.ways.topics.published_mut(publisher) else {
             return;
@@ -658,10 +660,10 @@ impl Flow {
 
     // ---- takes
 
-    /// Lets a subscription take an item and settles the items that it skipped. Returns the item's
-    /// publisher and a shared copy of its lineages.
+    /// Lets a subscription take an item, and settles the items that it skipped. Returns the item's publisher
+    /// and a shared copy of its lineages.
     ///
-    /// Without `callback`, the item counts as taken, but the result is `None`.
+    /// If `callback` is not set, the item counts as taken, but the result is `None`.
     pub(super) fn take(
         &mut self,
         cx: &mut Context,

@@ -30,6 +30,8 @@ pub enum Program {
     Info,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
+    /// Watches a running system.
+    Top,
 }
 
 /// The arguments of a command that a separate program parses.
@@ -47,6 +49,7 @@ impl Program {
             Program::Replay,
             Program::Info,
             Program::Store,
+            Program::Top,
         ]
         .into_iter()
         .find(|program| name == program.command())
@@ -58,6 +61,7 @@ impl Program {
             Program::Replay => "replay",
             Program::Info => "info",
             Program::Store => "store",
+            Program::Top => "top",
         }
     }
 

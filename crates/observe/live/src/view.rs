@@ -310,6 +310,16 @@ impl Live {
         PerSpan::of(|span| (now.saturating_sub(span.since_ns(start, now)) as f64 / 1e9).max(1e-9))
     }
 
+    /// Returns the time in each span since the first value of `windows`, at least a second, s.
+    fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
+        let (start, now) = (self.start_ns(), self.now_ns());
+        let first = windows.first_ns().unwrap_or(start);
+        PerSpan::of(|span| {
+            let since = span.since_ns(start, now).max(first);
+            (now.saturating_sub(since) as f64 / 1e9).max(1.0)
+        })
+    }
+
     fn share(&self, windows: &Windows<u64>) -> PerSpan<f64> {
         let (now, seconds) = (self.now_ns(), self.seconds());
         PerSpan::of(|span| {
@@ -425,20 +435,20 @@ impl Live {
         let known = self.structure.callbacks.get(id);
         let tallies = per_span(windows, self.now_ns());
         let seconds = self.seconds();
-        let per_second = |of: &dyn Fn(&CallbackTally) -> f64| {
-            PerSpan::of(|span| of(tallies.get(span)) / seconds.get(span))
-        };
+        let running = self.seconds_of(windows);
         CallbackRow {
             id: id.clone(),
             node: known.map_or_else(String::new, |k| k.node.clone()),
             kind: known.map_or(CallbackType::Subscription, |k| k.kind),
             period_ns: known.and_then(|k| k.period_ns),
-            rate_hz: per_second(&|t| t.executions as f64),
+            rate_hz: PerSpan::of(|span| tallies.get(span).executions as f64 / running.get(span)),
             exec: tallies.map(|t| Times::of(&t.exec_ns)),
             response: tallies.map(|t| Times::of(&t.response_ns)),
             waiting: tallies.map(|t| Times::of(&t.queued_ns)),
             preempted: tallies.map(|t| Times::of(&t.preempted_ns)),
-            load: per_second(&|t| t.exec_ns.sum() as f64 / 1e9),
+            load: PerSpan::of(|span| {
+                tallies.get(span).exec_ns.sum() as f64 / 1e9 / seconds.get(span)
+            }),
         }
     }
 
@@ -459,7 +469,7 @@ impl Live {
     }
 
     fn topic_row(&self, name: u32, edges: &[EdgeNumbers]) -> TopicRow {
-        let (now, seconds) = (self.now_ns(), self.seconds());
+        let now = self.now_ns();
         let windows = edges.iter().filter_map(|edge| self.edges.get(edge));
         let tallies: PerSpan<EdgeTally> = together(windows, now);
         let published = self.published.get(&name);
@@ -472,6 +482,7 @@ impl Live {
             publishers: ids(&mut edges.iter().filter_map(|edge| edge.0)),
             subscribers: ids(&mut edges.iter().map(|edge| edge.1)),
             rate_hz: published.map(|windows| {
+                let seconds = self.seconds_of(windows);
                 PerSpan::of(|span| {
                     let n: u64 = sum(windows.parts(span, now));
                     n as f64 / seconds.get(span)

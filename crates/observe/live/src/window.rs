@@ -95,7 +95,8 @@ pub struct Windows<T> {
     total: T,
     seconds: Ring<T>,
     tens: Ring<T>,
-    latest_ns: u64,
+    /// The earliest time of a value.
+    first_ns: Option<u64>,
 }
 
 impl<T: Default> Default for Windows<T> {
@@ -104,7 +105,7 @@ impl<T: Default> Default for Windows<T> {
             total: T::default(),
             seconds: Ring::new(SECOND_NS, 10),
             tens: Ring::new(10 * SECOND_NS, 6),
-            latest_ns: 0,
+            first_ns: None,
         }
     }
 }
@@ -115,7 +116,8 @@ impl<T: Default> Windows<T> {
         change(&mut self.total);
         self.seconds.at(time_ns).map(&mut change);
         self.tens.at(time_ns).map(&mut change);
-        self.latest_ns = self.latest_ns.max(time_ns);
+        let first = self.first_ns.get_or_insert(time_ns);
+        *first = time_ns.min(*first);
     }
 
     /// Returns the parts of a span's value, which the caller adds up.
@@ -132,14 +134,9 @@ impl<T: Default> Windows<T> {
         &self.total
     }
 
-    /// Returns the value since the start, for changes that belong to no time.
-    pub fn total_mut(&mut self) -> &mut T {
-        &mut self.total
-    }
-
-    /// Returns the latest time of a value, ns.
-    pub fn latest_ns(&self) -> u64 {
-        self.latest_ns
+    /// Returns the earliest time of a value, ns.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.first_ns
     }
 }
 
@@ -183,7 +180,7 @@ mod tests {
         windows.at(3 * SECOND_NS, |sum| *sum += 1000);
         let sums = Span::ALL.map(|span| sum(&windows, span, 100));
         assert_eq!(sums, [11, 111, 1111]);
-        assert_eq!(windows.latest_ns(), 100 * SECOND_NS);
+        assert_eq!(windows.first_ns(), Some(3 * SECOND_NS));
     }
 
     #[test]

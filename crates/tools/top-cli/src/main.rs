@@ -1,11 +1,17 @@
 //! `onbeat-top`: the program behind `onbeat top`, which watches a running system.
 
+mod app;
+mod draw;
 mod feed;
 mod options;
+mod pages;
+mod save;
+mod screen;
 mod shared;
 mod sink;
 mod source;
 mod table;
+mod tty;
 
 use feed::Feed;
 use onbeat_check::Requirements;
@@ -14,10 +20,13 @@ use onbeat_record::Summary;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::{files, term, CliError, ExitStatus};
 use options::{Args, Output};
-use sink::Printed;
+use screen::{Caught, Screen};
+use shared::Shared;
+use sink::{OnScreen, Printed};
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 #[derive(clap::Parser)]
 #[command(name = "onbeat", max_term_width = 100)]
@@ -59,6 +68,20 @@ fn of_trace(
         speed: args.speed(),
         duration: args.duration,
     };
+    if args.output() == Output::Screen {
+        let shared = Shared::new(None);
+        let screen = begin_screen(&shared, true)?;
+        let mut sink = OnScreen {
+            shared,
+            found: false,
+        };
+        let played = source::play(trace, &pace, requirements, &mut sink);
+        if played.is_err() {
+            sink.shared.end();
+        }
+        screen.wait().map_err(CliError::failed)?;
+        return played.map(|()| status(sink.found));
+    }
     let mut printed = Printed::new(args.output());
     source::play(trace, &pace, requirements, &mut printed)?;
     Ok(status(printed.found))
@@ -96,20 +119,44 @@ fn of_system(args: &Args, requirements: Option<Requirements>) -> Result<ExitStat
     let directory = held.path().join("trace");
     let options = args.record_options(&directory);
     let feed = Feed::new(SynthOptions::new(run_now()), requirements);
+    if args.output() == Output::Screen {
+        let shared = Shared::new(Some(directory));
+        let screen = begin_screen(&shared, false)?;
+        let caught = Caught::begin().map_err(CliError::failed)?;
+        let mut sink = OnScreen {
+            shared,
+            found: false,
+        };
+        let summary = source::watch(&options, feed, &mut sink);
+        let shown = screen.wait();
+        caught.end();
+        shown.map_err(CliError::failed)?;
+        // The user has ended the command together with the screen.
+        let ends = sink.shared.is_ended();
+        return ended(&summary?, sink.found, ends);
+    }
     let mut printed = Printed::new(args.output());
     let summary = source::watch(&options, feed, &mut printed)?;
     ended(&summary, printed.found, args.once)
 }
 
+fn begin_screen(shared: &Arc<Shared>, stays: bool) -> Result<Screen, CliError> {
+    Screen::begin(Arc::clone(shared), stays).map_err(|e| {
+        CliError::failed(format!(
+            "cannot use the terminal: {e}. Without one, use --once or --json"
+        ))
+    })
+}
+
 /// Prints the notes of the recorder, and returns the exit status.
-fn ended(summary: &Summary, found: bool, once: bool) -> Result<ExitStatus, CliError> {
+fn ended(summary: &Summary, found: bool, asked: bool) -> Result<ExitStatus, CliError> {
     let mut err = io::stderr();
     for note in &summary.notes {
         let _ = writeln!(err, "note: {}", term::one_line(note));
     }
     match summary.command_status {
-        // The command was asked to end when the table was complete.
-        Some(code) if code != 0 && !once => Ok(ExitStatus::Command(code)),
+        // A command that was asked to end may well report that.
+        Some(code) if code != 0 && !asked => Ok(ExitStatus::Command(code)),
         _ => Ok(status(found)),
     }
 }

@@ -52,7 +52,8 @@ impl App {
             is_frozen: false,
             selected: None,
             is_open: false,
-            sort: [(0, false); 4],
+            // The machine's page begins with the largest loads.
+            sort: [(0, false), (0, false), (0, false), (2, false)],
             message: String::new(),
         }
     }

@@ -12,8 +12,7 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Modifier, Style};
 
 const NAMES: [&str; 4] = ["1 chains", "2 callbacks", "3 topics", "4 machine"];
-const KEYS: &str =
-    "1-4 page  / filter  <> sort  r reverse  w span  space freeze  Enter parts  t trace  q end";
+const KEYS: &str = "1-4 page / find <> sort r reverse w span space freeze Enter parts t save q end";
 
 /// The least width that has room for a sparkline.
 const WIDE: u16 = 96;
@@ -65,7 +64,7 @@ pub fn draw(app: &App, buffer: &mut Buffer) {
     let opened = app.view.chains.iter();
     let mut opened = opened.filter(|row| app.is_open && Some(&row.id) == app.selected.as_ref());
     match opened.next() {
-        Some(chain) => parts(app, chain, buffer, body),
+        Some(chain) => parts(chain, buffer, body),
         None => table(app, buffer, body),
     }
     let last = area.bottom() - 1;
@@ -246,7 +245,7 @@ fn sparkline(chain: &ChainRow, n: usize) -> String {
 }
 
 /// Draws one chain: its spans and its parts.
-fn parts(app: &App, chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
+fn parts(chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
     let mut y = area.y;
     let mut put = |text: &str, style: Style| {
         if y < area.bottom() {
@@ -292,5 +291,4 @@ fn parts(app: &App, chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
             plain(),
         );
     }
-    let _ = app;
 }

@@ -12,9 +12,13 @@ use std::time::{Duration, Instant};
 /// Reading the structure anew takes at most this share of the time.
 const SHARE: u32 = 200;
 
-/// The least time between two readings of the structure, and the most.
+/// The least time between two readings of the structure, and the most if something is new.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
+
+/// The time after which names and periods are read anew although nothing is new. Reading them
+/// still takes at most [`SHARE`].
+const OLD: Duration = Duration::from_secs(10);
 
 /// A live model with the requirements on its chains.
 pub struct Feed {
@@ -45,11 +49,12 @@ impl Feed {
 
     /// Returns the present figures.
     pub fn view(&mut self, wanted: Wanted) -> View {
-        let is_due = |(at, wait): (Instant, Duration)| at.elapsed() >= wait;
-        // Names and periods can change although nothing new appears.
-        let is_old = |(at, _): (Instant, Duration)| at.elapsed() >= MOST;
-        let refreshed = self.refreshed;
-        if refreshed.is_none_or(|r| is_old(r) || self.live.is_stale() && is_due(r)) {
+        let least = match self.live.is_stale() {
+            true => LEAST,
+            false => OLD,
+        };
+        let is_due = |(at, wait): (Instant, Duration)| at.elapsed() >= wait.max(least);
+        if self.refreshed.is_none_or(is_due) {
             self.refresh();
         }
         self.live.view(wanted)

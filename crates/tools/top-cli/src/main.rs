@@ -11,6 +11,8 @@ mod shared;
 mod sink;
 mod source;
 mod table;
+#[cfg(test)]
+mod tests;
 mod tty;
 
 use feed::Feed;

@@ -3,7 +3,7 @@
 use crate::shared::Page;
 use crate::table::{rate, time};
 use onbeat_document::text;
-use onbeat_live::view::{CallbackRow, ChainRow, Times, TopicRow, View};
+use onbeat_live::view::{CallbackRow, ChainRow, ThreadRow, Times, TopicRow, View};
 use onbeat_live::window::Span;
 
 /// A column: its head and its width. The first one takes the room that is left.
@@ -182,6 +182,11 @@ fn topic(row: &TopicRow, span: Span) -> Row {
     }
 }
 
+/// Reports whether a thread ran in the span, or may run callbacks again.
+fn is_shown(thread: &ThreadRow, span: Span) -> bool {
+    *thread.load.get(span) > 0.0 || !thread.ended && !thread.callbacks.is_empty()
+}
+
 fn machine(view: &View, span: Span) -> Vec<Row> {
     let share = |share: f64| cell(text::percent(share), share);
     let cpus = view.cpus.iter().map(|row| Row {
@@ -194,19 +199,23 @@ fn machine(view: &View, span: Span) -> Vec<Row> {
             nothing(),
         ],
     });
-    let threads = view.threads.iter().filter(|row| !row.ended).map(|row| Row {
-        key: format!("thread {}", row.tid),
-        name: match row.callbacks.is_empty() {
-            true => format!("{} {}", row.tid, row.name),
-            false => format!("{} {}: {}", row.tid, row.name, row.callbacks.join(", ")),
-        },
-        cells: vec![
-            row.cpu.map_or_else(nothing, |cpu| number(cpu.into())),
-            share(*row.load.get(span)),
-            share(*row.waiting.get(span)),
-            nothing(),
-        ],
-    });
+    let threads = view
+        .threads
+        .iter()
+        .filter(|t| is_shown(t, span))
+        .map(|row| Row {
+            key: format!("thread {}", row.tid),
+            name: match row.callbacks.is_empty() {
+                true => format!("{} {}", row.tid, row.name),
+                false => format!("{} {}: {}", row.tid, row.name, row.callbacks.join(", ")),
+            },
+            cells: vec![
+                row.cpu.map_or_else(nothing, |cpu| number(cpu.into())),
+                share(*row.load.get(span)),
+                share(*row.waiting.get(span)),
+                nothing(),
+            ],
+        });
     let holders = view.holders.iter().map(|row| Row {
         key: format!("holder {}", row.name),
         name: format!("waited for {}", row.name),

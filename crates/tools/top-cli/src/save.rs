@@ -12,15 +12,15 @@ const LENGTH_NS: u64 = 60_000_000_000;
 /// directory here. Returns its name, or the reason why there is none.
 pub fn last_minute(recording: &Path) -> Result<PathBuf, String> {
     let directory = date::trace_directory();
-    copy(recording, &directory)?;
+    copy(recording, &directory, LENGTH_NS)?;
     Ok(directory)
 }
 
-fn copy(recording: &Path, to: &Path) -> Result<(), String> {
+fn copy(recording: &Path, to: &Path, length_ns: u64) -> Result<(), String> {
     let mut reader = Reader::open(recording).map_err(|e| e.to_string())?;
     let last = reader.events().map(|event| event.time_ns).max();
     let last = last.ok_or("nothing is recorded yet")?;
-    let from = last.saturating_sub(LENGTH_NS);
+    let from = last.saturating_sub(length_ns);
     let mut manifest = reader.manifest().clone();
     let before = from.saturating_sub(manifest.span.start_monotonic_ns);
     manifest.span.start_monotonic_ns += before;
@@ -45,15 +45,16 @@ mod tests {
         let held = tempfile::tempdir().unwrap();
         let (from, to) = (held.path().join("from"), held.path().join("to"));
         let mut writer = Writer::create(&from, WriterOptions::default()).unwrap();
-        let manifest = generate::generate(&mut writer, 400_000, 1).unwrap();
+        let manifest = generate::generate(&mut writer, 40_000, 1).unwrap();
         writer.finish(manifest).unwrap();
         let events = |path: &Path| -> Vec<_> { Reader::open(path).unwrap().events().collect() };
         let all = events(&from);
         let last = all.last().unwrap().time_ns;
-        assert!(last - all[0].time_ns > LENGTH_NS, "the recording is long");
-        copy(&from, &to).unwrap();
+        const SECOND: u64 = 1_000_000_000;
+        assert!(last - all[0].time_ns > 2 * SECOND, "the recording is long");
+        copy(&from, &to, SECOND).unwrap();
         let saved = events(&to);
-        let is_late = |e: &&onbeat_trace::Event| e.time_ns >= last - LENGTH_NS;
+        let is_late = |e: &&onbeat_trace::Event| e.time_ns >= last - SECOND;
         assert_eq!(
             saved.iter().filter(is_late).count(),
             all.iter().filter(is_late).count()
@@ -61,7 +62,7 @@ mod tests {
         assert!(saved.iter().all(|e| is_late(&e) || is_state(&e.kind)));
         assert!(saved.len() < all.len());
         assert!(
-            copy(&from, &to).is_err(),
+            copy(&from, &to, SECOND).is_err(),
             "an existing trace is not replaced"
         );
     }

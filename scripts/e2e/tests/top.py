@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from statistics import median
 
 from harness import ONBEAT, ROOT
 from registry import Skip, need, test
@@ -31,6 +32,12 @@ def top_once(harness):
     expected = {c["id"]: c for c in known["callbacks"] if ":sync(" not in c["id"]}
     missing = set(expected) - set(rows)
     need(not missing, f"callbacks are missing: {sorted(missing)}")
+    for callback, own in expected.items():
+        ran = rows[callback]["exec"]["start"]
+        need(ran["count"] == own["count"], f"{callback} ran {own['count']} times, not {ran['count']}")
+        burnt = median(own["cpu_ns"])
+        need(abs(ran["p50_ns"] - burnt) <= 0.1 * burnt + 200e3,
+             f"{callback}: median {ran['p50_ns'] / 1e6:.3f} ms, burnt {burnt / 1e6:.3f} ms")
     timers = [row for row in rows.values() if row["type"] == "timer" and row["period_ns"]]
     need(timers, "there is no timer")
     for row in timers:

@@ -22,7 +22,7 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         }
     }
 
-    /// Returns the entry of a key, or `None` if there is no room for a new one.
+    /// Returns the entry of a key, or `None` if a new one finds no room.
     pub(crate) fn at(&mut self, key: K, time_ns: u64, new: impl FnOnce() -> V) -> Option<&mut V> {
         if self.entries.len() >= self.most && !self.entries.contains_key(&key) {
             self.left_out += 1;

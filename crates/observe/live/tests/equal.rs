@@ -248,6 +248,45 @@ fn a_live_model_equals_the_model_of_generated_traces_cut_anywhere() {
     }
 }
 
+#[test]
+fn callbacks_that_are_not_seen_any_more_are_forgotten_and_counted() {
+    let rounds = vec![
+        random::Round {
+            run: [1; 4],
+            swapped: false,
+            lost: false,
+            preempted: false,
+        };
+        20
+    ];
+    let mut live = Live::new(LiveOptions {
+        forget_after_ns: 60_000_000_000,
+        ..LiveOptions::new(options())
+    });
+    let events = system(&rounds, 0);
+    live.push(&events);
+    live.refresh();
+    let rows = |live: &mut Live| {
+        let view = live.view(Wanted::ALL);
+        (view.callbacks.len(), view.chains.len(), view.forgotten)
+    };
+    assert_eq!(rows(&mut live), (4, 2, 0));
+    let last = events.last().expect("events");
+    // Only the offset of the clock is reported for a while.
+    for second in 1..=80u64 {
+        live.push(&[Event {
+            time_ns: last.time_ns + second * 1_000_000_000,
+            kind: onbeat_trace::EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: 0,
+            },
+            ..last.clone()
+        }]);
+    }
+    let (callbacks, chains, forgotten) = rows(&mut live);
+    assert_eq!((callbacks, chains), (0, 0));
+    assert!(forgotten >= 4, "{forgotten}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: std::env::var("PROPTEST_CASES").map_or(32, |n| n.parse().unwrap()),

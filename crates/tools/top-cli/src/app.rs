@@ -12,7 +12,7 @@ const PAGE_ROWS: usize = 10;
 /// The most characters of a filter.
 const FILTER_MAX: usize = 60;
 
-/// What the caller must do after a key.
+/// The action that the caller must take after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,

@@ -70,7 +70,7 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// What is written for the user.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// The full-screen view.

@@ -54,7 +54,7 @@ impl Screen {
     pub fn wait(self) -> io::Result<()> {
         self.shared.set_over();
         match self.thread.join() {
-            // A terminal that has gone is no fault of ours.
+            // The terminal may have gone. Then the user has ended the screen.
             Ok(_) => Ok(()),
             Err(_) => Err(io::Error::other("the screen failed")),
         }

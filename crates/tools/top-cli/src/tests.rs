@@ -5,7 +5,7 @@ use crate::draw::draw;
 use crate::feed::Feed;
 use crate::shared::Page;
 use crate::tty::Key;
-use onbeat_live::view::{CallbackRow, View, Wanted};
+use onbeat_live::view::{View, Wanted};
 use onbeat_live::window::Span;
 use onbeat_synth::SynthOptions;
 use onbeat_trace::Reader;
@@ -21,7 +21,8 @@ chains:
 
 fn recorded() -> View {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let mut reader = Reader::open(&root.join("demos/recorded/parking")).expect("a recording");
+    let recording = root.join("demos/recorded/parking");
+    let mut reader = Reader::open(&recording).expect("a recording");
     let requirements = onbeat_check::read(REQUIREMENTS.as_bytes()).expect("requirements");
     let mut feed = Feed::new(SynthOptions::new(crate::run_now()), Some(requirements));
     let events: Vec<_> = reader.events().collect();
@@ -114,7 +115,6 @@ fn the_selection_is_seen_without_colours() {
 fn hostile_names_neither_reach_the_terminal_nor_break_the_lines() {
     let mut view = recorded();
     let hostile = "\x1b]0;owned\x07\x1b[2J\u{202e}\n\r名前".repeat(20);
-    let callback: Vec<CallbackRow> = view.callbacks.clone();
     for (i, row) in view.callbacks.iter_mut().enumerate() {
         row.id = format!("{hostile}{i}");
     }
@@ -145,7 +145,6 @@ fn hostile_names_neither_reach_the_terminal_nor_break_the_lines() {
     app.key(Key::Enter);
     assert!(app.is_open);
     assert!(!shown(&app, 80, 24).contains('\x1b'));
-    assert!(!callback.is_empty());
 }
 
 #[test]

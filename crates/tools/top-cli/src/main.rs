@@ -66,6 +66,8 @@ fn of_trace(
     requirements: Option<Requirements>,
 ) -> Result<ExitStatus, CliError> {
     onbeat_rights::give_up(&[]).map_err(CliError::failed)?;
+    // A wrong path is reported before the screen begins.
+    files::open_trace(trace, "`onbeat top`", source::HINT)?;
     let pace = source::Pace {
         speed: args.speed(),
         duration: args.duration,

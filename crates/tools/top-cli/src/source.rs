@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The advice for a user who names a model in place of a trace.
+pub const HINT: &str = "; look at it with `onbeat show`";
+
 /// The parts in which a trace's events are played, ns of recorded time.
 const PART_NS: u64 = 100_000_000;
 
@@ -111,7 +114,7 @@ pub fn play(
     requirements: Option<onbeat_check::Requirements>,
     sink: &mut dyn Sink,
 ) -> Result<(), CliError> {
-    let mut reader = files::open_trace(path, "`onbeat top`", "; look at it with `onbeat show`")?;
+    let mut reader = files::open_trace(path, "`onbeat top`", HINT)?;
     warn(path, reader.warnings());
     let mut options = SynthOptions::new(run_of(&reader, None));
     options.shortened = !reader.has_beginning();

@@ -45,6 +45,12 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.entries.iter().map(|(key, entry)| (key, &entry.1))
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.entries
+            .iter_mut()
+            .map(|(key, entry)| (key, &mut entry.1))
+    }
+
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.values_mut().map(|entry| &mut entry.1)
     }

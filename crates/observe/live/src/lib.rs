@@ -10,6 +10,7 @@
 //! [`LiveOptions::forget_after_ns`] is forgotten and counted.
 
 mod kept;
+pub mod late;
 mod machine;
 mod structure;
 pub mod tally;
@@ -17,6 +18,7 @@ pub mod view;
 pub mod window;
 
 use kept::Kept;
+use late::Causes;
 use machine::Machine;
 use onbeat_document::Model;
 use onbeat_synth::detail::ItemSeen;
@@ -24,6 +26,8 @@ use onbeat_synth::followed::{ChainEnd, ChainStep};
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{Event, EventKind};
+use onbeat_why::compare::late_limit;
+use onbeat_why::every::Every;
 use std::collections::BTreeMap;
 use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
@@ -68,7 +72,11 @@ struct Path {
     latest: (u64, u64),
     /// The largest latency of each second, ns.
     history: Ring<u64>,
+    causes: Causes,
 }
+
+/// What is known of an execution of a chain that waits to be cut: its path, its end and latency, ns.
+type Ended = (PathNumber, (u64, u64));
 
 /// The numbers of the publishing callback, of the taking one, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
@@ -91,6 +99,8 @@ pub struct Live {
     /// The number of publications by topic.
     published: Kept<u32, Windows<u64>>,
     machine: Machine,
+    /// Cuts executions of chains into stretches, once later events cannot change them.
+    every: Every<Ended>,
     structure: Structure,
     deadlines: BTreeMap<String, u64>,
     is_stale: bool,
@@ -115,6 +125,7 @@ impl Live {
             edges: Kept::new(ENTRIES_MAX),
             published: Kept::new(ENTRIES_MAX),
             machine: Machine::new(),
+            every: Every::default(),
             structure,
             deadlines: BTreeMap::new(),
             is_stale: true,
@@ -142,6 +153,7 @@ impl Live {
             self.machine.count_running(time_ns);
             if (time_ns / SECOND_NS).is_multiple_of(10) {
                 self.forget(time_ns);
+                self.set_limits();
             }
         }
         self.span = Some((first, now.max(time_ns)));
@@ -151,6 +163,7 @@ impl Live {
             self.lost_events.at(time_ns, add);
         }
         self.machine.push(event);
+        self.every.push(event);
         self.synth.push(event);
     }
 
@@ -158,6 +171,7 @@ impl Live {
     pub fn end(&mut self) {
         self.synth.end_of_events();
         self.take();
+        self.cut(true);
         self.machine.count_running(self.now_ns());
     }
 
@@ -203,10 +217,10 @@ impl Live {
                 }
             }
         }
-        self.synth.drain_joins();
-        self.synth.drain_arrivals();
-        let held: Vec<_> = self.synth.drain_held().collect();
-        for held in held {
+        let mut all_held = Vec::new();
+        self.every
+            .take_seeing(&mut self.synth, |held| all_held.push(*held));
+        for held in all_held {
             let component = self.synth.component_of(held.by_tid);
             self.machine.held(&held, component);
         }
@@ -214,6 +228,7 @@ impl Live {
         for seen in self.synth.drain_executions() {
             self.is_stale |= !known.has_callback(seen.callback);
             self.machine.ran(seen.tid, seen.callback);
+            self.every.ran(&seen);
             let new = Windows::default;
             if let Some(windows) = self.callbacks.at(seen.callback, seen.end_ns, new) {
                 windows.at(seen.end_ns, |tally| tally.record(&seen));
@@ -223,6 +238,7 @@ impl Live {
         items.iter().for_each(|item| self.item(item));
         let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
         ends.into_iter().for_each(|end| self.chain_ended(end));
+        self.cut(false);
     }
 
     fn item(&mut self, item: &ItemSeen) {
@@ -247,6 +263,7 @@ impl Live {
             tally: Windows::default(),
             latest: (0, 0),
             history: Ring::new(SECOND_NS, HISTORY),
+            causes: Causes::default(),
         };
         let Some(path) = self.paths.at(key, time_ns, new) else {
             return;
@@ -257,6 +274,31 @@ impl Live {
         }
         if let Some(most) = path.history.at(time_ns) {
             *most = latency.max(*most);
+        }
+        self.every.ended(end, (key, (time_ns, latency)));
+    }
+
+    /// Finds the causes of the executions that later events cannot change, or of all.
+    fn cut(&mut self, all: bool) {
+        let paths = &mut self.paths;
+        self.every.cut(&mut self.synth, all, |(path, times), cuts| {
+            if let Some(path) = paths.get_mut(&path) {
+                path.causes.add(times, cuts);
+            }
+        });
+    }
+
+    /// Decides above which latency the next executions of each path are late.
+    fn set_limits(&mut self) {
+        let structure = &self.structure;
+        let deadlines = &self.deadlines;
+        for (number, path) in self.paths.iter_mut() {
+            let chain = structure.chain_of.get(number);
+            let chain = chain.and_then(|&at| structure.chains.get(at));
+            let deadline = chain.and_then(|chain| deadlines.get(&chain.id)).copied();
+            let usual = || late_limit(&path.tally.total().latency_ns);
+            let known = path.causes.knows_usual();
+            path.causes.limit_ns = deadline.or_else(|| known.then(usual));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Rows for a screen or for scripts: the figures of a [`Live`] at one instant, without the state
 //! behind them.
 
+use crate::late::CauseRow;
 use crate::structure::{places, KnownChain};
 use crate::tally::{sum, Add, CallbackTally, ChainTally, EdgeTally};
 use crate::window::{Span, Windows};
@@ -114,6 +115,20 @@ pub struct ChainRow {
     pub history_ns: Vec<Option<u64>>,
     /// The parts of the latency, in order.
     pub parts: Vec<Part>,
+    /// The latest execution that was late, with its causes.
+    pub late_execution: Option<LateRow>,
+}
+
+/// The latest late execution of a chain: one beyond the deadline. Without a deadline, one of the
+/// longest 1 % to 5 %.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LateRow {
+    /// The time since its end.
+    pub ago_ns: u64,
+    /// The latency.
+    pub latency_ns: u64,
+    /// What took longer than usual, the largest excess first.
+    pub causes: Vec<CauseRow>,
 }
 
 /// A callback.
@@ -288,6 +303,7 @@ impl Live {
             ..View::default()
         };
         if wanted.chains {
+            self.set_limits();
             view.chains = self.chain_rows();
         }
         if wanted.callbacks {
@@ -373,7 +389,18 @@ impl Live {
             late: deadline_ns.map(|limit| latency.map(|dist| above(dist, limit))),
             history_ns: history(paths, now),
             parts: self.parts(chain, paths),
+            late_execution: self.late_execution(paths),
         }
+    }
+
+    fn late_execution(&self, paths: &[&Path]) -> Option<LateRow> {
+        let late = paths.iter().filter_map(|path| path.causes.late.as_ref());
+        let late = late.max_by_key(|late| late.end_ns)?;
+        Some(LateRow {
+            ago_ns: self.now_ns().saturating_sub(late.end_ns),
+            latency_ns: late.latency_ns,
+            causes: late.rows(&self.synth, &self.structure.ids),
+        })
     }
 
     fn lost_on(&self, paths: &[&Path]) -> PerSpan<u64> {

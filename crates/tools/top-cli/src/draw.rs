@@ -258,10 +258,10 @@ fn parts(chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
     for span in Span::ALL {
         let latency = chain.latency.get(span);
         let time = |ns: u64| crate::table::time(latency, ns);
-        let late = chain.late.map(|late| format!(", {} late", late.get(span)));
+        let late = chain.late.map(|late| format!(" {} late", late.get(span)));
         put(
             &format!(
-                "{:<12} {:>6} runs  p50 {:>8}  p99 {:>8}  max {:>8}  {} lost{}",
+                "{:<11}{:>6} runs p50 {:>8} p99 {:>8} max {:>8} {} lost{}",
                 span_name(span),
                 latency.count,
                 time(latency.p50_ns),
@@ -277,6 +277,29 @@ fn parts(chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
         put(&format!("deadline     {deadline}"), plain());
     }
     put(&sparkline(chain, 60), plain());
+    if let Some(late) = &chain.late_execution {
+        let (took, ago) = (late.latency_ns as f64, late.ago_ns as f64);
+        put(
+            &format!(
+                "late execution {} ago: {}",
+                text::duration(ago),
+                text::duration(took)
+            ),
+            warning(),
+        );
+        for cause in &late.causes {
+            let (ns, usual) = (cause.ns as f64, cause.usual_ns as f64);
+            let times = format!(
+                "{:>8}, usually {:>8}",
+                text::duration(ns),
+                text::duration(usual)
+            );
+            let room = usize::from(area.width).saturating_sub(width(&times) + 6);
+            let name = fit(&cause.callback, room / 2);
+            let what = fit(&cause.what, room.saturating_sub(width(&name)));
+            put(&format!("  {times}  {name} {what}"), plain());
+        }
+    }
     put("mean over the last 10 s", bold());
     let total: u64 = chain.parts.iter().map(|p| p.mean_ns).sum();
     for part in &chain.parts {

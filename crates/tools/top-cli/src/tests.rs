@@ -26,7 +26,10 @@ fn recorded() -> View {
     let requirements = onbeat_check::read(REQUIREMENTS.as_bytes()).expect("requirements");
     let mut feed = Feed::new(SynthOptions::new(crate::run_now()), Some(requirements));
     let events: Vec<_> = reader.events().collect();
-    feed.push(&events);
+    for part in events.chunks(5000) {
+        feed.push(part);
+        feed.view(Wanted::ALL);
+    }
     feed.end();
     feed.view(Wanted::ALL)
 }

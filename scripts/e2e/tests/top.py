@@ -9,8 +9,9 @@ import time
 from statistics import median
 
 from harness import ONBEAT, ROOT
-from registry import Skip, need, test
+from registry import PLACES, Skip, need, test
 from tests.observe import GENTLE
+from tests.why import DELAYED, SLOW
 
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
 
@@ -138,3 +139,33 @@ def ends(harness, tmux):
             # The size has changed since.
             need(file.read().split(";")[3:] == other.read().split(";")[3:], f"settings after {number.name}")
         need("1 chains" not in tmux.screen(), f"the screen stays after {number.name}")
+
+
+@test(places=PLACES)
+def top_cause(harness):
+    """A planted slow callback: it is the first cause of the late executions that the screen shows."""
+    if os.geteuid() != 0:
+        raise Skip("real-time priorities need root")
+    if len(os.sched_getaffinity(0)) < 2:
+        raise Skip("needs two CPUs: one is for the nodes alone")
+    limits = harness.file("top.requirements.yaml")
+    with open(limits, "w", encoding="utf-8") as file:
+        file.write("chains:\n  - {from: /scanner, latency: {max: 15ms}}\n")
+    cpu = str(max(os.sched_getaffinity(0)))
+    said = harness.onbeat("top", "--json", "--requirements", limits, "--", harness.python("kilted"), DELAYED,
+                          "20", "--cpu", cpu, "--slow", "40", harness.file("top.delayed.json"),
+                          before=harness.privileged())
+    lines = [json.loads(line) for line in said.splitlines()]
+    need(15 <= len(lines) <= 40, f"{len(lines)} lines in 20 s")
+    first, counts = {}, []
+    for line in lines:
+        for chain in line["chains"]:
+            late = chain["late_execution"]
+            counts.append(chain["late"]["start"] if chain["late"] else 0)
+            if late:
+                causes = late["causes"]
+                first[line["time_ns"] - late["ago_ns"]] = causes[0]["what"] if causes else ""
+    blamed = [what for what in first.values() if SLOW in what]
+    harness.figures.append(f"{max(counts, default=0)} executions late, {len(first)} seen, {len(blamed)} with the planted cause first")
+    need(max(counts, default=0) >= 5, f"only {max(counts, default=0)} executions were late")
+    need(len(first) >= 5 and len(blamed) >= 0.8 * len(first), f"the first causes are {sorted(first.values())}")

@@ -142,6 +142,8 @@ fn hostile_names_neither_reach_the_terminal_nor_break_the_lines() {
             let is_bad = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
             assert!(!text.contains(is_bad), "{text}");
             assert_eq!(text.lines().count(), 24);
+            let last = text.lines().last().expect("a line");
+            assert!(last.starts_with("\\u{1b}]0;owned"), "it is shown: {last}");
         }
     }
     app.key(Key::Char('1'));

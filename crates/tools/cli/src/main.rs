@@ -97,7 +97,7 @@ enum Command {
     Info(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
-    /// Watch a running ROS 2 system: latencies of chains, callbacks, topics and CPUs, as they are now
+    /// Watch the timing of a running system: chains, callbacks, topics and CPUs
     Top(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),

@@ -13,7 +13,7 @@ const ONCE: Duration = Duration::from_secs(5);
 const SEGMENT_BYTES: u64 = 4 << 20;
 const SEGMENTS: usize = 16;
 
-/// Watch a running ROS 2 system: latencies of chains, callbacks, topics and CPUs, as they are now
+/// Watch the timing of a running system: chains, callbacks, topics and CPUs
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

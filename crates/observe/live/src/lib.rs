@@ -75,7 +75,7 @@ struct Path {
     causes: Causes,
 }
 
-/// What is known of an execution of a chain that waits to be cut: its path, its end and latency, ns.
+/// An execution of a chain that waits to be cut: its path, and its end and latency in ns.
 type Ended = (PathNumber, (u64, u64));
 
 /// The numbers of the publishing callback, of the taking one, and of the topic.

@@ -127,7 +127,7 @@ pub struct LateRow {
     pub ago_ns: u64,
     /// The latency.
     pub latency_ns: u64,
-    /// What took longer than usual, the largest excess first.
+    /// The causes that took longer than usual, the largest excess first.
     pub causes: Vec<CauseRow>,
 }
 

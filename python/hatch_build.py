@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # Programs, and their packages in the workspace.
 PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
-            "onbeat-store": "onbeat-store-cli"}
+            "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli"}
 
 
 class CommandHook(BuildHookInterface):

@@ -92,8 +92,9 @@ def reduced(crates):
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {
     "store-cli": (0, 0), "lab": (1.3, 0), "cli": (3.6, 0), "link-cli": (5.2, 0), "replay-cli": (6.8, 0),
+    "top-cli": (2.4, 0),
     "terminal": (2.6, 0.9),
-    "store": (-0.05, 2.2), "tables": (0.95, 2.2), "redact": (1.95, 2.2), "advise": (-0.05, 2.95), "check": (0.95, 2.95),
+    "store": (-0.05, 2.2), "tables": (0.95, 2.2), "redact": (1.95, 2.2), "live": (0.95, 2.95), "advise": (-0.05, 2.95), "check": (0.95, 2.95),
     "diff": (1.95, 2.95), "why": (0.45, 3.7), "views": (1.95, 3.7), "synth": (0.95, 4.4), "record": (2.3, 4.4),
     "document": (-0.05, 5.1), "trace": (1.5, 5.3),
     "shape": (4, 2), "plan": (3.2, 3), "reserve": (4.3, 3.5), "ros": (5.4, 3.5),

@@ -132,7 +132,7 @@ def debian_package_installs_records_and_leaves_nothing():
         root.run(f"apt-get install -y -qq --no-install-recommends {put(root, package)}")
         for user in ("root", "robot"):
             expect(root.run("onbeat --version", user), f"onbeat {programs.version()}")
-            for command in ("link", "replay", "store"):
+            for command in ("link", "replay", "store", "top"):
                 expect(root.run(f"onbeat {command} --help", user), "Exit codes")
         expect(root.run("zcat /usr/share/man/man1/onbeat-record.1.gz"), "flight recorder")
         root.run("ldconfig -p | grep libonbeat_c.so.0")
@@ -270,7 +270,7 @@ def archive_runs_with_an_older_glibc():
     """The programs run on Debian 11, whose glibc is older than that of the machine that built them."""
     with roots.root("bullseye") as root:
         root.run(f"tar xzf {put(root, made('onbeat-*-x86_64-linux.tar.gz'))} -C /opt; ln -s /opt/onbeat-* /opt/onbeat")
-        for command in ("--version", "link --help", "store --help", "replay --help"):
+        for command in ("--version", "link --help", "store --help", "replay --help", "top --help"):
             root.run(f"/opt/onbeat/bin/onbeat {command}", "robot")
         # Nothing of ROS 2 runs: the recording says so, and the preloaded library has been loaded.
         expect(root.run("/opt/onbeat/bin/onbeat record -o trace --preload -- sh -c 'grep -c preload /proc/$$/maps; exit 0'", "robot", accept=(3,)), "no ROS 2")

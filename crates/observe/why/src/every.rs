@@ -4,7 +4,7 @@ use crate::cut::{By, Piece};
 use crate::follow::{Ended, Follow};
 use crate::kind::{Kind, Reason};
 use onbeat_synth::detail::ExecutionSeen;
-use onbeat_synth::followed::ChainEnd;
+use onbeat_synth::followed::{ChainEnd, Held};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 
@@ -46,6 +46,7 @@ pub struct Cut {
 
 /// Cuts all executions of all chains while the caller synthesises a model. `T` is what the caller
 /// knows of an execution.
+#[derive(Debug, Clone)]
 pub struct Every<T> {
     follow: Follow<T>,
 }
@@ -67,7 +68,13 @@ impl<T> Every<T> {
     /// Takes waits and joins out of the synthesis, which must keep details. The caller must call this
     /// before it passes on the executions that were reported beside them.
     pub fn take(&mut self, synth: &mut Synth) {
+        self.take_seeing(synth, |_| {});
+    }
+
+    /// Does the same as [`Every::take`], and shows each wait to `seen`.
+    pub fn take_seeing(&mut self, synth: &mut Synth, mut seen: impl FnMut(&Held)) {
         for held in synth.drain_held() {
+            seen(&held);
             self.follow.held(held);
         }
         for joined in synth.drain_joins() {

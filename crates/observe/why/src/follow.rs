@@ -23,6 +23,7 @@ impl<T> Ended<T> {
 
 /// The history of the threads, the joins of synchronisers, and the executions that wait until no
 /// later event can change how they are cut.
+#[derive(Debug, Clone)]
 pub(crate) struct Follow<T> {
     history: History,
     joins: Joins,

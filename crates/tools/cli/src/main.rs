@@ -97,6 +97,8 @@ enum Command {
     Info(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
+    /// Watch the timing of a running system: chains, callbacks, topics and CPUs
+    Top(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
@@ -121,7 +123,11 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Plan(args) => plan::run(args),
         Command::Shape(args) => shape::run(args),
         Command::Recover(args) => recover::run(args),
-        Command::Link(_) | Command::Replay(_) | Command::Info(_) | Command::Store(_) => {
+        Command::Link(_)
+        | Command::Replay(_)
+        | Command::Info(_)
+        | Command::Store(_)
+        | Command::Top(_) => {
             unreachable!("another program reads these words")
         }
         Command::Shaper(args) => shaper::run(args),
@@ -135,7 +141,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {
-        Some("record") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
+        Some("record" | "top") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
         // With the rights of its file, the command refuses to run.
         Some("shape") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(&onbeat_shape::rights())?

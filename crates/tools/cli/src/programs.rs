@@ -27,6 +27,8 @@ pub enum Program {
     Info,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
+    /// Watches a running system.
+    Top,
 }
 
 #[derive(clap::Args)]
@@ -43,6 +45,7 @@ impl Program {
             Program::Replay,
             Program::Info,
             Program::Store,
+            Program::Top,
         ]
         .into_iter()
         .find(|program| name == program.command())
@@ -54,6 +57,7 @@ impl Program {
             Program::Replay => "replay",
             Program::Info => "info",
             Program::Store => "store",
+            Program::Top => "top",
         }
     }
 

@@ -111,11 +111,12 @@ const NOT_AS_ROOT: [&str; 20] = [
     "url",
 ];
 
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "onbeat",
     "onbeat-link-cli",
     "onbeat-replay-cli",
     "onbeat-store-cli",
+    "onbeat-top-cli",
 ];
 
 fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {

@@ -301,7 +301,7 @@ fn help_lists_the_commands_of_all_programs() {
         String::from_utf8(output.stdout).expect("text")
     };
     let all = text(onbeat, &["--help"]);
-    for name in ["link", "replay", "store"] {
+    for name in ["link", "replay", "store", "top"] {
         let program = onbeat.with_file_name(format!("onbeat-{name}"));
         assert!(
             program.exists(),

@@ -1,0 +1,182 @@
+//! The latest late execution of a chain, and what took it longer than usual.
+
+use onbeat_document::schema::Component;
+use onbeat_synth::Synth;
+use onbeat_why::every::{Cut, Whom};
+use onbeat_why::{Culprit, Kind, Reason, Stretch};
+use rustc_hash::FxHashMap;
+
+/// The most causes whose usual times are kept for a path.
+const CAUSES_MAX: usize = 256;
+
+/// The number of causes that are shown.
+const SHOWN: usize = 3;
+
+/// The least number of executions before one is called late without a deadline.
+const EXECUTIONS: u64 = 20;
+
+/// A cause: the number of the callback, the kind of stretch, the culprit and the reason.
+type Cause = (u32, Kind, Option<(u8, u32)>, Option<Reason>);
+
+/// A late execution.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Late {
+    pub(crate) end_ns: u64,
+    pub(crate) latency_ns: u64,
+    /// The causes, each with its time and its usual time. The largest excess comes first.
+    causes: Vec<(Cause, u64, u64)>,
+}
+
+/// The causes of the executions on a path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Causes {
+    executions: u64,
+    sums: FxHashMap<Cause, u64>,
+    /// The latency above which an execution is late, or `None` if it is not known yet.
+    pub(crate) limit_ns: Option<u64>,
+    pub(crate) late: Option<Late>,
+}
+
+/// A cause of a late execution in words.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct CauseRow {
+    /// The id of the callback in whose part of the latency the cause lies.
+    pub callback: String,
+    /// The cause in words, as in `onbeat why`.
+    pub what: String,
+    /// The time that it took.
+    pub ns: u64,
+    /// The mean of the executions before.
+    pub usual_ns: u64,
+}
+
+fn number(whom: Whom) -> (u8, u32) {
+    match whom {
+        Whom::Callback(n) => (0, n),
+        Whom::Thread(n) => (1, n),
+        Whom::MutexOf(n) => (2, n),
+        Whom::WokenBy(n) => (3, n),
+    }
+}
+
+impl Causes {
+    /// Adds an execution that is cut into stretches.
+    pub(crate) fn add(&mut self, (end_ns, latency_ns): (u64, u64), cuts: &[Cut]) {
+        let mut times: FxHashMap<Cause, u64> = FxHashMap::default();
+        for cut in cuts {
+            let cause = (cut.place, cut.kind, cut.by.map(number), cut.reason);
+            *times.entry(cause).or_default() += cut.end_ns - cut.begin_ns;
+        }
+        if self.limit_ns.is_some_and(|limit| latency_ns > limit) {
+            let usual = |cause: &Cause| {
+                let sum = self.sums.get(cause).copied().unwrap_or(0);
+                sum / self.executions.max(1)
+            };
+            let mut causes: Vec<(Cause, u64, u64)> = times
+                .iter()
+                .map(|(cause, ns)| (*cause, *ns, usual(cause)))
+                .filter(|(_, ns, usual)| ns > usual)
+                .collect();
+            causes.sort_by_key(|(cause, ns, usual)| (std::cmp::Reverse(ns - usual), *cause));
+            causes.truncate(SHOWN);
+            self.late = Some(Late {
+                end_ns,
+                latency_ns,
+                causes,
+            });
+        }
+        self.executions += 1;
+        for (cause, ns) in times {
+            if self.sums.len() < CAUSES_MAX || self.sums.contains_key(&cause) {
+                *self.sums.entry(cause).or_default() += ns;
+            }
+        }
+    }
+
+    /// Reports whether enough executions were seen to call one late.
+    pub(crate) fn knows_usual(&self) -> bool {
+        self.executions >= EXECUTIONS
+    }
+}
+
+impl Late {
+    /// Returns the causes in words. `ids` are the ids of callbacks by number.
+    pub(crate) fn rows(&self, synth: &Synth, ids: &[Option<String>]) -> Vec<CauseRow> {
+        let components = synth.components();
+        let id = |number: u32| ids.get(number as usize).cloned().flatten();
+        let rows = self.causes.iter().map(|&(cause, ns, usual_ns)| {
+            let (place, kind, by, reason) = cause;
+            let callback = id(place).unwrap_or_default();
+            let stretch = Stretch {
+                begin_ns: 0,
+                ns,
+                place: callback.clone(),
+                kind,
+                by: by.and_then(|by| culprit(by, &components, id)),
+                during: None,
+                reason,
+            };
+            CauseRow {
+                callback,
+                what: stretch.text(),
+                ns,
+                usual_ns,
+            }
+        });
+        rows.collect()
+    }
+}
+
+fn culprit(
+    (kind, number): (u8, u32),
+    components: &[Component],
+    id: impl Fn(u32) -> Option<String>,
+) -> Option<Culprit> {
+    let component = || components.get(number as usize).cloned();
+    match kind {
+        0 => id(number).map(Culprit::Callback),
+        1 => component().map(Culprit::Thread),
+        2 => component().map(Culprit::MutexOf),
+        _ => component().map(Culprit::WokenBy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(kind: Kind, by: Option<u32>, ns: u64) -> Cut {
+        Cut {
+            begin_ns: 100,
+            end_ns: 100 + ns,
+            place: 1,
+            kind,
+            by: by.map(Whom::Thread),
+            during: None,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn the_cause_with_the_largest_excess_comes_first() {
+        let mut causes = Causes {
+            limit_ns: Some(30),
+            ..Causes::default()
+        };
+        for i in 0..EXECUTIONS {
+            assert!(!causes.knows_usual());
+            causes.add((i, 20), &[cut(Kind::Runs, None, 20)]);
+        }
+        assert!(causes.knows_usual() && causes.late.is_none());
+        let cuts = [
+            cut(Kind::Runs, None, 22),
+            cut(Kind::Preempted, Some(7), 5),
+            cut(Kind::Preempted, Some(7), 4),
+        ];
+        causes.add((99, 31), &cuts);
+        let late = causes.late.unwrap();
+        assert_eq!((late.end_ns, late.latency_ns), (99, 31));
+        let seen: Vec<_> = late.causes.iter().map(|c| (c.0 .1, c.1, c.2)).collect();
+        assert_eq!(seen, [(Kind::Preempted, 9, 0), (Kind::Runs, 22, 20)]);
+    }
+}

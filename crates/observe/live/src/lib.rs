@@ -1,0 +1,348 @@
+//! A model that follows a running system.
+//!
+//! [`Live`] takes the events of a recording while they come, and passes them to the same synthesis
+//! as `onbeat model`. So its figures since the start equal those of the model of the events so far
+//! (`tests/equal.rs`). Beside the figures since the start, it keeps those of the last ten seconds
+//! and of the last minute ([`window`]). [`view`] makes rows of them for a screen or for scripts.
+//!
+//! Memory is bounded: a window has a fixed number of slots, distributions have a fixed number of
+//! buckets, and there is a limit for the entries. What has not been seen for
+//! [`LiveOptions::forget_after_ns`] is forgotten and counted.
+
+mod kept;
+pub mod late;
+mod machine;
+mod structure;
+pub mod tally;
+pub mod view;
+pub mod window;
+
+use kept::Kept;
+use late::Causes;
+use machine::Machine;
+use onbeat_document::Model;
+use onbeat_synth::detail::ItemSeen;
+use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{Event, EventKind};
+use onbeat_why::compare::late_limit;
+use onbeat_why::every::Every;
+use std::collections::BTreeMap;
+use structure::Structure;
+use tally::{CallbackTally, ChainTally, EdgeTally};
+use window::{Ring, Windows, SECOND_NS};
+
+/// The most callbacks, paths, edges, topics and threads that are followed, each.
+const ENTRIES_MAX: usize = 4096;
+
+/// The most characters of a thread's name that are kept.
+const NAME_MAX: usize = 64;
+
+/// The number of seconds in a chain's history.
+const HISTORY: u64 = 60;
+
+/// How a live model is made.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// The options of the synthesis.
+    pub synth: SynthOptions,
+    /// The time after which the figures of something that is not seen any more are forgotten, ns.
+    pub forget_after_ns: u64,
+}
+
+impl LiveOptions {
+    /// Returns the default options with these of the synthesis.
+    pub fn new(synth: SynthOptions) -> LiveOptions {
+        LiveOptions {
+            synth,
+            forget_after_ns: 600 * SECOND_NS,
+        }
+    }
+}
+
+/// The executions of chains on one path.
+#[derive(Debug, Clone)]
+struct Path {
+    /// The steps of the first execution. Only the callbacks and topics count.
+    steps: Vec<ChainStep>,
+    cut: bool,
+    tally: Windows<ChainTally>,
+    /// The end and the latency of the latest execution, ns.
+    latest: (u64, u64),
+    /// The largest latency of each second, ns.
+    history: Ring<u64>,
+    causes: Causes,
+}
+
+/// An execution of a chain that waits to be cut: its path, and its end and latency in ns.
+type Ended = (PathNumber, (u64, u64));
+
+/// The numbers of the publishing callback, of the taking one, and of the topic.
+type EdgeNumbers = (Option<u32>, u32, u32);
+
+/// The number of a path, and whether the user cut the chain at its end.
+type PathNumber = (u32, bool);
+
+/// A model of a running system. Events are pushed in the order of time.
+#[derive(Debug, Clone)]
+pub struct Live {
+    synth: Synth,
+    forget_after_ns: u64,
+    /// The times of the first and of the latest event, ns.
+    span: Option<(u64, u64)>,
+    events: Windows<u64>,
+    lost_events: Windows<u64>,
+    callbacks: Kept<u32, Windows<CallbackTally>>,
+    paths: Kept<PathNumber, Path>,
+    edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
+    /// The number of publications by topic.
+    published: Kept<u32, Windows<u64>>,
+    machine: Machine,
+    /// Cuts executions of chains into stretches, once later events cannot change them.
+    every: Every<Ended>,
+    structure: Structure,
+    deadlines: BTreeMap<String, u64>,
+    is_stale: bool,
+}
+
+impl Live {
+    /// Creates a model without events.
+    pub fn new(options: LiveOptions) -> Live {
+        let cut_to = options.synth.cuts.iter().filter_map(|c| c.to.clone());
+        let structure = Structure::new(cut_to.collect());
+        let mut synth = Synth::new(options.synth);
+        synth.observe();
+        synth.detail();
+        Live {
+            synth,
+            forget_after_ns: options.forget_after_ns,
+            span: None,
+            events: Windows::default(),
+            lost_events: Windows::default(),
+            callbacks: Kept::new(ENTRIES_MAX),
+            paths: Kept::new(ENTRIES_MAX),
+            edges: Kept::new(ENTRIES_MAX),
+            published: Kept::new(ENTRIES_MAX),
+            machine: Machine::new(),
+            every: Every::default(),
+            structure,
+            deadlines: BTreeMap::new(),
+            is_stale: true,
+        }
+    }
+
+    /// Sets the largest latency that each chain may have, by chain id, ns.
+    pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
+        self.deadlines = deadlines;
+    }
+
+    /// Processes the next events.
+    pub fn push(&mut self, events: &[Event]) {
+        for event in events {
+            self.push_one(event);
+        }
+        self.take();
+    }
+
+    fn push_one(&mut self, event: &Event) {
+        let time_ns = event.time_ns;
+        let (first, now) = *self.span.get_or_insert((time_ns, time_ns));
+        if time_ns / SECOND_NS > now / SECOND_NS {
+            self.take();
+            self.machine.count_running(time_ns);
+            if (time_ns / SECOND_NS).is_multiple_of(10) {
+                self.forget(time_ns);
+                self.set_limits();
+            }
+        }
+        self.span = Some((first, now.max(time_ns)));
+        self.events.at(time_ns, |n| *n += 1);
+        if let EventKind::Lost { count, .. } = event.kind {
+            let add = |n: &mut u64| *n = n.saturating_add(count);
+            self.lost_events.at(time_ns, add);
+        }
+        self.machine.push(event);
+        self.every.push(event);
+        self.synth.push(event);
+    }
+
+    /// Ends all callbacks that still run, as at the end of a recording. No event may follow.
+    pub fn end(&mut self) {
+        self.synth.end_of_events();
+        self.take();
+        self.cut(true);
+        self.machine.count_running(self.now_ns());
+    }
+
+    /// Returns the model of the events so far, as `onbeat model` makes it of their trace.
+    pub fn model(&self) -> Model {
+        self.synth.snapshot()
+    }
+
+    /// Returns the time of the latest event, CLOCK_MONOTONIC, or 0 before the first.
+    pub fn now_ns(&self) -> u64 {
+        self.span.map_or(0, |span| span.1)
+    }
+
+    /// Returns the time of the first event, CLOCK_MONOTONIC, or 0 before it.
+    pub fn start_ns(&self) -> u64 {
+        self.span.map_or(0, |span| span.0)
+    }
+
+    /// Reports whether callbacks, topics or paths have appeared since [`Live::refresh`].
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
+    /// Finds the chains anew, and the names of everything. Returns the model of the events so far.
+    /// That takes milliseconds, so call this when [`Live::is_stale`], but seldom.
+    pub fn refresh(&mut self) -> Model {
+        self.is_stale = false;
+        let model = self.synth.snapshot();
+        let paths = self.paths.iter();
+        let paths = paths.map(|(&number, path)| (number, path.cut, path.steps.as_slice()));
+        self.structure.read(&self.synth, &model, paths);
+        model
+    }
+
+    fn take(&mut self) {
+        if !self.synth.has_followed() {
+            return;
+        }
+        for seen in self.synth.drain_observations() {
+            if let Observation::Published { name, time_ns, .. } = seen {
+                if let Some(of_topic) = self.published.at(name, time_ns, Windows::default) {
+                    of_topic.at(time_ns, |n| *n += 1);
+                }
+            }
+        }
+        let mut all_held = Vec::new();
+        self.every
+            .take_seeing(&mut self.synth, |held| all_held.push(*held));
+        for held in all_held {
+            let component = self.synth.component_of(held.by_tid);
+            self.machine.held(&held, component);
+        }
+        let known = &self.structure;
+        for seen in self.synth.drain_executions() {
+            self.is_stale |= !known.has_callback(seen.callback);
+            self.machine.ran(seen.tid, seen.callback);
+            self.every.ran(&seen);
+            let new = Windows::default;
+            if let Some(windows) = self.callbacks.at(seen.callback, seen.end_ns, new) {
+                windows.at(seen.end_ns, |tally| tally.record(&seen));
+            }
+        }
+        let items: Vec<ItemSeen> = self.synth.drain_items().collect();
+        items.iter().for_each(|item| self.item(item));
+        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
+        ends.into_iter().for_each(|end| self.chain_ended(end));
+        self.cut(false);
+    }
+
+    fn item(&mut self, item: &ItemSeen) {
+        let now = self.now_ns();
+        let key = (item.from, item.to, item.name);
+        if let Some(windows) = self.edges.at(key, now, Windows::default) {
+            windows.at(now, |tally| tally.record(item));
+        }
+    }
+
+    fn chain_ended(&mut self, end: ChainEnd) {
+        // Data that was published before counts in the age of data only.
+        let Some(first) = end.steps.first().filter(|_| !end.reread) else {
+            return;
+        };
+        let (time_ns, latency) = (end.end_ns, end.end_ns.saturating_sub(first.start_ns));
+        let key = (end.path, end.cut);
+        self.is_stale |= !self.structure.has_path(key);
+        let new = || Path {
+            steps: end.steps.clone(),
+            cut: end.cut,
+            tally: Windows::default(),
+            latest: (0, 0),
+            history: Ring::new(SECOND_NS, HISTORY),
+            causes: Causes::default(),
+        };
+        let Some(path) = self.paths.at(key, time_ns, new) else {
+            return;
+        };
+        path.tally.at(time_ns, |tally| tally.record(&end));
+        if time_ns >= path.latest.0 {
+            path.latest = (time_ns, latency);
+        }
+        if let Some(most) = path.history.at(time_ns) {
+            *most = latency.max(*most);
+        }
+        self.every.ended(end, (key, (time_ns, latency)));
+    }
+
+    /// Finds the causes of the executions that later events cannot change, or of all.
+    fn cut(&mut self, all: bool) {
+        let paths = &mut self.paths;
+        self.every.cut(&mut self.synth, all, |(path, times), cuts| {
+            if let Some(path) = paths.get_mut(&path) {
+                path.causes.add(times, cuts);
+            }
+        });
+    }
+
+    /// Decides above which latency the next executions of each path are late.
+    fn set_limits(&mut self) {
+        let structure = &self.structure;
+        let deadlines = &self.deadlines;
+        for (number, path) in self.paths.iter_mut() {
+            let chain = structure.chain_of.get(number);
+            let chain = chain.and_then(|&at| structure.chains.get(at));
+            let deadline = chain.and_then(|chain| deadlines.get(&chain.id)).copied();
+            let usual = || late_limit(&path.tally.total().latency_ns);
+            let known = path.causes.knows_usual();
+            path.causes.limit_ns = deadline.or_else(|| known.then(usual));
+        }
+    }
+
+    fn forget(&mut self, now_ns: u64) {
+        let before = now_ns.saturating_sub(self.forget_after_ns);
+        self.callbacks.forget_before(before);
+        self.paths.forget_before(before);
+        self.edges.forget_before(before);
+        self.published.forget_before(before);
+        self.machine.forget_before(before);
+    }
+
+    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten.
+    pub fn forgotten(&self) -> u64 {
+        let of_machine = self.machine.threads.forgotten() + self.machine.holders.forgotten();
+        let of_data = self.edges.forgotten() + self.published.forgotten();
+        self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
+    }
+
+    /// Returns how often something was not counted because too many entries exist.
+    pub fn left_out(&self) -> u64 {
+        let of_machine = self.machine.threads.left_out() + self.machine.holders.left_out();
+        let of_data = self.edges.left_out() + self.published.left_out();
+        self.callbacks.left_out() + self.paths.left_out() + of_data + of_machine
+    }
+
+    /// Returns the figures of a callback since the start, by its number in the synthesis.
+    pub fn callback_total(&self, callback: u32) -> Option<&CallbackTally> {
+        self.callbacks.get(&callback).map(Windows::total)
+    }
+
+    /// Returns the ids of the callbacks by number, as they were at the last [`Live::refresh`].
+    pub fn callback_ids(&self) -> &[Option<String>] {
+        &self.structure.ids
+    }
+
+    /// Returns the figures of each edge since the start, with the ids of its callbacks and its topic.
+    pub fn edge_totals(&self) -> Vec<(Option<&str>, &str, &str, &EdgeTally)> {
+        let ids = &self.structure.ids;
+        let id = |number: u32| ids.get(number as usize)?.as_deref();
+        let edges = self.edges.iter().filter_map(|(&(from, to, name), tally)| {
+            let from = from.and_then(id);
+            Some((from, id(to)?, self.synth.name(name), tally.total()))
+        });
+        edges.collect()
+    }
+}

@@ -1,0 +1,153 @@
+//! Follows the CPU time of threads and CPUs, and which programs have the CPU while observed threads
+//! wait for it.
+
+use crate::kept::Kept;
+use crate::window::Windows;
+use crate::{ENTRIES_MAX, NAME_MAX};
+use onbeat_synth::followed::Held;
+use onbeat_trace::{Event, EventKind};
+
+/// The most callbacks that are listed for a thread.
+const CALLBACKS_MAX: usize = 16;
+
+/// An observed thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Thread {
+    pub(crate) pid: u32,
+    pub(crate) comm: String,
+    /// The time on a CPU, ns.
+    pub(crate) running: Windows<u64>,
+    /// The time in which the thread was ready and another one had the CPU, ns.
+    pub(crate) waiting: Windows<u64>,
+    /// The numbers of the callbacks that the thread ran, in order of their first run.
+    pub(crate) callbacks: Vec<u32>,
+    pub(crate) cpu: Option<u16>,
+    pub(crate) has_ended: bool,
+    /// The time up to which the running time is counted, while the thread has a CPU.
+    on_since: Option<u64>,
+}
+
+/// The threads and CPUs of a running system.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    pub(crate) threads: Kept<u32, Thread>,
+    /// The time that observed threads had each CPU, ns.
+    pub(crate) cpus: Kept<u16, Windows<u64>>,
+    /// The time that each component had a CPU while an observed thread waited for it, ns. The keys
+    /// are indices into [`Synth::components`](onbeat_synth::Synth::components).
+    pub(crate) holders: Kept<u32, Windows<u64>>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Machine {
+        Machine {
+            threads: Kept::new(ENTRIES_MAX),
+            cpus: Kept::new(ENTRIES_MAX),
+            holders: Kept::new(ENTRIES_MAX),
+        }
+    }
+
+    pub(crate) fn push(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::SwitchIn { .. } => {
+                if let Some(thread) = self.thread(event) {
+                    thread.on_since = Some(event.time_ns);
+                    thread.cpu = Some(event.cpu);
+                }
+            }
+            EventKind::SwitchOut { .. } => {
+                let time_ns = event.time_ns;
+                if let Some(thread) = self.thread(event) {
+                    thread.cpu = Some(event.cpu);
+                    let ran = thread.count_until(time_ns);
+                    thread.on_since = None;
+                    self.count(event.cpu, ran, time_ns);
+                }
+            }
+            EventKind::Thread { comm, .. }
+            | EventKind::Exec { comm }
+            | EventKind::Fork { comm, .. } => {
+                if let Some(thread) = self.thread(event) {
+                    thread.comm = comm.chars().take(NAME_MAX).collect();
+                    thread.has_ended = false;
+                }
+            }
+            EventKind::Exit => {
+                if let Some(thread) = self.threads.get_mut(&event.tid) {
+                    thread.has_ended = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn thread(&mut self, event: &Event) -> Option<&mut Thread> {
+        let (pid, time_ns) = (event.pid, event.time_ns);
+        let new = || Thread {
+            pid,
+            ..Thread::default()
+        };
+        let thread = self.threads.at(event.tid, time_ns, new)?;
+        if thread.pid != pid {
+            // The kernel uses the number of an ended thread again.
+            *thread = new();
+        }
+        Some(thread)
+    }
+
+    fn count(&mut self, cpu: u16, ran_ns: u64, time_ns: u64) {
+        if let Some(of_cpu) = self.cpus.at(cpu, time_ns, Windows::default) {
+            of_cpu.at(time_ns, |sum| *sum += ran_ns);
+        }
+    }
+
+    /// Counts the time that running threads have had their CPUs so far.
+    pub(crate) fn count_running(&mut self, now_ns: u64) {
+        let mut ran = Vec::new();
+        for thread in self.threads.values_mut() {
+            let time = thread.count_until(now_ns);
+            ran.extend(thread.cpu.filter(|_| time > 0).map(|cpu| (cpu, time)));
+        }
+        for (cpu, time) in ran {
+            self.count(cpu, time, now_ns);
+        }
+    }
+
+    pub(crate) fn ran(&mut self, tid: u32, callback: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            let is_new = !thread.callbacks.contains(&callback);
+            if is_new && thread.callbacks.len() < CALLBACKS_MAX {
+                thread.callbacks.push(callback);
+            }
+        }
+    }
+
+    /// Counts a wait of a thread for its CPU. `component` had the CPU meanwhile.
+    pub(crate) fn held(&mut self, held: &Held, component: u32) {
+        let ns = held.end_ns.saturating_sub(held.begin_ns);
+        if let Some(thread) = self.threads.get_mut(&held.tid) {
+            thread.waiting.at(held.end_ns, |sum| *sum += ns);
+        }
+        if let Some(holder) = self.holders.at(component, held.end_ns, Windows::default) {
+            holder.at(held.end_ns, |sum| *sum += ns);
+        }
+    }
+
+    pub(crate) fn forget_before(&mut self, time_ns: u64) {
+        self.threads.forget_before(time_ns);
+        self.holders.forget_before(time_ns);
+    }
+}
+
+impl Thread {
+    /// Counts the time on the CPU up to `now_ns` and returns the part that was not counted yet.
+    fn count_until(&mut self, now_ns: u64) -> u64 {
+        let Some(since) = self.on_since else {
+            return 0;
+        };
+        let ran = now_ns.saturating_sub(since);
+        self.on_since = Some(now_ns.max(since));
+        self.running.at(now_ns, |sum| *sum += ran);
+        ran
+    }
+}

@@ -1,0 +1,125 @@
+//! The names of callbacks, and which paths of the synthesis are which chains of the model.
+
+use crate::PathNumber;
+use onbeat_document::schema::{CallbackType, Chain};
+use onbeat_document::{titles, Model};
+use onbeat_synth::followed::ChainStep;
+use onbeat_synth::Synth;
+use onbeat_why::leads_along;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+/// A chain of the model, without figures.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownChain {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) callbacks: Vec<String>,
+    pub(crate) topics: Vec<String>,
+    pub(crate) is_assumed: bool,
+}
+
+/// A callback of the model, without figures.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownCallback {
+    pub(crate) node: String,
+    pub(crate) kind: CallbackType,
+    pub(crate) period_ns: Option<u64>,
+}
+
+/// The structure of the system, as the model had it when it was last read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Structure {
+    cut_to: Vec<String>,
+    /// The ids of callbacks by number.
+    pub(crate) ids: Vec<Option<String>>,
+    pub(crate) callbacks: BTreeMap<String, KnownCallback>,
+    pub(crate) chains: Vec<KnownChain>,
+    /// The chain of each path that belongs to one, an index into `chains`.
+    pub(crate) chain_of: FxHashMap<PathNumber, usize>,
+    paths: FxHashSet<PathNumber>,
+}
+
+impl Structure {
+    pub(crate) fn new(cut_to: Vec<String>) -> Structure {
+        Structure {
+            cut_to,
+            ..Structure::default()
+        }
+    }
+
+    pub(crate) fn has_callback(&self, number: u32) -> bool {
+        let id = self.ids.get(number as usize);
+        id.is_some_and(Option::is_some)
+    }
+
+    /// Reports whether the path was there when the structure was read.
+    pub(crate) fn has_path(&self, path: PathNumber) -> bool {
+        self.paths.contains(&path)
+    }
+
+    /// Reads the structure from a model of `synth`. `paths` are the paths on which executions ended,
+    /// each with its cut and its steps.
+    pub(crate) fn read<'a>(
+        &mut self,
+        synth: &Synth,
+        model: &Model,
+        paths: impl Iterator<Item = (PathNumber, bool, &'a [ChainStep])>,
+    ) {
+        self.ids = synth.callback_ids();
+        self.callbacks.clear();
+        for callback in &model.callbacks {
+            let known = KnownCallback {
+                node: callback.node.clone(),
+                kind: callback.kind,
+                period_ns: callback.period_ns,
+            };
+            self.callbacks.insert(callback.id.clone(), known);
+        }
+        let titles = titles::titles(model);
+        let chains = model.chains.iter().zip(titles);
+        let known = |(chain, title): (&Chain, String)| KnownChain {
+            id: chain.id.clone(),
+            title,
+            callbacks: chain.callbacks.clone(),
+            topics: chain.topics.clone(),
+            is_assumed: chain.assumed,
+        };
+        self.chains = chains.map(known).collect();
+        self.chain_of.clear();
+        self.paths.clear();
+        for (number, cut, steps) in paths {
+            self.paths.insert(number);
+            let is_it = |chain: &Chain| {
+                self.is_cut(chain) == cut && leads_along(chain, steps, &self.ids, |n| synth.name(n))
+            };
+            if let Some(at) = model.chains.iter().position(is_it) {
+                self.chain_of.insert(number, at);
+            }
+        }
+    }
+
+    fn is_cut(&self, chain: &Chain) -> bool {
+        let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
+        output.is_some_and(|output| self.cut_to.contains(output))
+    }
+}
+
+/// Returns for each step of a path the callback of the chain to which its time counts. A
+/// synchroniser that is not in the chain counts to the callback before it.
+pub(crate) fn places(
+    steps: &[ChainStep],
+    callbacks: &[String],
+    ids: &[Option<String>],
+) -> Vec<usize> {
+    let mut at = 0;
+    let mut places = Vec::with_capacity(steps.len());
+    for step in steps {
+        let id = ids.get(step.callback as usize).and_then(Option::as_ref);
+        if id.is_some() && id == callbacks.get(at) {
+            at += 1;
+        }
+        places.push(at.saturating_sub(1));
+    }
+    places
+}

@@ -1,0 +1,194 @@
+//! Keeps a value for the last ten seconds, for the last minute and since the start. Memory does not
+//! grow with time.
+//!
+//! A window consists of slots of equal length, which begin at multiples of that length. The newest
+//! slot is still being filled. So the window of 10 s covers 9 to 10 s, and that of a minute 50 to
+//! 60 s.
+
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
+
+/// A span of time that ends now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Span {
+    /// The last ten seconds.
+    TenSeconds,
+    /// The last minute.
+    Minute,
+    /// The time since the first event.
+    Start,
+}
+
+impl Span {
+    /// All spans, shortest first.
+    pub const ALL: [Span; 3] = [Span::TenSeconds, Span::Minute, Span::Start];
+
+    /// Returns the start of the span, ns. `start_ns` is the time of the first event.
+    pub fn since_ns(self, start_ns: u64, now_ns: u64) -> u64 {
+        let (step, length) = match self {
+            Span::TenSeconds => (SECOND_NS, 10),
+            Span::Minute => (10 * SECOND_NS, 6),
+            Span::Start => return start_ns,
+        };
+        let first = (now_ns / step + 1).saturating_sub(length);
+        start_ns.max(first * step)
+    }
+}
+
+/// The latest slots of one length.
+#[derive(Debug, Clone)]
+pub(crate) struct Ring<T> {
+    step_ns: u64,
+    length: u64,
+    /// The slots with their numbers since time 0. The list is empty until the first value.
+    slots: Vec<(u64, T)>,
+}
+
+impl<T: Default> Ring<T> {
+    pub(crate) fn new(step_ns: u64, length: u64) -> Self {
+        Ring {
+            step_ns,
+            length,
+            slots: Vec::new(),
+        }
+    }
+
+    /// Returns the slot of a time, or `None` if later values have replaced it.
+    pub(crate) fn at(&mut self, time_ns: u64) -> Option<&mut T> {
+        let number = time_ns / self.step_ns;
+        let at = self
+            .slots
+            .iter()
+            .position(|s| s.0 % self.length == number % self.length);
+        let at = match at {
+            Some(at) if self.slots[at].0 > number => return None,
+            Some(at) => at,
+            None => {
+                self.slots.push((number, T::default()));
+                self.slots.len() - 1
+            }
+        };
+        let slot = &mut self.slots[at];
+        if slot.0 != number {
+            *slot = (number, T::default());
+        }
+        Some(&mut slot.1)
+    }
+
+    fn within(&self, now_ns: u64) -> impl Iterator<Item = &T> {
+        let now = now_ns / self.step_ns;
+        let is_in = move |number: u64| number <= now && number + self.length > now;
+        self.slots.iter().filter(move |s| is_in(s.0)).map(|s| &s.1)
+    }
+
+    /// Returns the slots up to `now_ns`, oldest first. A slot without a value is `None`.
+    pub(crate) fn series(&self, now_ns: u64) -> Vec<Option<&T>> {
+        let now = now_ns / self.step_ns;
+        let numbers = (0..self.length).rev().map(|back| now.checked_sub(back));
+        let slot = |number: u64| self.slots.iter().find(|s| s.0 == number);
+        numbers.map(|number| slot(number?).map(|s| &s.1)).collect()
+    }
+}
+
+/// A value for each [`Span`].
+#[derive(Debug, Clone)]
+pub struct Windows<T> {
+    total: T,
+    seconds: Ring<T>,
+    tens: Ring<T>,
+    /// The earliest time of a value.
+    first_ns: Option<u64>,
+}
+
+impl<T: Default> Default for Windows<T> {
+    fn default() -> Self {
+        Windows {
+            total: T::default(),
+            seconds: Ring::new(SECOND_NS, 10),
+            tens: Ring::new(10 * SECOND_NS, 6),
+            first_ns: None,
+        }
+    }
+}
+
+impl<T: Default> Windows<T> {
+    /// Changes the value of each span that contains `time_ns`.
+    pub fn at(&mut self, time_ns: u64, mut change: impl FnMut(&mut T)) {
+        change(&mut self.total);
+        self.seconds.at(time_ns).map(&mut change);
+        self.tens.at(time_ns).map(&mut change);
+        let first = self.first_ns.get_or_insert(time_ns);
+        *first = time_ns.min(*first);
+    }
+
+    /// Returns the parts of a span's value, which the caller adds up.
+    pub fn parts(&self, span: Span, now_ns: u64) -> Vec<&T> {
+        match span {
+            Span::TenSeconds => self.seconds.within(now_ns).collect(),
+            Span::Minute => self.tens.within(now_ns).collect(),
+            Span::Start => vec![&self.total],
+        }
+    }
+
+    /// Returns the value since the start.
+    pub fn total(&self) -> &T {
+        &self.total
+    }
+
+    /// Returns the earliest time of a value, ns.
+    pub fn first_ns(&self) -> Option<u64> {
+        self.first_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(windows: &Windows<u64>, span: Span, now_s: u64) -> u64 {
+        let parts = windows.parts(span, now_s * SECOND_NS);
+        parts.into_iter().sum()
+    }
+
+    #[test]
+    fn each_span_has_the_values_of_its_seconds() {
+        let mut windows = Windows::default();
+        for second in 0..200u64 {
+            windows.at(second * SECOND_NS + 5, |sum| *sum += second);
+            let last = |n: u64| (second.saturating_sub(n - 1)..=second).sum::<u64>();
+            assert_eq!(sum(&windows, Span::TenSeconds, second), last(10));
+            let tens = second / 10 * 10;
+            let minute: u64 = (tens.saturating_sub(50)..=second).sum();
+            assert_eq!(sum(&windows, Span::Minute, second), minute);
+            assert_eq!(sum(&windows, Span::Start, second), last(1000));
+        }
+        assert_eq!(
+            (windows.seconds.slots.len(), windows.tens.slots.len()),
+            (10, 6)
+        );
+        // Time goes on without values.
+        assert_eq!(sum(&windows, Span::TenSeconds, 205), 196 + 197 + 198 + 199);
+        assert_eq!(sum(&windows, Span::TenSeconds, 220), 0);
+        assert_eq!(sum(&windows, Span::Minute, 300), 0);
+    }
+
+    #[test]
+    fn a_late_value_counts_in_the_spans_that_still_have_its_second() {
+        let mut windows = Windows::default();
+        windows.at(100 * SECOND_NS, |sum| *sum += 1);
+        windows.at(95 * SECOND_NS, |sum| *sum += 10);
+        windows.at(80 * SECOND_NS, |sum| *sum += 100);
+        windows.at(3 * SECOND_NS, |sum| *sum += 1000);
+        let sums = Span::ALL.map(|span| sum(&windows, span, 100));
+        assert_eq!(sums, [11, 111, 1111]);
+        assert_eq!(windows.first_ns(), Some(3 * SECOND_NS));
+    }
+
+    #[test]
+    fn a_span_starts_with_its_oldest_slot() {
+        let at = |span: Span, now| span.since_ns(7 * SECOND_NS, now) / SECOND_NS;
+        assert_eq!(at(Span::TenSeconds, 100 * SECOND_NS), 91);
+        assert_eq!(at(Span::Minute, 105 * SECOND_NS), 50);
+        assert_eq!(at(Span::Minute, 20 * SECOND_NS), 7);
+        assert_eq!(at(Span::Start, 105 * SECOND_NS), 7);
+    }
+}

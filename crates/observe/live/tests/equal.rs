@@ -1,0 +1,320 @@
+//! The law of this crate: at any instant, the figures since the start equal those of the model that
+//! `onbeat model` makes of the events up to then.
+
+#[allow(dead_code)]
+#[path = "../../synth/tests/random/mod.rs"]
+mod random;
+
+use onbeat_document::schema::{EdgeFigures, Run};
+use onbeat_document::Model;
+use onbeat_live::tally::EdgeTally;
+use onbeat_live::view::{Times, Wanted};
+use onbeat_live::{Live, LiveOptions};
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{generate, Event, Reader, Writer, WriterOptions};
+use proptest::prelude::*;
+use random::{any_event, round, system};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+fn options() -> SynthOptions {
+    SynthOptions::new(Run {
+        host: String::new(),
+        boot: String::new(),
+        id: "r".into(),
+        mode: "x".into(),
+        distribution: Vec::new(),
+        start: 1,
+        duration_ns: 0,
+        lost: Default::default(),
+        events: 0,
+    })
+}
+
+/// Makes the model as `onbeat model` does.
+fn model_of(events: &[Event]) -> Model {
+    let mut synth = Synth::new(options());
+    events.iter().for_each(|event| synth.push(event));
+    synth.finish()
+}
+
+fn live() -> Live {
+    Live::new(LiveOptions {
+        forget_after_ns: u64::MAX,
+        ..LiveOptions::new(options())
+    })
+}
+
+/// Compares a live model with the model of the same events. Returns the numbers of callbacks, chains
+/// and edges that were compared.
+fn compare(live: &Live, events: &[Event]) -> Result<[usize; 3], TestCaseError> {
+    let model = model_of(events);
+    prop_assert!(live.model() == model, "the synthesis is the same");
+    // The end of a recording ends what still runs.
+    let mut live = live.clone();
+    live.end();
+    live.refresh();
+    let view = live.view(Wanted::ALL);
+    let counted = [
+        callbacks(&live, &model)?,
+        chains(&view, &model)?,
+        edges(&live, &model)?,
+    ];
+    prop_assert_eq!(view.events.start, events.len() as u64);
+    for row in &view.callbacks {
+        let is_it = |callback: &&onbeat_document::schema::Callback| callback.id == row.id;
+        let callback = model.callbacks.iter().find(is_it).expect("in the model");
+        prop_assert_eq!(
+            row.exec.start.p99_ns,
+            callback.figures.exec_ns.quantile(0.99)
+        );
+        prop_assert_eq!(row.period_ns, callback.period_ns);
+        prop_assert_eq!((&row.node, row.kind), (&callback.node, callback.kind));
+    }
+    Ok(counted)
+}
+
+fn callbacks(live: &Live, model: &Model) -> Result<usize, TestCaseError> {
+    let ids = live.callback_ids();
+    let mut compared = 0;
+    for callback in &model.callbacks {
+        let (id, figures) = (&callback.id, &callback.figures);
+        let number = ids.iter().position(|known| known.as_ref() == Some(id));
+        let tally = number.and_then(|n| live.callback_total(n as u32));
+        let Some(tally) = tally else {
+            prop_assert_eq!(figures.executions(), 0, "{}", id);
+            continue;
+        };
+        prop_assert_eq!(&tally.exec_ns, &figures.exec_ns, "{}", id);
+        prop_assert_eq!(&tally.response_ns, &figures.response_ns, "{}", id);
+        prop_assert_eq!(&tally.preempted_ns, &figures.preempted_ns, "{}", id);
+        prop_assert_eq!(&tally.blocked_ns, &figures.blocked_ns, "{}", id);
+        prop_assert_eq!(tally.untimed, figures.untimed);
+        prop_assert_eq!(tally.preemptions, figures.preemptions);
+        prop_assert_eq!(tally.blockings, figures.blockings);
+        compared += 1;
+    }
+    Ok(compared)
+}
+
+fn chains(view: &onbeat_live::view::View, model: &Model) -> Result<usize, TestCaseError> {
+    let ids =
+        |ids: &mut dyn Iterator<Item = &String>| -> BTreeSet<String> { ids.cloned().collect() };
+    let measured = model.chains.iter().filter(|c| c.figures.executions > 0);
+    let expected = ids(&mut measured.map(|c| &c.id));
+    prop_assert_eq!(ids(&mut view.chains.iter().map(|c| &c.id)), expected);
+    for row in &view.chains {
+        let chain = model.chains.iter().find(|c| c.id == row.id).unwrap();
+        let latency = &chain.figures.latency_ns;
+        let times = Times {
+            count: latency.count(),
+            mean_ns: latency.mean() as u64,
+            p50_ns: latency.quantile(0.5),
+            p99_ns: latency.quantile(0.99),
+            max_ns: latency.max(),
+        };
+        prop_assert_eq!(row.latency.start, times, "{}", row.title);
+        let parts = row.parts.iter().map(|p| (&p.name, p.is_edge));
+        let shares = chain.figures.shares.iter();
+        let shares = shares.map(|s| (&s.name, s.element == "edge"));
+        prop_assert!(parts.eq(shares));
+        if row.latency.last_10s == row.latency.start {
+            for (part, share) in row.parts.iter().zip(&chain.figures.shares) {
+                prop_assert_eq!(part.mean_ns, share.mean_ns as u64, "{}", row.title);
+            }
+        }
+    }
+    Ok(view.chains.len())
+}
+
+fn edges(live: &Live, model: &Model) -> Result<usize, TestCaseError> {
+    let mut tallies: BTreeMap<(&str, &str, &str), &EdgeTally> = BTreeMap::new();
+    let mut twice = BTreeSet::new();
+    for (from, to, topic, tally) in live.edge_totals() {
+        let key = (from.unwrap_or_default(), to, topic);
+        if tallies.insert(key, tally).is_some() {
+            twice.insert(key);
+        }
+    }
+    let mut compared = 0;
+    for edge in &model.edges {
+        let key = (edge.from.as_str(), edge.to.as_str(), edge.topic.as_str());
+        // The edges of synchronisers are conclusions: the items lead past them.
+        let is_sync = |id: &String| id.contains(":sync(");
+        if edge.assumed.is_some() || is_sync(&edge.to) || is_sync(&edge.from) {
+            continue;
+        }
+        prop_assert!(!twice.contains(&key), "{:?}", key);
+        let none = EdgeTally::default();
+        let tally = *tallies.get(&key).unwrap_or(&&none);
+        let EdgeFigures {
+            latency_ns,
+            transport_ns,
+            taken,
+            lost,
+            overwritten,
+            ..
+        } = &edge.figures;
+        let counts = (tally.taken, tally.lost, tally.overwritten);
+        prop_assert_eq!(
+            counts,
+            (*taken, *lost as i64, *overwritten as i64),
+            "{:?}",
+            key
+        );
+        prop_assert_eq!(&tally.latency_ns, latency_ns, "{:?}", key);
+        prop_assert_eq!(&tally.transport_ns, transport_ns, "{:?}", key);
+        compared += 1;
+    }
+    Ok(compared)
+}
+
+fn read(trace: &Path) -> Vec<Event> {
+    Reader::open(trace).expect("opened").events().collect()
+}
+
+fn recorded() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded");
+    let entries = std::fs::read_dir(root).expect("recordings");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let traces: Vec<PathBuf> = paths.filter(|p| p.join("manifest.json").exists()).collect();
+    assert!(!traces.is_empty());
+    traces
+}
+
+/// The number of cuts of each trace. `ONBEAT_CUTS` sets another one.
+fn cuts() -> u64 {
+    std::env::var("ONBEAT_CUTS").map_or(8, |n| n.parse().expect("a number"))
+}
+
+/// Cuts the events at instants that depend on `seed`, and compares at each of them.
+fn cut(events: &[Event], seed: u64) -> [usize; 3] {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut at: BTreeSet<usize> = (1..cuts())
+        .map(|_| (next() % events.len() as u64) as usize)
+        .collect();
+    at.insert(events.len());
+    let (mut live, mut done, mut most) = (live(), 0, [0; 3]);
+    for end in at {
+        // The recorder hands over events in parts of any size.
+        while done < end {
+            let part = (1 + next() as usize % 700).min(end - done);
+            live.push(&events[done..done + part]);
+            if next() % 4 == 0 {
+                live.refresh();
+                live.view(Wanted::ALL);
+            }
+            done += part;
+        }
+        let compared = compare(&live, &events[..end]);
+        let compared = compared.unwrap_or_else(|why| panic!("cut after {end} events: {why}"));
+        for (most, n) in most.iter_mut().zip(compared) {
+            *most = n.max(*most);
+        }
+    }
+    most
+}
+
+#[test]
+fn a_live_model_equals_the_model_of_every_recorded_trace_cut_anywhere() {
+    for (seed, trace) in recorded().iter().enumerate() {
+        let [callbacks, chains, edges] = cut(&read(trace), seed as u64 + 1);
+        assert!(
+            callbacks > 5 && chains > 1 && edges > 3,
+            "{callbacks} {chains} {edges}"
+        );
+    }
+}
+
+#[test]
+fn a_live_model_equals_the_model_of_generated_traces_cut_anywhere() {
+    let held = tempfile::tempdir().expect("directory");
+    for seed in 1..3 {
+        let trace = held.path().join(format!("trace{seed}"));
+        let mut writer = Writer::create(&trace, WriterOptions::default()).expect("created");
+        let manifest = generate::generate(&mut writer, 20_000, seed).expect("generated");
+        writer.finish(manifest).expect("finished");
+        let [callbacks, chains, edges] = cut(&read(&trace), seed);
+        assert!(
+            callbacks > 5 && chains > 1 && edges > 3,
+            "{callbacks} {chains} {edges}"
+        );
+    }
+}
+
+#[test]
+fn callbacks_that_are_not_seen_any_more_are_forgotten_and_counted() {
+    let rounds = vec![
+        random::Round {
+            run: [1; 4],
+            swapped: false,
+            lost: false,
+            preempted: false,
+        };
+        20
+    ];
+    let mut live = Live::new(LiveOptions {
+        forget_after_ns: 60_000_000_000,
+        ..LiveOptions::new(options())
+    });
+    let events = system(&rounds, 0);
+    live.push(&events);
+    live.refresh();
+    let rows = |live: &mut Live| {
+        let view = live.view(Wanted::ALL);
+        (view.callbacks.len(), view.chains.len(), view.forgotten)
+    };
+    assert_eq!(rows(&mut live), (4, 2, 0));
+    let last = events.last().expect("events");
+    // Only the offset of the clock is reported for a while.
+    for second in 1..=80u64 {
+        live.push(&[Event {
+            time_ns: last.time_ns + second * 1_000_000_000,
+            kind: onbeat_trace::EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: 0,
+            },
+            ..last.clone()
+        }]);
+    }
+    let (callbacks, chains, forgotten) = rows(&mut live);
+    assert_eq!((callbacks, chains), (0, 0));
+    assert!(forgotten >= 4, "{forgotten}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(32, |n| n.parse().unwrap()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_live_model_equals_the_model_of_a_random_system(
+        rounds in prop::collection::vec(round(), 1..40),
+        kind in 0u8..2,
+        part in 1usize..50,
+    ) {
+        let events = system(&rounds, kind);
+        let mut live = live();
+        events.chunks(part).for_each(|part| live.push(part));
+        compare(&live, &events)?;
+    }
+
+    #[test]
+    fn any_events_in_any_order_cause_no_panic(events in prop::collection::vec(any_event(), 1..300)) {
+        let mut live = Live::new(LiveOptions { forget_after_ns: 1_000_000_000, ..LiveOptions::new(options()) });
+        for part in events.chunks(20) {
+            live.push(part);
+            live.refresh();
+            live.view(Wanted::ALL);
+        }
+        live.end();
+        prop_assert_eq!(live.view(Wanted::ALL).events.start, events.len() as u64);
+    }
+}

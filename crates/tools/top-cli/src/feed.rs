@@ -1,0 +1,84 @@
+//! Feeds a live model with events, and decides when its structure is read anew.
+
+use onbeat_check::Requirements;
+use onbeat_document::Model;
+use onbeat_live::view::{View, Wanted};
+use onbeat_live::{Live, LiveOptions};
+use onbeat_synth::SynthOptions;
+use onbeat_trace::Event;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Reading the structure anew takes at most this share of the time.
+const SHARE: u32 = 200;
+
+/// The least time between two readings of the structure, and the most if something is new.
+const LEAST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(60);
+
+/// The time after which names and periods are read anew although nothing is new. Reading them
+/// still takes at most [`SHARE`].
+const OLD: Duration = Duration::from_secs(10);
+
+/// A live model with the requirements on its chains.
+pub struct Feed {
+    live: Live,
+    requirements: Option<Requirements>,
+    /// The time of the last reading of the structure, and the time until the next one.
+    refreshed: Option<(Instant, Duration)>,
+}
+
+impl Feed {
+    pub fn new(options: SynthOptions, requirements: Option<Requirements>) -> Feed {
+        Feed {
+            live: Live::new(LiveOptions::new(options)),
+            requirements,
+            refreshed: None,
+        }
+    }
+
+    pub fn push(&mut self, events: &[Event]) {
+        self.live.push(events);
+    }
+
+    /// Ends all callbacks that still run. No event may follow.
+    pub fn end(&mut self) {
+        self.live.end();
+        self.refreshed = None;
+    }
+
+    /// Returns the present figures.
+    pub fn view(&mut self, wanted: Wanted) -> View {
+        let least = match self.live.is_stale() {
+            true => LEAST,
+            false => OLD,
+        };
+        let is_due = |(at, wait): (Instant, Duration)| at.elapsed() >= wait.max(least);
+        if self.refreshed.is_none_or(is_due) {
+            self.refresh();
+        }
+        self.live.view(wanted)
+    }
+
+    fn refresh(&mut self) {
+        let begin = Instant::now();
+        let model = self.live.refresh();
+        if let Some(requirements) = &self.requirements {
+            self.live.set_deadlines(deadlines(&model, requirements));
+        }
+        let wait = (begin.elapsed() * SHARE).clamp(LEAST, MOST);
+        self.refreshed = Some((Instant::now(), wait));
+    }
+}
+
+/// Returns the largest latency that the requirements allow, by chain id.
+fn deadlines(model: &Model, requirements: &Requirements) -> BTreeMap<String, u64> {
+    let mut deadlines: BTreeMap<String, u64> = BTreeMap::new();
+    for finding in onbeat_check::check(model, requirements) {
+        if let Some(limit) = finding.late_above_ns {
+            let least = deadlines.entry(finding.id).or_insert(limit);
+            *least = limit.min(*least);
+        }
+    }
+    deadlines
+}

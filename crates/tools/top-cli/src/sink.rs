@@ -1,0 +1,106 @@
+//! The places where figures go: tables, lines of JSON, and the screen.
+
+use crate::feed::Feed;
+use crate::options::Output;
+use crate::shared::Shared;
+use crate::table;
+use onbeat_live::view::Wanted;
+use onbeat_terminal::CliError;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Takes figures about once a second.
+pub trait Sink {
+    /// Shows the present figures. No events follow the last call.
+    fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError>;
+
+    /// Tells the user something that is not a figure.
+    fn note(&mut self, text: &str) {
+        let _ = writeln!(io::stderr(), "note: {text}");
+    }
+
+    /// Reports once that figures are needed before the second is over.
+    fn is_urgent(&self) -> bool {
+        false
+    }
+
+    /// Reports whether the user has ended the program.
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    /// Reports whether the recorder keeps events for a trace.
+    fn keeps_events(&self) -> bool {
+        false
+    }
+}
+
+/// Prints on the standard output.
+pub struct Printed {
+    output: Output,
+    /// A callback ran.
+    pub found: bool,
+}
+
+impl Printed {
+    pub fn new(output: Output) -> Printed {
+        Printed {
+            output,
+            found: false,
+        }
+    }
+}
+
+impl Sink for Printed {
+    fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError> {
+        if !is_last && self.output != Output::Lines {
+            return Ok(());
+        }
+        let view = feed.view(Wanted::ALL);
+        self.found = !view.callbacks.is_empty();
+        let mut out = io::stdout().lock();
+        if self.output == Output::Table {
+            return table::write(&mut out, &view);
+        }
+        serde_json::to_writer(&mut out, &view).map_err(|e| CliError::Stdout(e.into()))?;
+        let ended = writeln!(out).and_then(|()| out.flush());
+        ended.map_err(CliError::Stdout)
+    }
+}
+
+/// Hands figures over to the thread of the screen.
+pub struct OnScreen {
+    pub shared: Arc<Shared>,
+    pub found: bool,
+}
+
+impl Sink for OnScreen {
+    fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError> {
+        let mut wanted = self.shared.page().wanted();
+        // Every page can be chosen after the last event.
+        if is_last {
+            wanted = Wanted::ALL;
+        }
+        let view = feed.view(wanted);
+        self.found |= view.events.start > 0;
+        self.shared.show(view);
+        if is_last {
+            self.shared.set_over();
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, _: &str) {}
+
+    fn is_urgent(&self) -> bool {
+        self.shared.take_page_changed()
+    }
+
+    fn is_over(&self) -> bool {
+        self.shared.is_ended()
+    }
+
+    fn keeps_events(&self) -> bool {
+        self.shared.recording().is_some()
+    }
+}

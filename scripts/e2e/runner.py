@@ -148,7 +148,7 @@ class Runner:
         """Notes and prints what came out; (test, number) if it has to be tried again."""
         name, result, seconds = done.test.name, done.worker.results(), time.monotonic() - done.begin
         self.summary.seconds[name] = self.summary.seconds.get(name, 0) + seconds
-        wrong = result.get("wrong")
+        wrong, cpu_s = result.get("wrong"), result.pop("cpu_s", 0)
         if not result:
             # Its guard may be gone, too.
             end_descendants(keep={a.worker.guard for a in self.running})
@@ -161,7 +161,7 @@ class Runner:
             print(f"SKIPPED  {name}: {result['skipped']}", flush=True)
         elif not wrong:
             self.summary.passed.append(name)
-            print(f"ok       {name} ({', '.join([f'{seconds:.0f} s', *figures])})", flush=True)
+            print(f"ok       {name} ({', '.join([f'{seconds:.0f} s', f'{cpu_s:.1f} s of CPU', *figures])})", flush=True)
         else:
             last = done.number == ATTEMPTS
             text = "\n    ".join([*wrong.splitlines(), *figures])

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -194,6 +195,8 @@ def guarded(function, lifeline, answer):
         if left:
             os.write(answer, (json.dumps({"left": left}) + "\n").encode())
     end_descendants()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    os.write(answer, (json.dumps({"cpu_s": used.ru_utime + used.ru_stime}) + "\n").encode())
 
 
 def watch(worker, lifeline, stopped):

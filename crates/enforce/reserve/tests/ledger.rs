@@ -118,10 +118,18 @@ fn a_ledger_that_another_user_wrote_is_refused() {
     let ledger = scene.state.join("a.json");
     fs::write(&ledger, &scene.text).unwrap();
     chown(&ledger, Some(NOBODY), None).unwrap();
-    refuses(&scene, &ledger, "another user owns the file or directory, or may write to it");
+    refuses(
+        &scene,
+        &ledger,
+        "another user owns the file or directory, or may write to it",
+    );
     chown(&ledger, Some(0), None).unwrap();
     fs::set_permissions(&ledger, Permissions::from_mode(0o666)).unwrap();
-    refuses(&scene, &ledger, "another user owns the file or directory, or may write to it");
+    refuses(
+        &scene,
+        &ledger,
+        "another user owns the file or directory, or may write to it",
+    );
 }
 
 #[test]

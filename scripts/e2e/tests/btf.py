@@ -79,7 +79,7 @@ def btf_of_another_kernel(harness):
                               ("sched_entity", "sum_exec_runtime")):
         file = types_file(harness, "other.btf", moved(types, structure, member))
         text = refusal(harness, file)
-        need("not of the kernel that runs" in text, f"{structure}.{member}: {text}")
+        need("does not describe the running kernel" in text, f"{structure}.{member}: {text}")
     file = types_file(harness, "loose.btf", types)
     os.chmod(file, 0o666)
     need("only root can write" in refusal(harness, file), "a file that all can write was taken")

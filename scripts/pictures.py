@@ -112,7 +112,7 @@ def place(column, row):
 
 
 def draw_crates():
-    """Crates in their folders, and who depends on whom."""
+    """Draws the crates in their folders, with the dependencies that do not follow from others."""
     crates = manifests()
     picture = Picture(1200, 640, "Crates of onbeat and their dependencies")
     for name, (column, row, width, height) in FRAMES.items():

@@ -24,7 +24,7 @@ RIGHT = "prose: right"
 # Patterns that are almost always a sentence to read twice, and what to write instead.
 PATTERNS = {
     r"\b[Ww]hom\b": "name the thing or the person",
-    r"\b(?:is|are|was|were) told\b": "say who reports what to whom",
+    r"\b(?:is|are|was|were) told\b": "say who reports it",
     r"\bsuch that\b": "so that",
     r"\b(?:is|are) no (?!longer\b|more than\b|less than\b|later than\b|earlier than\b|other\b)": "is not a",
     r"\bof (?:theirs|its own kind|the like)\b": "name it",

@@ -34,6 +34,19 @@ def arguments():
     return parser.parse_args()
 
 
+def by_reason(tests):
+    """Reasons why tests are left out, each with the names of its tests."""
+    found = {}
+    for test in tests:
+        found.setdefault(test.left_out, []).append(test.name)
+    return found.items()
+
+
+def shortened(names):
+    """The names; of many only the first, the last and the number."""
+    return ", ".join(names) if len(names) <= 10 else f"{names[0]} ... {names[-1]} ({len(names)} tests)"
+
+
 def main():
     """Runs the tests that the command line chooses."""
     args = arguments()
@@ -47,8 +60,8 @@ def main():
             note = f" (left out: {test.left_out})" if test.left_out else ""
             print(f"{test.subject:8} {test.name:48} {test.description}{note}")
         return 0
-    for test in left_out:
-        print(f"LEFT OUT {test.name}: {test.left_out} (--all runs it)")
+    for reason, names in by_reason(left_out):
+        print(f"LEFT OUT {shortened(names)}: {reason} (--all runs them)")
     places = 1 if args.one_at_a_time else PLACES
     with tempfile.TemporaryDirectory(prefix="onbeat-e2e-") as temporary:
         work = os.path.abspath(args.keep or temporary)

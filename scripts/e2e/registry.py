@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Callable
 
-# Tests run side by side in so many places. What needs a quiet machine takes all of them.
-PLACES = 4
-# Applications that compute for a third of a core, and whose timing is compared.
+# Tests run side by side in so many places, a quarter of a core each. A test that needs the machine for
+# itself takes all of them.
+PLACES = 8
+# Applications with real-time threads, or whose latencies are compared: at most one more beside them.
+TIMED_TEST = 4
+# Applications that compute for half a core, and whose timing is compared with their own clock.
 BUSY_TEST = 2
 # Programs that mostly wait.
 WAITING_TEST = 1

@@ -5,7 +5,7 @@ import os
 
 from compare import compare_executions, lost, median, own
 from harness import BUSY, ROOT
-from registry import PLACES, expect, test
+from registry import TIMED_TEST, expect, test
 
 PROGRAM = os.path.join(ROOT, "demos/patterns/action.py")
 # The application's clock reads lie outside of the calls that are recorded: Python on both ends.
@@ -23,7 +23,7 @@ def run(harness, name):
     return truth, harness.model(name, trace)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def action_rclpy(harness):
     """Every answer, piece of feedback and result; the user's code in each; one entity for all."""
     truth, model = run(harness, "action")

@@ -6,7 +6,7 @@ import shlex
 
 from chain import Chain, whole_chain
 from harness import load
-from registry import PLACES, Mismatch, Skip, expect, test
+from registry import TIMED_TEST, Mismatch, Skip, expect, test
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CROWDED, INHIBITED = (os.path.join(HERE, name) for name in ("crowded.py", "inhibited.py"))
@@ -26,7 +26,7 @@ def mean_ms(model, chain_id):
     return next(c["latency_ns"]["mean"] for c in model["chains"] if c["id"] == chain_id) / 1e6
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def advise_inversion(harness):
     """A planted priority inversion: named, and gone with the priorities that are advised."""
     if os.geteuid() != 0:
@@ -65,7 +65,7 @@ def advise_inversion(harness):
     expect(wrong)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def advise_executor(harness):
     """An executor that delays what is urgent: named with what runs before it; apart, nothing is found."""
     python, reports, delays = harness.python("kilted"), {}, {}
@@ -104,7 +104,7 @@ def advise_executor(harness):
     expect(wrong)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def advise_helper(harness):
     """A thread of the middleware that is kept from its CPU: named, and gone at the priority that is advised."""
     if os.geteuid() != 0:

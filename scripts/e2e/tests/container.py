@@ -9,7 +9,7 @@ import subprocess
 
 from chain import CHAIN, PERIOD_MS, Chain, below, figure, wait_until
 from harness import ONBEAT, ROOT, WATCHDOG_S
-from registry import PLACES, Mismatch, Skip, need, test
+from registry import TIMED_TEST, Mismatch, Skip, need, test
 
 BOX = os.path.join(ROOT, "scripts/e2e/box.py")
 STAGES = 3
@@ -58,7 +58,7 @@ def need_harmless(shaper, stage):
         need("/robot/env/lib/librcl.so" in file.read(), "the shaper's ROS 2 is not the container's")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_container(harness):
     """A chain in a container is shaped from outside; another one of the same names outside is left alone."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "--mount", "--net", "true"],

@@ -4,7 +4,7 @@ import json
 import os
 
 from harness import ROOT
-from registry import PLACES, expect, test
+from registry import PLACES, TIMED_TEST, expect, test
 
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
 SLOWED = "/p2d_ndt_localizer_node:subscription(/lidars/points_fused_downsampled)"
@@ -30,7 +30,7 @@ def merged(harness, name, models):
     return path
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def diff_mixed(harness):
     """Single runs of 15 s: a callback that is 20 % slower and one more subscriber are found, nothing else, and
     nothing between unchanged runs."""

@@ -9,7 +9,7 @@ import time
 
 from compare import differences, expect_all, lost, median
 from harness import load
-from registry import PLACES, expect, need, test
+from registry import TIMED_TEST, expect, need, test
 from tests.late import own_model, syn_command
 from tests.observe import GENTLE
 from tests.preload import means
@@ -63,7 +63,7 @@ def events_cbg_intra_process(harness):
     expect_all(harness, *record(harness, "events_cbg_intra", *GENTLE, "--intra"))
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def events_cbg_overlapping(harness):
     """Reentrant groups whose callbacks overlap, also one itself: each execution has its own time."""
     truth, model = record(harness, "events_cbg_overlapping", *OVERLAPPING)

@@ -10,7 +10,7 @@ import time
 from chain import (PERIOD_MS, Chain, below, figure, is_gated, middle, threads_of, tree, wait_until,
                    wait_until_settled)
 from harness import ONBEAT
-from registry import PLACES, Mismatch, need, test
+from registry import TIMED_TEST, Mismatch, need, test
 from supervise import command
 
 # Threads that are not as they were before count as left behind after so long.
@@ -92,7 +92,7 @@ def restored_after(harness, name, end, *words):
         raise Mismatch(f"{len(later)} outputs came in the 2.5 s after shaping had ended")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_restores_after_sigterm(harness):
     """After SIGTERM onbeat puts every thread back and the application runs on."""
     def end(onbeat):
@@ -101,7 +101,7 @@ def shape_restores_after_sigterm(harness):
     restored_after(harness, "shape_sigterm", end)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_restores_after_sigkill(harness):
     """After SIGKILL onbeat's guard puts every thread back and the application runs on.
 
@@ -137,7 +137,7 @@ def of_two_origins(harness, chain):
     return plans
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_two_origins(harness):
     """Two chains with timers of their own, a session for each; one is killed, and the other goes on."""
     chain = Chain(harness, "shape_origins", "--period", "150", "--second", "240", "--max", "4")
@@ -181,7 +181,7 @@ def shape_two_origins(harness):
     wait_until("no group is left", lambda: not groups() - before_groups, RESTORE_S)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_survives_its_application(harness):
     """A stage is killed while it is shaped: onbeat ends and leaves nothing behind."""
     before = groups()
@@ -203,7 +203,7 @@ def shape_survives_its_application(harness):
         raise Mismatch(f"groups are left: {left}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_follows_a_restart(harness):
     """The process beside which the shaper stands is killed and started anew: it is shaped again."""
     chain = Chain(harness, "shape_restart")
@@ -251,7 +251,7 @@ def shape_follows_a_restart(harness):
         raise Mismatch(f"the new process is not shaped: {middle(outputs)} s")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_failing_leaves_the_application_running(harness):
     """The shaper dies while an application that onbeat started is at work: that runs on, unshaped."""
     chain = Chain(harness, "shape_failing")

@@ -9,7 +9,7 @@ import subprocess
 
 from chain import CHAIN, is_gated, wait_until
 from harness import ONBEAT, load
-from registry import PLACES, need, test
+from registry import TIMED_TEST, need, test
 
 CYCLE_MS = 100
 SLOT_MS = 20
@@ -57,7 +57,7 @@ def shaped(harness, kind):
     return [behind_slot(s) for s in starts], json.loads(report)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def gate_hard_and_soft(harness):
     """Frozen with the interpreter, a callback stops its process's other threads; a soft gate does not."""
     counts, report = shaped(harness, "hard")
@@ -96,7 +96,7 @@ def holders(harness):
             process.wait()
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_leaves_a_second_instance_alone(harness):
     """A node that runs twice: the second process is reported and left as it is, until the first one ends."""
     plan = harness.file("twice.yaml")

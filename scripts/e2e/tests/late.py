@@ -10,7 +10,7 @@ import time
 
 from compare import compare_graph, differences, expect_all, lost, own
 from harness import load
-from registry import PLACES, Mismatch, Skip, expect, test
+from registry import TIMED_TEST, Mismatch, Skip, expect, test
 from tests.flow import flow_truth
 from tests.observe import GENTLE
 
@@ -142,7 +142,7 @@ def flow_late_attach(harness):
 
 
 # Alone: no other flow program of ours shall be in the recording.
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def flow_later_process(harness):
     """A flow program that starts while everything is recorded."""
     out = harness.file("flow_later.truth.json")

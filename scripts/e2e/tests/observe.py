@@ -7,7 +7,7 @@ import time
 
 from compare import compare_executions, compare_graph, expect_all, lost, median
 from harness import ROOT
-from registry import PLACES, WAITING_TEST, Mismatch, Skip, expect, register, test
+from registry import TIMED_TEST, WAITING_TEST, Mismatch, Skip, expect, register, test
 
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
@@ -53,7 +53,7 @@ for _distro in ("kilted", "jazzy"):
                 "n1,n2,n3/n4,n5,n6", native="syn-rclcpp")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def preempted(harness):
     """A higher-priority process on the same core: response time grows, execution time does not."""
     if len(os.sched_getaffinity(0)) < 2:

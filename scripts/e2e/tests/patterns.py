@@ -12,7 +12,7 @@ from typing import Callable
 
 from compare import compare_executions, compare_graph, compare_latencies, lost, own, values
 from harness import ROOT
-from registry import PLACES, expect, test
+from registry import PLACES, TIMED_TEST, expect, test
 
 RUN = os.path.join(ROOT, "demos/patterns/run.py")
 # From all nodes of a program being connected to its end.
@@ -247,7 +247,7 @@ def compare(harness, patterns, recorded):
         expect([c for again, found in recorded(harness, [pattern]) for c in named(again, found)])
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def patterns_started(harness):
     """Every pattern, started under the recorder: graph, counts, execution times, latencies."""
     compare(harness, PATTERNS, started)

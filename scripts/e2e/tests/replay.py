@@ -18,7 +18,7 @@ import threading
 import time
 
 from harness import ONBEAT
-from registry import PLACES, Mismatch, need, test
+from registry import PLACES, TIMED_TEST, Mismatch, need, test
 
 # No step of a test takes that long; in emulation (scripts/replay-can.sh) all takes several times longer.
 WATCHDOG_S = 600 if os.environ.get("ONBEAT_EMULATED") else 120
@@ -287,7 +287,7 @@ def replay_bag_to_ros(harness):
         compare(topic, got, sent)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_tells_recorded_time(harness):
     """/clock goes through the recorded times, half as fast at half the rate"""
     count, topic = 500, f"{harness.namespace}/data"
@@ -320,7 +320,7 @@ def replay_tells_recorded_time(harness):
     need(0.4 < pace < 0.6, f"recorded time went {pace:.3f} times as fast")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_as_fast_as_consumed(harness):
     """A node 15 times slower than the recording, with a queue of one, gets everything if it sets the pace"""
     topics = [f"{harness.namespace}/scan", f"{harness.namespace}/cmd"]

@@ -10,7 +10,7 @@ import threading
 import time
 
 from harness import ROOT
-from registry import PLACES, need, test
+from registry import TIMED_TEST, need, test
 from tests.replay import WATCHDOG_S, compare, mcap, replay, ros_variables
 
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
@@ -160,7 +160,7 @@ def lane(harness, domain, bag, ways):
     return {way: through(harness, domain, bag, *way) for way in ways}
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_parking_at_any_rate(harness):
     """The parking application gives the same outputs at 0.5, 1, 2 and 5 times the rate, message by message"""
     scans = drive(harness)

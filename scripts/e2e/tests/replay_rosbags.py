@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 
-from registry import PLACES, Skip, need, test
+from registry import TIMED_TEST, Skip, need, test
 from tests.replay import NODE, compare, read_lines, replay, ros_variables, times
 
 PACKAGE = "rosbags==0.11.9"
@@ -64,7 +64,7 @@ def interpreter():
         return python
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_bags_of_rosbags(harness):
     """Bags written by rosbags, in both versions, storages and all compressions: each whole, in order, the same bytes"""
     folder = harness.file("rosbags")

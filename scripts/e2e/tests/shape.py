@@ -9,11 +9,11 @@ import time
 from chain import PERIOD_MS, Chain, figure, middle, shaped, wait_until
 from diagnostics import check_told, monitor
 from harness import ONBEAT
-from registry import PLACES, Mismatch, test
+from registry import TIMED_TEST, Mismatch, test
 from service import Service, samples
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_one_band(harness):
     """A chain in one band: its jitter is gone for a subscriber that knows nothing of it."""
     chain = Chain(harness, "shape_one_band")
@@ -93,7 +93,7 @@ def service_operated(harness, chain, plan, others):
             raise Mismatch(f"more than {bands} bands: {found['figures']}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_bands_and_logical_execution_time(harness):
     """Three bands, then one without starting anew, and logical execution time, of the same chain."""
     chain = Chain(harness, "shape_bands")
@@ -111,7 +111,7 @@ def shape_bands_and_logical_execution_time(harness):
         raise Mismatch(f"three callbacks took {average} ms: {report['figures']}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_overshoot(harness):
     """An output that comes too late: dropped and counted, also where it comes when the next one is due."""
     chain = Chain(harness, "shape_overshoot")
@@ -136,7 +136,7 @@ def shape_overshoot(harness):
         raise Mismatch(f"nobody blames stage 3: {report['notes']}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_bands_follow(harness):
     """A load that has grown since the plan was made: the last band is raised, and outputs are in time."""
     chain = Chain(harness, "shape_follow")
@@ -184,7 +184,7 @@ def plan_of_events(harness, chain):
     return plan
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_throttles_events(harness):
     """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
@@ -202,7 +202,7 @@ def shape_throttles_events(harness):
         raise Mismatch(f"outputs do not come once per cycle: {report['figures']}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def shape_refuses_in_one_line(harness):
     """Without privilege, or with an application that is not there: one line, and nothing changed."""
     chain = Chain(harness, "shape_refuses")

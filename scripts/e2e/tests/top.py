@@ -9,7 +9,7 @@ import time
 from statistics import median
 
 from harness import ONBEAT, ROOT
-from registry import PLACES, Skip, need, test
+from registry import TIMED_TEST, Skip, need, test
 from tests.observe import GENTLE
 from tests.why import DELAYED, SLOW
 
@@ -141,7 +141,7 @@ def ends(harness, tmux):
         need("1 chains" not in tmux.screen(), f"the screen stays after {number.name}")
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def top_cause(harness):
     """A planted slow callback: it is the first cause of the late executions that the screen shows."""
     if os.geteuid() != 0:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from harness import ROOT, load
-from registry import PLACES, Mismatch, Skip, expect, test
+from registry import TIMED_TEST, Mismatch, Skip, expect, test
 
 DELAYED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "delayed.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
@@ -66,7 +66,7 @@ def compare(harness, name, why, bursts, is_culprit):
     return wrong
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def why_late(harness):
     """A planted slow callback and a planted neighbour: each is named first, with 95 % of its time."""
     if os.geteuid() != 0:

@@ -4,7 +4,7 @@ import json
 import os
 
 from harness import load
-from registry import PLACES, expect, test
+from registry import TIMED_TEST, expect, test
 
 LOSSY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lossy.py")
 SECONDS = 14
@@ -34,7 +34,7 @@ def scans(topic, truth):
     return wrong
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def why_lost(harness):
     """A history that overflows, refused items, a synchroniser that drops, requests without a response."""
     path = harness.new_file("why-lost.truth.json")

@@ -39,25 +39,26 @@ use window::Window;
 /// The number of executions after which the bands are placed again.
 pub const EVERY: usize = 200;
 
-/// The number of last executions from which the bands are placed.
+/// The number of latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// The longest execution is that of this many times [`EVERY`] executions.
+/// Without a miss rate, the last slot follows the longest of this many times [`EVERY`] executions.
 const LONGEST_BLOCKS: usize = 10;
 
-/// The plan needs more executions for a miss rate: this many times [`EVERY`].
+/// With a miss rate, the last slot follows this many times [`EVERY`] executions.
 const MISS_BLOCKS: usize = 32;
 
-/// The least share by which the average must get shorter before edges move.
+/// The least share by which moved slots must make the average latency shorter. Otherwise the slots
+/// stay.
 pub const LEAST_GAIN: f64 = 0.02;
 
-/// The share by which the average must get shorter for the last [`EVERY`] executions to count as
-/// another load.
+/// The last [`EVERY`] executions count as another load if slots placed for them alone make their
+/// average latency shorter by at least this share.
 pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
 
-/// The last slot stays if it would be lowered by less than this part of its start.
+/// The last slot is lowered only by at least its start divided by this number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 
 /// A plan whose bands follow the load.
@@ -71,10 +72,11 @@ pub struct Adapt {
 }
 
 impl Adapt {
-    /// Starts with the plan's slots. No slot will end after `deadline_ns` in its cycle.
+    /// Starts to adapt the bands of `plan`. No slot will end later than `deadline_ns` after the
+    /// start of its cycle.
     ///
     /// # Errors
-    /// Fails if the plan has no bands that can move, or if the deadline lies before its slots.
+    /// Fails if the plan has no bands that can move, or if a slot ends after the deadline.
     pub fn new(plan: &Plan, deadline_ns: Option<u64>) -> Result<Adapt, AdaptError> {
         let room = Room::of(plan, deadline_ns)?;
         let blocks = match room.miss {
@@ -100,13 +102,13 @@ impl Adapt {
         &self.plan.servers[self.room.server].slots_ms
     }
 
-    /// Returns the latest end that a slot can ever have in its cycle, in ns.
+    /// Returns the latest end that any slot may get, in ns after the start of its cycle.
     pub fn latest_ns(&self) -> u64 {
         self.room.last_start_ns + self.room.slot_ns
     }
 
     /// Counts an execution whose output was ready `ready_ns` after the start of its cycle. Returns
-    /// the change of the slots that follows, if any.
+    /// the change of the slots that this execution causes, if any.
     pub fn completed(&mut self, ready_ns: u64) -> Option<Change> {
         let last = self.last();
         let change = match ready_ns {
@@ -206,8 +208,8 @@ impl Adapt {
         }
     }
 
-    /// Returns the best ends for these executions when the last slot begins at `start_ns`, or
-    /// `None` if they do not fit.
+    /// Returns the slot ends with the least average latency if the last slot begins at `start_ns`,
+    /// or `None` if the slots do not fit.
     fn best_ends(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
         let samples = samples.floored(self.room.first_start_ns).capped(start_ns);
         let limits = Constraints {
@@ -218,9 +220,9 @@ impl Adapt {
         optimal(&samples, self.slots().len(), &limits).ok()
     }
 
-    /// Returns the share by which the best ends make the average shorter than `kept`. Each half is
-    /// measured with the ends that are best for the other half, and the smaller gain counts. This
-    /// excludes ends that are better by chance alone.
+    /// Returns the share by which the best slot ends make the average latency shorter than the ends
+    /// `kept`. Each half is measured with the ends that are best for the other half, and the
+    /// smaller gain counts. This excludes ends that are better by chance alone.
     fn gain_of(&self, halves: (Samples, Samples), kept: &[u64], start_ns: u64) -> f64 {
         let (first, second) = halves;
         let of = |placed: &Samples, of: &Samples| {

@@ -12,7 +12,7 @@ use onbeat_document::text::visible;
 use std::collections::BTreeSet;
 
 pub(crate) struct Times {
-    /// The length of an output's slot, or 0 if no output is held back.
+    /// The length of an output's slot in ns, or 0 if no output is held back.
     pub(crate) output_ns: u64,
     pub(crate) let_in_ns: u64,
     pub(crate) input_delay_ns: u64,
@@ -55,8 +55,8 @@ pub(crate) fn sentences(
     lines
 }
 
-/// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application
-/// cooperates with its scheduler.
+/// The thesis (end of chapter 4) discards the *execution* that overshoots. Its application can do
+/// so because it cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
     of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
     end it.";

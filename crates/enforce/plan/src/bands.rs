@@ -38,12 +38,12 @@ const MAX_CANDIDATES: usize = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// The number of samples up to each value, itself included.
+    /// The number of samples that are at most as large as each value.
     up_to: Vec<u64>,
 }
 
 impl Samples {
-    /// Collects single latencies, in ns.
+    /// Makes samples from single latencies in ns, in any order.
     pub fn new(latencies_ns: &[u64]) -> Self {
         let mut sorted = latencies_ns.to_vec();
         sorted.sort_unstable();
@@ -54,8 +54,8 @@ impl Samples {
         samples
     }
 
-    /// Collects the values of a measured distribution. A bucket counts as its highest value, at
-    /// most 0.006 % above the measured one.
+    /// Makes samples from a measured distribution. A bucket counts as its highest value, at most
+    /// 0.006 % above the measured one.
     pub fn of(dist: &Dist) -> Self {
         Self::from_counts(Self::pairs(dist))
     }
@@ -233,7 +233,7 @@ pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     sum as f64 / samples.count().max(1) as f64
 }
 
-/// Returns the share of executions in each band.
+/// Returns the share of executions in each band, 0 to 1, for slots that end at `ends_ns`.
 pub fn shares(samples: &Samples, ends_ns: &[u64]) -> Vec<f64> {
     let mut before = 0.0;
     let last = ends_ns.len().saturating_sub(1);
@@ -319,7 +319,7 @@ pub fn optimal(
     }
 }
 
-/// Returns the places where slots end if their distances do not matter.
+/// Returns the ends that slots would have if their distances did not matter.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
@@ -329,8 +329,8 @@ fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     places
 }
 
-/// Returns the candidates that the module's documentation describes, ascending. The last one
-/// belongs to the last slot.
+/// Returns the possible slot ends, ascending, as the module's documentation describes. The last one
+/// is the end of the last slot.
 fn candidates(
     samples: &Samples,
     count: usize,
@@ -420,7 +420,8 @@ pub fn random(
     })
 }
 
-/// Returns the next number of SplitMix64, below `n`. Equal seeds give equal plans on every machine.
+/// Returns the next number of SplitMix64, reduced to less than `n`. Equal seeds give equal plans on
+/// every machine.
 pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -430,11 +431,11 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
     ((u128::from(z) * u128::from(n)) >> 64) as u64
 }
 
-/// The most bands among which [`knee`] looks.
+/// The most bands that [`knee`] tries.
 pub const KNEE_UP_TO: usize = 8;
 
-/// Returns the number of bands beyond which more bring little. There the average over 1 to
-/// [`KNEE_UP_TO`] bands lies farthest below the straight line between its ends.
+/// Returns the number of bands beyond which more bands bring little. Over 1 to [`KNEE_UP_TO`]
+/// bands, it is where the average latency lies farthest below the straight line between its ends.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

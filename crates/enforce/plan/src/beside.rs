@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(crate) struct Beside<'m> {
     pub(crate) others: Vec<Other<'m>>,
-    /// The executors in the other plans' servers, with the CPUs of these servers.
+    /// The executors whose threads are in servers of the other plans, each with the CPU of its
+    /// server.
     owned: BTreeMap<Group<'m>, u16>,
     pub(crate) shares: BTreeMap<u16, f64>,
 }
@@ -96,8 +97,8 @@ impl<'m> Beside<'m> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns by how much work of `alone_ns` gets longer because of the others, in ns, or `None`
-    /// if no bound below a cycle exists.
+    /// Returns by how many ns the other plans' callbacks delay work of `alone_ns`, or `None` if no
+    /// bound below a cycle exists.
     pub(crate) fn wait_ns(
         &self,
         cpus: &BTreeSet<u16>,
@@ -121,8 +122,8 @@ pub(crate) fn lowest_priority(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> 
     here.map(|s| s.priority).min()
 }
 
-/// Returns the highest priority at which a chain yields to these plans. Its outputs have one
-/// priority above it, its feeders one below.
+/// Returns the highest priority with which a chain does not disturb these plans. The chain's
+/// outputs run one priority above it, its feeders one below.
 #[must_use]
 pub fn priority_beside(plans: &[Plan]) -> Option<u8> {
     lowest_priority(plans, |_| true).map(|p| p.saturating_sub(2).max(1))

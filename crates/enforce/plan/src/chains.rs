@@ -11,7 +11,6 @@ pub(crate) fn output(chain: &Chain) -> Option<&str> {
         .flatten()
 }
 
-/// Returns the chains with these names. Without names, it returns the model's only chain.
 pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m Chain>, PlanError> {
     let known = || {
         model
@@ -64,7 +63,7 @@ pub(crate) fn select<'m>(model: &'m Model, asked: &[String]) -> Result<Vec<&'m C
     Ok(found)
 }
 
-/// Returns all chains between two ends. Branches that join between the ends are planned together.
+/// Returns all chains between two ends, which are planned together.
 ///
 /// # Errors
 /// Fails if a branch was not measured, or if the branches begin or end at different places.
@@ -104,8 +103,8 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Returns for each way a callback or topic that is on no other way. If there is none, the result
-/// lists all callbacks of the way.
+/// Returns for each way a callback or topic that is on no other way, or all its callbacks if there
+/// is none.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();
@@ -129,8 +128,8 @@ fn differences(ways: &[Way]) -> Vec<String> {
     ways.iter().enumerate().map(own).collect()
 }
 
-/// Reports whether `asked` has the form FROM..TO and matches the chain. The ids of its first and
-/// last callback must contain FROM and TO.
+/// Reports whether `asked` has the form FROM..TO, and the ids of the chain's first and last
+/// callback contain FROM and TO.
 fn is_between(chain: &Chain, asked: &str) -> bool {
     let ends = (chain.callbacks.first(), chain.callbacks.last());
     match (asked.split_once(".."), ends) {
@@ -139,7 +138,7 @@ fn is_between(chain: &Chain, asked: &str) -> bool {
     }
 }
 
-/// Returns the chains' vertices with predecessors first, each with its direct predecessors.
+/// Returns the callbacks of all chains, predecessors first, each with its direct predecessors.
 pub(crate) fn order<'m>(chains: &[&'m Chain]) -> Result<Vec<(&'m str, Vec<&'m str>)>, PlanError> {
     let mut vertices: Vec<&str> = Vec::new();
     let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

@@ -4,7 +4,7 @@ use crate::fault::{PlanFault, MAX_CYCLE_NS, MAX_ENTRIES};
 use crate::schema::{Hold, Ms, Plan, Server, Slot, MAX_HELD, MAX_PRIORITY, MAX_SLOTS, SCHEMA};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The dispatcher's and the kernel's threads need the priorities above.
+/// The highest priority of the middleware. The dispatcher and threads of the kernel run above it.
 const MAX_MIDDLEWARE_PRIORITY: u8 = 97;
 
 /// Checks that a plan can be enforced.
@@ -107,8 +107,6 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
     competing(plan)
 }
 
-/// Checks the rules of callbacks. The callback of each rule must be in a server, and an optional
-/// one must not be in a chain.
 fn rules(plan: &Plan) -> Result<(), PlanFault> {
     let mut ids = BTreeSet::new();
     for rule in &plan.callbacks {
@@ -132,8 +130,7 @@ fn rules(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// Refuses servers that would compete: on one CPU, with one real-time priority, in slots that
-/// overlap.
+/// Refuses two servers on one CPU that have the same real-time priority and slots that overlap.
 fn competing(plan: &Plan) -> Result<(), PlanFault> {
     let mut groups: BTreeMap<(u16, u8), Vec<&Server>> = BTreeMap::new();
     for server in plan.servers.iter().filter(|s| s.priority > 0) {
@@ -164,7 +161,7 @@ fn competing(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-/// Returns a server's slots within one cycle. A slot that wraps around becomes two.
+/// Returns a server's slots as intervals within one cycle. A slot that wraps around becomes two.
 fn spans_of(server: &Server, cycle: u64) -> Vec<(u64, u64, &str)> {
     let name = server.name.as_str();
     if server.slots_ms.is_empty() {

@@ -6,11 +6,11 @@ use crate::request::{Request, Strategy};
 use crate::schema::Promises;
 use onbeat_document::Model;
 
-/// The largest number of bands in [`compare`].
+/// The largest number of bands that [`compare`] plans with.
 pub const COMPARE_UP_TO: usize = 8;
 
-/// Returns the promises of every strategy for the same request, by name (Table 4.4, Table 4.5 and
-/// Figure 4.7 for any chain).
+/// Plans the request with every strategy, and returns the promises or the error by the strategy's
+/// name. The result corresponds to Tables 4.4 and 4.5 and Figure 4.7 of the thesis.
 pub fn compare(model: &Model, request: &Request) -> Vec<(String, Result<Promises, PlanError>)> {
     let one_band = Strategy::Bands(1);
     let random = Strategy::RandomBands { bands: 3, seed: 1 };

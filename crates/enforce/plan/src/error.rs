@@ -64,21 +64,21 @@ pub enum PlanError {
         /// The id of the first callback of another chain.
         b: String,
     },
-    /// A callback belongs to chains of two plans.
+    /// A callback belongs to this plan's chain and to a chain of another plan.
     #[error("'{}' is a callback of this chain and of the other plan's chain. How often that chain waits for it depends on the phase between their cycles, which no plan counts. Plan one of them up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common {
         /// The id of the callback that belongs to chains of both plans.
         callback: String,
     },
-    /// A plan beside this one closes the gate of threads that this chain needs.
+    /// A server of another plan freezes threads on which callbacks of this chain run.
     #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give these callbacks executors of their own.", name(callback), name(server))]
     Shut {
-        /// The other plan's callback on these threads.
+        /// The other plan's callback that runs on these threads.
         callback: String,
         /// The other plan's server that has the threads.
         server: String,
     },
-    /// The requested priority is too high beside another plan.
+    /// With `--beside`, the requested priority would disturb the other plan.
     #[error("--priority {asked} is too high beside the other plan, which does not count this chain. Choose {most} or lower.")]
     Behind {
         /// The priority that the user asked for.
@@ -86,7 +86,8 @@ pub enum PlanError {
         /// The highest priority that does not disturb the other plan.
         most: u8,
     },
-    /// The promises of this strategy are its slots, which cannot hold beside another plan.
+    /// The strategy promises slots. With `--beside`, they would meet the other plan's slots at any
+    /// phase.
     #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy {
         /// The name of the strategy that does not work with `--beside`.
@@ -115,7 +116,7 @@ pub enum PlanError {
         /// The id of the chain of which no execution reached the end.
         chain: String,
     },
-    /// The name matches nothing that the plan covers.
+    /// An option names a callback or node that does not exist.
     #[error(
         "{option}: '{}' is neither a callback nor a node of {place}",
         name(asked)

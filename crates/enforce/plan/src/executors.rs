@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) enum Group<'m> {
     /// The callbacks of an executor, by its index in the model.
     Executor(usize),
-    /// The callbacks of a node, used if the model does not say which executor runs them.
+    /// The callbacks of a node. Used if the model does not show which executor runs them.
     Node(&'m str),
 }
 
@@ -39,7 +39,8 @@ impl Other<'_> {
         self.callback.figures.exec_ns.max()
     }
 
-    /// Returns the typical time between two starts in ns, or `None` if it ran once.
+    /// Returns the time between two starts in ns: the period, or else the median. It is `None`
+    /// after a single start.
     fn gap_ns(&self) -> Option<u64> {
         let between = &self.callback.figures.interarrival_ns;
         let typical = || (between.count() > 0).then(|| between.quantile(0.5));
@@ -47,15 +48,15 @@ impl Other<'_> {
         gap.filter(|&gap| gap > 0)
     }
 
-    /// Returns the most time that it takes of a slot that opens once in a cycle. That is all that
-    /// came since the slot's last end, and one execution left over from before.
+    /// Returns the most time that this callback takes of a slot that opens once per cycle. The slot
+    /// serves all executions since its last end, and one that was left over.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
     }
 
-    /// Returns the most time that it takes within any interval of this length (the request bound of
-    /// periodic work).
+    /// Returns the most time that this callback takes within any interval of `length_ns` (the
+    /// request bound of periodic work).
     pub(crate) fn within_ns(&self, length_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| length_ns / gap + 1);
         self.worst_ns().saturating_mul(times)
@@ -102,7 +103,7 @@ impl<'m> Executors<'m> {
         !self.of.is_empty() || self.model.callbacks.is_empty()
     }
 
-    /// Returns the callbacks of a known executor. It leaves out synchronisers, which run within
+    /// Returns the callbacks of an executor or node. It leaves out synchronisers, which run within
     /// other callbacks, and threads of the application's own.
     pub(crate) fn members(&self, group: Group<'m>) -> Vec<&'m Callback> {
         let is_member = |c: &&Callback| {
@@ -133,13 +134,13 @@ impl<'m> Executors<'m> {
             .collect()
     }
 
-    /// Returns how much longer the chains wait for others than when they were measured, in ns, or
-    /// `None` if no bound below a cycle exists.
+    /// Returns how much longer the chains wait for other callbacks than when they were measured, in
+    /// ns, or `None` if no bound below a cycle exists.
     ///
     /// Under the plan all threads of a CPU have one priority, so callbacks that ran beside the
-    /// chain may now run before it. The measured latencies already contain the wait in two cases: a
-    /// single-threaded executor is alone on its CPU, or all threads were measured at a real-time
-    /// priority on this CPU.
+    /// chain may now run before it. The measured latencies already contain this wait in two cases.
+    /// Either a single-threaded executor is alone on its CPU, or all threads were measured at a
+    /// real-time priority on this CPU.
     pub(crate) fn wait_ns(
         &self,
         placed: &[Placed<'m>],
@@ -163,9 +164,9 @@ impl<'m> Executors<'m> {
         }
     }
 
-    /// Returns the longest delay of the chains' first callback behind its release, in ns, or `None`
-    /// if no others run before it. Executions count from its start, but the cycle counts from its
-    /// release.
+    /// Returns the longest delay from the release of the chains' first callback to its start, in
+    /// ns, or `None` if no other callbacks run before it. Latencies count from the start, but the
+    /// cycle counts from the release.
     ///
     /// The delay is the measured one plus the longest 99th percentile of the others. Timers start
     /// with another phase in each start of the application, so a callback that ran just behind the
@@ -210,7 +211,8 @@ impl<'m> Executors<'m> {
     }
 }
 
-/// Returns the time that others take of each cycle in slots that they share with a chain, in ns.
+/// Returns the part of each cycle that other callbacks take of slots that they share with a chain,
+/// in ns.
 pub(crate) fn room_ns<'o, 'm: 'o>(
     others: impl Iterator<Item = &'o Other<'m>>,
     cycle_ns: u64,

@@ -163,7 +163,7 @@ pub enum PlanFault {
         /// The number of the server's slots.
         count: usize,
     },
-    /// The plan holds back more topics than a shaper can serve.
+    /// More topics are held back or throttled than a shaper can serve.
     #[error("{count} topics are held back or throttled, but a shaper serves at most {MAX_HELD}")]
     ManyHeld {
         /// The number of topics that are held back or throttled.
@@ -195,7 +195,7 @@ pub enum PlanFault {
     },
 }
 
-/// Returns a name for messages, shortened and without control characters.
+/// Shortens a name for messages and removes its control characters.
 pub(crate) fn name(text: &str) -> String {
     shorten(&visible(text), 80)
 }

@@ -79,7 +79,8 @@ pub fn read(bytes: &[u8]) -> Result<Plan, PlanFileError> {
     Ok(plan)
 }
 
-/// Finds the line where a server of this name begins, or else where the name first occurs.
+/// Returns the number of the line where a server of this name begins, or else where the name first
+/// occurs.
 fn find(text: &str, word: &str) -> Option<u64> {
     let unquote = |s: &str| s.trim().trim_matches(['"', '\'']).to_string();
     let begins = |l: &str| {
@@ -95,7 +96,7 @@ fn find(text: &str, word: &str) -> Option<u64> {
         .map(|(_, n)| n)
 }
 
-/// Returns the plan as text: comments that explain it, then the plan.
+/// Returns the text of a plan file: comments that explain the plan, then the plan as YAML.
 pub fn write(plan: &Plan) -> Result<String, PlanFileError> {
     let yaml =
         onbeat_yaml::write(plan).map_err(|what| PlanFileError::Write { what: name(&what) })?;

@@ -23,13 +23,14 @@ pub const CONFIDENCE: f64 = 0.95;
 
 const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 
-/// The fewest starts from which onbeat draws. Fewer starts allow too few different draws.
+/// The fewest starts of the application from which a bound is computed. Fewer starts allow too few
+/// different random draws.
 pub const LEAST_STARTS: usize = 5;
 
 /// The reason why a profile does not support a bound.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// The miss rate is not above 0 and up to 0.5.
+    /// The requested miss rate is not above 0 and at most 0.5.
     #[error("a miss rate of {rate} is not possible. Choose one above 0 and up to 0.5.")]
     Rate {
         /// The miss rate that the user asked for: a share of the executions.
@@ -65,7 +66,7 @@ pub enum ProfileError {
     /// No number of bands keeps the average within the request.
     #[error("no number of bands keeps the average within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence).", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
-        /// The requested limit, as a share over the unshaped average.
+        /// The smallest upper limit that any number of bands reaches, as a share.
         asked: f64,
         /// The least upper bound that any number of bands reaches, as a share.
         best: f64,
@@ -75,7 +76,7 @@ pub enum ProfileError {
     /// The slots cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
-    /// The limit lies beyond any cycle.
+    /// The limit for the miss rate is longer than any cycle can be.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
         /// The miss rate that the user asked for: a share of the executions.
@@ -85,16 +86,17 @@ pub enum ProfileError {
     },
 }
 
-/// The latencies of a chain, by start of the application.
+/// The measured latencies of a chain, separate for each start of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     values: Vec<u64>,
-    /// The index and count of each value of a start, ascending.
+    /// For each start its different values, ascending: the value's index and its count.
     starts: Vec<Vec<(usize, u64)>>,
 }
 
 impl Profile {
-    /// Makes a profile of one distribution for each start. Empty distributions do not count.
+    /// Makes a profile from one distribution of latencies per start. Empty distributions do not
+    /// count.
     pub fn of<'d>(starts: impl IntoIterator<Item = &'d Dist>) -> Self {
         let lists: Vec<Vec<(u64, u64)>> = starts
             .into_iter()
@@ -127,12 +129,12 @@ impl Profile {
         Ok(Self::of(starts.values()))
     }
 
-    /// Returns the number of starts.
+    /// Returns the number of starts of the application.
     pub fn starts(&self) -> usize {
         self.starts.len()
     }
 
-    /// Returns the number of executions.
+    /// Returns the number of executions in all starts together.
     pub fn executions(&self) -> u64 {
         self.starts.iter().flatten().map(|p| p.1).sum()
     }

@@ -5,8 +5,8 @@ use crate::schema::{Ms, Output, Plan, Server};
 use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
-/// A difference that keeps a plan from replacing a running one. These values are fixed when threads
-/// are assigned and topics remapped.
+/// A difference for which a new plan cannot replace a running one. These values are fixed when
+/// threads are assigned and topics remapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
     /// The length of the cycle differs.
@@ -33,7 +33,7 @@ pub enum Difference {
     Outputs,
     /// The throttled topics differ.
     Inputs,
-    /// The callbacks that shaping waits for differ.
+    /// The callbacks that must have run before shaping begins differ.
     Callbacks,
     /// The CPU or priority of the middleware's threads differs.
     Middleware,
@@ -70,7 +70,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns the differences that keep `new` from replacing `running`, the most general first. If the
+/// Returns the differences for which `new` cannot replace `running`, the most general first. If the
 /// list is empty, the plans differ at most in slots, best cases, promises and texts.
 pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -102,7 +102,7 @@ pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     found
 }
 
-/// Compares two outputs without the chain's best case, which changes with each measurement.
+/// Compares two outputs, but not the chain's best case, which changes with each measurement.
 fn is_same_output(running: &Output, new: &Output) -> bool {
     let with = |output: &Output| Output {
         earliest_ms: Ms(0),

@@ -20,8 +20,8 @@ pub enum Strategy {
     ),
     /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
     AutoBands,
-    /// The fewest bands that keep the average latency within this share over the unshaped one, with
-    /// confidence: see [`Profile::fewest`](crate::profile::Profile::fewest).
+    /// The fewest bands with which the average latency grows by at most this share over the
+    /// unshaped one, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
     /// Slots for the output at random places. Only the last slot is placed as in
     /// [`Strategy::Bands`].
@@ -126,7 +126,7 @@ impl Default for OutputRequest {
     }
 }
 
-/// The request for inputs: which are throttled, and to which cycle.
+/// The request for inputs: which inputs are throttled, and to which cycle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InputRequest {
     /// The inputs that are let through once per cycle.
@@ -154,7 +154,7 @@ pub struct Request {
     pub outputs: OutputRequest,
     /// The request that says which inputs are throttled.
     pub inputs: InputRequest,
-    /// The callbacks or nodes that get the remaining time.
+    /// The callbacks or nodes that run in the time that the chain leaves.
     pub background: Vec<String>,
     /// The real-time priority of the chain.
     pub priority: u8,

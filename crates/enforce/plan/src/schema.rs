@@ -199,13 +199,13 @@ pub struct Throttle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Middleware {
-    /// The CPU, if possible not one of the servers'.
+    /// The CPU. If possible, no server runs on it.
     pub cpu: u16,
     /// The real-time priority (SCHED_FIFO).
     pub priority: u8,
 }
 
-/// The result of the plan if its assumptions are met.
+/// The figures that shaping will keep if the plan's assumptions are met.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promises {
@@ -222,13 +222,13 @@ pub struct Promises {
     /// The largest distance between neighbouring bands, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveliness_ms: Option<Ms>,
-    /// The miss rate of the last slot, if the request has one.
+    /// The share of executions that may miss the last slot, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
     /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// The cost of the bands in average latency, if the request limits it.
+    /// The growth of the average latency through the bands, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
     /// The share of each CPU (by its number) that the servers' threads use in the worst case.
@@ -241,13 +241,13 @@ pub struct Promises {
 pub struct LeftOut {
     /// The number of executions that are left out.
     pub executions: u64,
-    /// The share of all measured executions that they are, 0 to 1.
+    /// The number of left-out executions as a share of all measured ones, 0 to 1.
     pub share: f64,
-    /// The shortest and the longest latency of these executions.
+    /// The shortest and the longest latency of the executions that are left out.
     pub latency_ms: Slot,
     /// The longest latency of the executions that the plan keeps.
     pub kept_ms: Ms,
-    /// The probable cause, as a part of a sentence.
+    /// The probable cause of the slow executions, as a part of a sentence.
     pub cause: String,
 }
 
@@ -273,19 +273,19 @@ pub struct Miss {
     pub shape: Option<f64>,
 }
 
-/// The growth of the average latency over the unshaped one.
+/// The growth of the average latency through bands, as a share of the unshaped average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
     /// The requested limit, as a share of the unshaped average.
     pub asked: f64,
-    /// The share over all measured executions.
+    /// The growth over all measured executions, as a share of the unshaped average.
     pub measured: f64,
-    /// The upper confidence limit for later starts of the application.
+    /// The upper confidence limit of the growth in later starts of the application.
     pub bound: f64,
 }
 
-/// A latency band.
+/// The latencies that one slot of the output server produces.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Band {

@@ -13,7 +13,8 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, EdgeFigures, Model}
 use onbeat_document::Dist;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The share of the period by which starts may deviate for a chain's start to count as steady.
+/// The largest deviation of a chain's starts from the period, as a share of the period, that counts
+/// as steady.
 const STEADY: f64 = 0.25;
 
 #[derive(Debug)]
@@ -21,18 +22,20 @@ pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
     pub(crate) before: Vec<usize>,
-    /// The longest time from its input's publication to its start, plus that from its end to the
-    /// synchroniser that it feeds. This is the executor's work and the wait for other inputs.
+    /// The longest time from the publication of the callback's input to its start, plus that from
+    /// its end to the synchroniser that it feeds. This is the executor's work and the wait for
+    /// other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
-    /// The time that the worst cases of its chains leave for it if all others take their best case.
-    /// Longer executions did not belong to these chains' executions.
+    /// The longest time that the callback can have taken in the chains: their worst case minus the
+    /// best cases of all other callbacks. Longer executions of the callback did not belong to these
+    /// chains.
     most_ns: u64,
 }
 
 impl Part<'_> {
-    /// Returns the longest time from its start to its end if nothing of lower priority disturbs it,
-    /// in ns.
+    /// Returns the longest time from the callback's start to its end in ns, if nothing of lower
+    /// priority disturbs it.
     pub(crate) fn worst_ns(&self) -> u64 {
         let f = &self.callback.figures;
         // This is a part of a redacted model. Its executions are unknown, but the time that its
@@ -53,7 +56,6 @@ impl Part<'_> {
         self.callback.figures.exec_ns.min()
     }
 
-    /// Returns its longest execution in ns, without the share `left_out` of the longest.
     pub(crate) fn longest_exec_ns(&self, left_out: f64) -> u64 {
         let exec = &self.callback.figures.exec_ns;
         match left_out > 0.0 {
@@ -62,8 +64,8 @@ impl Part<'_> {
         }
     }
 
-    /// Returns the time that its server must give it in a cycle: its longest time, and its
-    /// executor's work before it.
+    /// Returns the time in ns that the callback's server must have in a cycle: the longest
+    /// execution, and the executor's work before it.
     pub(crate) fn demand_ns(&self) -> u64 {
         let demand = self.worst_ns().saturating_add(self.around_worst_ns);
         demand.min(self.most_ns)
@@ -81,7 +83,8 @@ pub(crate) struct Publication<'m> {
 pub(crate) struct Scope<'m> {
     pub(crate) model: &'m Model,
     pub(crate) chains: Vec<&'m Chain>,
-    /// The callbacks with threads, predecessors first. Synchronisers have none.
+    /// The callbacks in an order with predecessors first. Synchronisers have no threads and are
+    /// left out.
     pub(crate) parts: Vec<Part<'m>>,
     /// The latencies without the slowest executions that the plan leaves out.
     pub(crate) latency: Dist,
@@ -95,8 +98,8 @@ pub(crate) struct Scope<'m> {
     pub(crate) others: Vec<Other<'m>>,
 }
 
-/// Returns the longest and the mean time on the edges around a callback that belong to its thread's
-/// server.
+/// Returns the longest and the mean time in ns around a callback in which its thread's server must
+/// be open.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -116,8 +119,8 @@ fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u6
     (before.0 + behind.0, before.1 + behind.1)
 }
 
-/// Returns the longest time that a callback and the edges around it can have taken in any measured
-/// execution of its chains.
+/// Returns the longest time in ns that a callback and the edges around it can have taken in any
+/// measured execution of its chains.
 fn most(chains: &[&Chain], callbacks: &BTreeMap<&str, &Callback>, id: &str, kept_ns: u64) -> u64 {
     let of = |chain: &&&Chain| chain.callbacks.iter().any(|c| c == id);
     let left = |chain: &&Chain| {
@@ -144,7 +147,6 @@ fn latency(chains: &[&Chain]) -> Result<Dist, PlanError> {
 }
 
 impl<'m> Scope<'m> {
-    /// Collects what the plan covers, without the `leave_out` slowest executions of its chains.
     pub(crate) fn new(
         model: &'m Model,
         request: &Request,
@@ -269,8 +271,6 @@ impl<'m> Scope<'m> {
         Ok(found.into_values().collect())
     }
 
-    /// Checks that every binding names a callback or node of the plan, and that no executor is
-    /// split between CPUs.
     fn check_cpus(&self, request: &Request) -> Result<(), PlanError> {
         let planned = || {
             let parts = self.parts.iter().map(|p| (p.callback, p.cpu));
@@ -328,8 +328,9 @@ impl<'m> Scope<'m> {
         self.beside.owns(self.executors.of(callback))
     }
 
-    /// Returns the callbacks outside the chains that the chains need in time, each once. These are
-    /// the ones that synchronisers wait for, and all of the nodes that publish throttled inputs.
+    /// Returns the callbacks outside the chains that the chains wait for, each once. These are the
+    /// callbacks that feed synchronisers of the chains, and all callbacks of the nodes that publish
+    /// throttled inputs.
     pub(crate) fn feeders(&self) -> Vec<&'m Callback> {
         let mut found = sources::feeders(self.model, &self.chains);
         // The model of a throttled application contains the throttler's thread, which does not
@@ -488,8 +489,8 @@ pub(crate) fn seen(model: &Model) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// Returns the cycle: the first callback's period, or with a throttler the time between inputs that
-/// it lets in.
+/// Returns the length of the cycle in ns: the first callback's period, or with a throttler the time
+/// between the inputs that it lets in.
 fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     let no_period = || PlanError::NoPeriod {
         origin: origin.id.clone(),

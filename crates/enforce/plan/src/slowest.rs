@@ -6,17 +6,16 @@ use onbeat_document::Dist;
 /// The executions that a plan leaves out. The default leaves out none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Slowest {
-    /// The number of these executions.
     pub(crate) count: u64,
-    /// The number of all measured executions.
+    /// The number of all measured executions, with those that are left out.
     pub(crate) of: u64,
-    /// The shortest and the longest latency of these executions, or 0.
+    /// The shortest and the longest latency of the left-out executions, or 0.
     pub(crate) latency_ns: (u64, u64),
 }
 
 impl Slowest {
-    /// Returns the latencies without the `count` slowest ones, and what was taken away. At least one
-    /// execution remains.
+    /// Removes the `count` slowest executions from the latencies, and returns the rest and a
+    /// summary of the removed ones. At least one execution remains.
     pub(crate) fn taken_from(latency: &Dist, count: u64) -> (Dist, Slowest) {
         let of = latency.count();
         let count = count.min(of.saturating_sub(1));
@@ -46,7 +45,6 @@ impl Slowest {
         (kept, slowest)
     }
 
-    /// Returns the share of all executions that these are, 0 to 1.
     pub(crate) fn share(&self) -> f64 {
         self.count as f64 / self.of.max(1) as f64
     }

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 
 pub(crate) const INPUTS: &str = "throttle";
 
-/// Returns the callbacks outside the chains whose outputs a synchroniser of a chain waits for, and
-/// all their predecessors. They are in the model's order, without synchronisers. The chain waits
-/// for them, so they must not wait for others.
+/// Returns the callbacks outside the chains that feed a synchroniser of a chain, directly or
+/// through other callbacks. They are in the model's order, without synchronisers. The chain waits
+/// for these callbacks, so they must not wait for others.
 pub(crate) fn feeders<'m>(model: &'m Model, chains: &[&Chain]) -> Vec<&'m Callback> {
     let ours: BTreeSet<&str> = chains
         .iter()

@@ -430,9 +430,9 @@ fn an_executor_cannot_be_on_two_cpus_or_in_two_servers() {
     );
 }
 
-/// Simulates work-conserving executors within their slots, and returns the ends of a chain that
-/// begins with each cycle. `others` are (executor, phase, period, time), and `picks` decides who
-/// goes first.
+/// Simulates executors that run in their slots and are never idle while they have work. Returns the
+/// ends of a chain that begins with each cycle. `others` are (executor, phase, period, time), and
+/// `picks` decides which callback goes first.
 fn ends(
     plan: &Plan,
     chain: &[(usize, u64)],

@@ -16,7 +16,6 @@ fn request() -> Request {
     }
 }
 
-/// Makes a model of one start: `usual` executions of 30 to 50 ms, and the slow ones.
 fn profile(usual: usize, slow_ms: &[f64]) -> Model {
     let mut model = synthetic();
     let mut all: Vec<f64> = (0..usual)

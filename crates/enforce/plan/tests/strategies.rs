@@ -865,7 +865,7 @@ fn feeders_of_a_chain_run_at_any_time() {
 }
 
 /// Makes the synthetic chain with one more callback, which reads `/t5` and publishes nothing. The
-/// part up to `/t5` is a chain only if it was `measured`.
+/// model has the part up to `/t5` as a chain only if it was `measured`.
 fn synthetic_with_reader(measured: bool) -> onbeat_document::Model {
     let whole = synthetic();
     let mut callbacks = whole.callbacks.clone();

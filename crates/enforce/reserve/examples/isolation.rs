@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MS: u64 = 1_000_000;
-/// Shorter gaps are interrupts.
+/// Gaps in a thread's run that are shorter than this are interrupts.
 const GAP_NS: u64 = 20_000;
 
 fn spin(stop: &AtomicBool, tid: &mpsc::Sender<u32>) -> Vec<(u64, u64)> {
@@ -222,8 +222,8 @@ impl Arguments {
 
 const CYCLE_NS: u64 = 100 * MS;
 
-/// Six servers follow one another, one of them with three short slots (bands). The rest of the
-/// cycle is free for the machine.
+/// The slots of six servers that follow one another. The fourth server has three short slots
+/// (bands). The rest of the cycle is free for the machine.
 const SLOTS: [&[(u64, u64)]; 6] = [
     &[(0, 14 * MS)],
     &[(14 * MS, 28 * MS)],

@@ -12,7 +12,7 @@ use std::path::Path;
 
 #[derive(Debug)]
 pub(crate) struct Destination {
-    /// The text for messages, such as `in server "gamma"`.
+    /// The server or CPU in words for messages, such as `in server "gamma"`.
     pub(crate) description: String,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpu: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledgers: &'r Ledgers,
 }
 
-/// Takes a thread out from behind the gate that it inherited from a gated thread of `changed`.
+/// Takes a thread out from behind the gate that it inherited from one of the `changed` threads.
 /// Returns false if the thread has ended.
 pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
     // Placed threads did not come from behind a gate, and their notes have no cgroup to return to.
@@ -35,9 +35,9 @@ pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
 }
 
 impl Changer<'_> {
-    /// Changes a thread and returns its previous state. On an error the thread is as before, except
-    /// that it no longer is behind a gate that it inherited. `changed` lists the threads that the
-    /// reservation changed before.
+    /// Changes a thread and returns its previous state. After an error the thread is as before, but
+    /// no longer behind a gate that it inherited. `changed` lists the threads that the reservation
+    /// changed before.
     pub(crate) fn change<'t>(
         &self,
         tid: u32,
@@ -71,8 +71,8 @@ impl Changer<'_> {
         Ok(was)
     }
 
-    /// Reads the thread's current state. If the thread inherited a pinning of ours, its own CPUs
-    /// and nice value are used instead.
+    /// Reads the thread's current state. If the thread inherited a pinning of this reservation, the
+    /// CPUs and nice value are those from before the pinning.
     fn state_of<'t>(
         &self,
         tid: u32,

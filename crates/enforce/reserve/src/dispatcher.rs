@@ -15,8 +15,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{mpsc, Arc};
 use std::thread::JoinHandle;
 
-/// The state that the dispatcher shares with other threads. The dispatcher never waits for a lock
-/// of it.
 pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) origin_ns: AtomicU64,
@@ -24,7 +22,6 @@ pub(crate) struct Shared {
     pub(crate) changes: Changes,
     pub(crate) next_table: NextTable,
     pub(crate) moves: Moves,
-    /// The stop flag. The dispatcher ends when it is not 0.
     stop: AtomicU32,
 }
 
@@ -73,12 +70,13 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The stack that is touched before the first event. The dispatcher needs some hundred bytes.
+/// The size of the stack that the dispatcher touches before its first event. It uses some hundred
+/// bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
-    /// Starts the thread and waits until it has its CPU and priority. The thread calls `watch`
-    /// before its first event.
+    /// Starts the dispatcher's thread and waits until it has its CPU and priority. The thread calls
+    /// `watch` before its first event.
     pub(crate) fn start(
         task: Task,
         shared: Shared,
@@ -133,7 +131,6 @@ impl Dispatcher {
     }
 }
 
-/// Writes to this many bytes of the stack, so that no page fault occurs later.
 #[inline(never)]
 fn touch_stack(bytes: usize) {
     let mut page = [0u8; 4096];
@@ -146,9 +143,9 @@ fn touch_stack(bytes: usize) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Permission {
-    /// The dispatcher moves gates as the table says.
+    /// The dispatcher opens and closes gates as the table says.
     Given,
-    /// All gates are open, because the guard has opened them or is not there to do so.
+    /// All gates are open, because the guard has opened them or does not run.
     Withdrawn,
     /// All gates stay open until the next round begins.
     Returning,
@@ -156,7 +153,8 @@ enum Permission {
     Lost,
 }
 
-/// The state of the dispatcher thread. All of it is allocated before the first event.
+/// The state of the dispatcher's thread. All of it is allocated before the first event, because
+/// allocation is not real-time safe.
 struct Run<'a> {
     table: Box<Table>,
     is_swap_due: bool,
@@ -169,8 +167,8 @@ struct Run<'a> {
     is_leased: bool,
     is_guard_heard: bool,
     wanted: Box<[bool]>,
-    /// Holds by server whether the gate is open. `None` if a move failed or the guard may have
-    /// moved the gate.
+    /// Says for each server whether its gate is open. `None` if a move failed, or if the guard may
+    /// have moved the gate.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,
@@ -203,8 +201,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the next instant that needs the dispatcher: an event that moves a gate, the end of
-    /// the round, or the swap of the table.
     fn due_ns(&self) -> u64 {
         if self.is_swap_due {
             return self.walk.base_ns();
@@ -250,7 +246,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Looks again at the threads of gates that should be shut. Freezing them needs a lease.
     fn look_again(&mut self, now_ns: u64) {
         if self.permission != Permission::Given {
             return;
@@ -294,7 +289,7 @@ impl<'a> Run<'a> {
     }
 
     /// Marks all gates to be opened again. Their state is unknown: the guard may have opened them,
-    /// or a write of the stopped dispatcher may have arrived late.
+    /// or a late write of the dispatcher may have moved them.
     fn withdraw(&mut self) {
         if self.permission == Permission::Withdrawn {
             return;
@@ -351,13 +346,13 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes the state of a gate that has no threads. The kernel's gate is not moved.
     fn note_unmoved(&mut self, server: usize, open: bool) {
         self.gates.note_unmoved(server, open);
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates as wanted, closing first. A failure is tried again at the next event.
+    /// Opens and closes gates as wanted, closing first. A move that fails is tried again at the
+    /// next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

@@ -24,12 +24,12 @@ pub enum StartError {
     /// Two servers have the same name.
     #[error("two servers have the name {0:?}. Give each another name.")]
     Name(String),
-    /// The priority of a server is too high.
+    /// The priority of a server is out of range or not below the dispatcher's.
     #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
         /// The name of the server whose priority is refused.
         server: String,
-        /// The priority that the server was to have.
+        /// The priority that was requested for the server.
         priority: u8,
         /// The priority of the dispatcher, which must be higher.
         dispatcher: u8,
@@ -145,12 +145,13 @@ pub enum AssignError {
         /// The error of binding the thread to `cpu`.
         source: io::Error,
     },
-    /// The dispatcher could not follow the thread.
+    /// The enforcer cannot take the thread into its list, because the thread has ended or the list
+    /// is full.
     #[error("thread {tid} cannot be followed by its gate: {source}")]
     Member {
-        /// The id of the thread that the enforcer cannot follow.
+        /// The id of the thread that the enforcer cannot take into its list.
         tid: u32,
-        /// The error of following the thread.
+        /// The error of taking the thread into the enforcer's list.
         source: io::Error,
     },
     /// The thread could not be put behind the gate.
@@ -204,7 +205,7 @@ pub enum ReleaseError {
     /// The thread was neither assigned nor placed.
     #[error("thread {0} was not assigned or placed by this reservation")]
     NotAssigned(u32),
-    /// The operating system refused. Stopping the reservation tries again.
+    /// The kernel refused to restore the thread's state. Stopping the reservation tries again.
     #[error("thread {tid} cannot be put back: {source}")]
     Restore {
         /// The id of the thread that cannot be put back.
@@ -226,7 +227,8 @@ pub enum Warning {
         /// The share that the kernel allows real-time threads.
         limit: f64,
     },
-    /// The process's memory could not be locked and may be paged. The text is the reason.
+    /// The process's memory could not be locked, so page faults may delay the dispatcher. The text
+    /// is the reason.
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
     DispatcherAmongServers {
@@ -242,7 +244,8 @@ pub enum Warning {
         /// The number of cgroups that were removed.
         groups: usize,
     },
-    /// The recovery after a killed reservation is incomplete or needs a remark, which the text gives.
+    /// After a killed reservation, some changes could not be undone or need a remark. The text says
+    /// which.
     NotRecovered(String),
 }
 

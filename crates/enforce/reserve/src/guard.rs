@@ -25,10 +25,10 @@ use std::time::Duration;
 
 const NAME: &std::ffi::CStr = c"gate-keeper";
 
-/// The message of the owner that everything has been put back.
+/// The owner's message to the guard that everything has been put back.
 const DONE: &[u8] = b"d";
-/// The first byte of a message that sends a gate's descriptor. The text that opens the gate
-/// follows.
+/// The first byte of the message that gives the guard a gate's descriptor. The text that opens the
+/// gate follows.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 const ANSWER_MS: i32 = 30_000;
@@ -50,7 +50,7 @@ pub(crate) struct Start<'a> {
 }
 
 impl Guard {
-    /// Forks the guard and waits until it ignores the signals that may end this process.
+    /// Forks the guard, and waits until the guard ignores the signals that may end this process.
     pub(crate) fn start(start: &Start) -> io::Result<Guard> {
         let (socket, theirs) = sys::sockets()?;
         let owner = sys::pidfd_of_self()?;
@@ -93,7 +93,7 @@ impl Guard {
         sys::is_running(self.pid)
     }
 
-    /// Gives the guard the file of a gate and the text that opens it. The guard has received both
+    /// Gives the guard the file that moves a gate and the text that opens it. The guard has both
     /// when this returns.
     pub(crate) fn take_gate(&self, gate: &File, open: &[u8]) -> io::Result<()> {
         let message = [&[GATE], open].concat();
@@ -183,8 +183,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the next look is due, at most. Returns whether the owner has sent a message, and
-    /// whether it has ended.
+    /// Waits at most until the next look is due. Returns two answers: the owner has sent a message,
+    /// and the owner has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,

@@ -29,18 +29,18 @@ use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Each side looks at least this often per cycle.
+/// Dispatcher and guard each check the other at least this often per cycle.
 const LOOKS: u64 = 4;
 
-/// The state of a lease, stored in the last two bits of its word. The other bits are its end, in
-/// units of 4 ns.
+/// The state of the dispatcher's permission to close gates. It is stored in the last two bits of
+/// the lease's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     None = 0,
     Held = 1,
-    /// The guard has opened all gates and continues to do so.
+    /// The guard has opened all gates and keeps them open.
     Revoked = 2,
-    /// The guard still opens all gates, and the dispatcher has asked for a new lease.
+    /// The guard still keeps all gates open, and the dispatcher has asked for a new lease.
     Asked = 3,
 }
 
@@ -72,14 +72,15 @@ impl Lease {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// The dispatcher works as expected or has not begun.
+    /// The dispatcher works as expected or has not begun, so the guard only watches.
     Watch,
     Open,
-    /// The dispatcher is back: the guard must open all gates, then call [`Heartbeat::grant`].
+    /// The dispatcher works again: the guard must open all gates, then call [`Heartbeat::grant`].
     OpenAndGrant,
 }
 
-/// The heartbeats and the lease. Real-time safe: no method waits, allocates or calls the system.
+/// The heartbeats of dispatcher and guard, and the lease. Real-time safe: no method waits,
+/// allocates or calls the system.
 pub(crate) struct Heartbeat {
     words: SharedWords<2>,
     cycle_ns: u64,
@@ -113,8 +114,8 @@ impl Heartbeat {
         stepped.is_ok()
     }
 
-    /// Renews the dispatcher's lease, or asks for it back. Returns true if the dispatcher may close
-    /// gates.
+    /// Renews the dispatcher's lease, or asks for a new one if the guard has withdrawn it. Returns
+    /// true if the dispatcher may close gates.
     pub(crate) fn renew(&self, now_ns: u64) -> bool {
         // The guard takes at most one step between two attempts: from Held or from Asked.
         for _ in 0..3 {
@@ -135,7 +136,7 @@ impl Heartbeat {
         lease.state == State::Held && now_ns < lease.end_ns
     }
 
-    /// Reports whether the guard has missed two of its looks.
+    /// Reports whether the guard is overdue by two of its checks.
     pub(crate) fn guard_is_silent(&self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.words[1].load(SeqCst));
         since_ns > self.look_ns() * (LOOKS - 1)
@@ -163,8 +164,7 @@ impl Heartbeat {
         }
     }
 
-    /// Gives the lease back to a dispatcher that has asked. The guard must have opened all gates
-    /// before.
+    /// Gives a dispatcher that has asked a new lease. The guard must have opened all gates before.
     pub(crate) fn grant(&self) {
         let lease = self.lease();
         if lease.state == State::Asked {
@@ -244,9 +244,9 @@ mod tests {
     }
 
     proptest! {
-        /// Both sides act in any order. The guard opens a shut gate within a cycle plus its own
-        /// look, counted from the dispatcher's last step. It never opens a gate that was closed
-        /// under a lease that still runs.
+        /// Dispatcher and guard act in any order. The guard opens a shut gate within a cycle plus
+        /// its own check, counted from the dispatcher's last step. It never opens a gate that was
+        /// closed under a lease that still runs.
         #[test]
         fn a_gate_stays_shut_for_a_cycle_at_most(
             steps in proptest::collection::vec((0..4u8, 1..CYCLE_NS), 1..200)

@@ -3,7 +3,7 @@
 use onbeat_proc::{Stat, Status};
 use onbeat_time::clock::{boottime_ns, monotonic_ns};
 
-/// Distinguishes a thread from a later one with the same id.
+/// The id and start time of a thread, which tell it from a later thread with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) tgid: u32,
@@ -11,8 +11,8 @@ pub(crate) struct Identity {
     pub(crate) start: u64,
 }
 
-/// A thread together with a time at which it was seen running. The kernel may have given its id to
-/// another thread since.
+/// A thread, and a time at which it was seen running. By now the kernel may have given its id to
+/// another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     /// The id of the thread.
@@ -24,13 +24,15 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Reports whether the thread that was seen still runs, and no other thread has got its id.
+    /// Reports whether the thread that was seen still runs. It is false if another thread now has
+    /// the same id.
     pub fn still_runs(&self) -> bool {
         identity(self.tid).is_some_and(|now| self.is(now))
     }
 
-    /// Reports whether the thread that has the id now is the one that was seen, because it started
-    /// before. A thread that started in the same kernel tick (10 ms) counts as another one.
+    /// Reports whether the thread that now has the id is the one that was seen, because it started
+    /// before that time. A thread that started in the same kernel tick (10 ms) counts as another
+    /// one.
     pub(crate) fn is(&self, now: Identity) -> bool {
         let since_boot = boottime_ns().saturating_sub(monotonic_ns());
         let seen = self.at_ns.saturating_add(since_boot) / tick_ns();

@@ -9,9 +9,9 @@ use crate::table::{Event, Table};
 use onbeat_time::Lead;
 
 pub(crate) const CAP_NS: u64 = 100_000;
-/// The share of delays that the lead covers, in 1/1000.
+/// The share of the dispatcher's delays that a lead covers, in 1/1000.
 const COVERS: usize = 900;
-/// A slot may end early by at most its length divided by this.
+/// A slot ends early by at most its length divided by this.
 const PART: u64 = 16;
 
 pub(crate) struct Leads {
@@ -29,8 +29,8 @@ impl Leads {
         }
     }
 
-    /// Returns how long before its instant an event of the table is taken. Takes one step per event
-    /// of the table.
+    /// Returns how many ns before its instant the dispatcher begins an event of the table. The time
+    /// that this takes grows with the number of events.
     pub(crate) fn early_ns(&self, table: &Table, event: usize) -> u64 {
         match table.events().get(event) {
             None => 0,

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 static USERS: Mutex<usize> = Mutex::new(0);
 
-/// Locks the process's memory. Returns false if the process had locked memory on its own;
-/// [`unlock`] must not be called then.
+/// Locks the process's memory. Returns false if the process had already locked memory itself. In
+/// this case [`unlock`] must not be called.
 pub(crate) fn lock() -> io::Result<bool> {
     let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
     let locked_kb = Status::of(std::process::id())?.number("VmLck");

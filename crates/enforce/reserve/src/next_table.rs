@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 
 #[derive(Default)]
 pub(crate) struct NextTable {
-    /// A flag that the dispatcher reads without the lock.
     is_given: AtomicBool,
     tables: Mutex<Tables>,
     taken: AtomicU64,
@@ -18,12 +17,13 @@ pub(crate) struct NextTable {
 #[derive(Default)]
 struct Tables {
     next: Option<Box<Table>>,
-    /// The replaced table, which only the owner frees. It is empty while a next table waits.
+    /// The table that the dispatcher replaced, which only the owner frees. It is empty while a next
+    /// table waits.
     old: Option<Box<Table>>,
 }
 
 impl NextTable {
-    /// Gives the dispatcher a table for its next round. A table given before and not yet taken is
+    /// Gives the dispatcher a table for its next round. If an earlier table still waits, it is
     /// discarded.
     pub(crate) fn give(&self, table: Table) {
         let table = Box::new(table);
@@ -37,13 +37,12 @@ impl NextTable {
         self.taken.load(Acquire)
     }
 
-    /// Reports whether a table waits to be taken. Real-time safe: one load.
     pub(crate) fn is_given(&self) -> bool {
         self.is_given.load(Acquire)
     }
 
-    /// Replaces the dispatcher's table by the one that was given, and returns whether it did. It
-    /// does not while the owner is giving a table. Real-time safe: it never waits, allocates or
+    /// Replaces the dispatcher's table by the one that waits, and returns whether it did. It does
+    /// nothing while the owner is giving a table. Real-time safe: it never waits, allocates or
     /// frees.
     pub(crate) fn take(&self, table: &mut Box<Table>) -> bool {
         let mut tables = match self.tables.try_lock() {

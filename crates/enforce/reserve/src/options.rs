@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The longest lead, which is the time that a thread may run before its slot.
+/// The longest lead: the time by which a thread may run before its slot.
 pub(crate) const MAX_LEAD_NS: u64 = 300_000;
 /// The shortest cycle. In a shorter one, opening and closing gates would take all the time.
 pub(crate) const MIN_CYCLE_NS: u64 = 1_000_000;

@@ -38,13 +38,12 @@ struct AssignedThread {
 #[derive(Default)]
 struct Assigned {
     threads: HashMap<u32, AssignedThread>,
-    /// The ended threads whose state other threads may have inherited.
+    /// Threads that have ended. Other threads may have inherited their state.
     ended: Vec<Thread>,
     since_compacted: usize,
 }
 
 impl Assigned {
-    /// Lists all changed threads that still count for the threads that they have started.
     fn changed(&self) -> impl Iterator<Item = &Thread> {
         self.threads.values().map(|a| &a.was).chain(&self.ended)
     }
@@ -324,14 +323,15 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reads the counters of the enforcer. It writes them meanwhile, so they may be one event
-    /// apart.
+    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so they can be
+    /// one event apart.
     pub fn stats(&self) -> Stats {
         self.enforcer.stats()
     }
 
-    /// Returns the priority changes of soft gates after the first `seen` ones, and sets `seen` to
-    /// the number of all. If there are more than about two thousand, the oldest are left out.
+    /// Returns the priority changes of soft gates that happened after the first `seen` ones, and
+    /// sets `seen` to the number of all changes. If there are more than about two thousand, the
+    /// oldest are left out.
     pub fn changes_since(&self, seen: &mut u64) -> Vec<Change> {
         self.enforcer.changes_since(seen)
     }
@@ -341,14 +341,14 @@ impl Reservation {
         self.enforcer.pulse()
     }
 
-    /// Returns the moves of gates and their delays after the first `seen` ones, and sets `seen` to
-    /// the number of all. If there are more than about five hundred, the oldest are left out.
+    /// Returns the moves of gates that happened after the first `seen` ones, and sets `seen` to the
+    /// number of all moves. If there are more than about five hundred, the oldest are left out.
     pub fn moves_since(&self, seen: &mut u64) -> Vec<Move> {
         self.enforcer.moves_since(seen)
     }
 
-    /// Returns how often gates stayed open so far, by reason. Once the guard is lost they stay open
-    /// for good, and this reservation should be stopped.
+    /// Returns how often gates stayed open so far, by reason. If the guard process has ended, gates
+    /// stay open for good, and this reservation should be stopped.
     pub fn pauses(&self) -> Pauses {
         self.pulse().pauses
     }
@@ -491,7 +491,6 @@ fn recover_into(
     Ok(())
 }
 
-/// Returns a name for ledger and cgroups that no other reservation of the machine has or had.
 fn unique_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();

@@ -25,7 +25,7 @@ pub(crate) struct RunningServer {
     pub(crate) name: String,
     pub(crate) cpu: u16,
     pub(crate) priority: u8,
-    /// The server has slots that do not cover the whole cycle, so its gate closes at times.
+    /// The slots do not cover the whole cycle, so the server's gate closes at times.
     pub(crate) is_gated: bool,
 }
 

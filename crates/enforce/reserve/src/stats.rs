@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 /// A [`Histogram`] has eight buckets per power of two.
 const BUCKETS: usize = 8 * 40;
 
-/// Counts durations in buckets. The width of a bucket is at most an eighth of its values.
+/// Counts durations in buckets. A bucket is at most as wide as an eighth of its values.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     buckets: [AtomicU64; BUCKETS],
@@ -54,17 +54,17 @@ fn upper(bucket: usize) -> u64 {
     ((9 + eighth) << (power - 3)) - 1
 }
 
-/// A distribution of durations. Quantiles are too large by at most an eighth.
+/// A distribution of durations in ns. Its quantiles are too large by at most an eighth.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
     sum_ns: u64,
-    /// The longest duration, exactly.
+    /// The longest duration, which is exact.
     pub max_ns: u64,
 }
 
 impl Histogram {
-    /// Parses the words of the sched_ext programs: sum, maximum, then buckets.
+    /// Reads the words of a histogram of the sched_ext programs: sum, maximum, then buckets.
     pub(crate) fn of(words: Vec<u64>) -> Histogram {
         match words[..] {
             [sum_ns, max_ns, ref buckets @ ..] => Histogram {
@@ -81,13 +81,13 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// Returns the mean of the durations, or 0 without durations.
+    /// Returns the mean of the durations, or 0 if there are none.
     pub fn mean_ns(&self) -> u64 {
         self.sum_ns.checked_div(self.count()).unwrap_or(0)
     }
 
-    /// Returns the duration that a share `q` (0 to 1) of the durations does not exceed, or 0
-    /// without durations.
+    /// Returns the duration that a share `q` (0 to 1) of the durations does not exceed, or 0 if
+    /// there are none.
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let wanted = (q.clamp(0.0, 1.0) * self.count() as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -141,12 +141,12 @@ impl PauseCounters {
     }
 }
 
-/// The number of times that gates stayed open, by reason. Each lasts at least from its detection to
-/// the end of the next round.
+/// The number of times that gates stayed open although slots were over, by reason. Each time lasts
+/// at least from its detection to the end of the next round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
     /// Counts how often the dispatcher did not run for a cycle, for example because it was stopped.
-    /// The guard opened all gates then.
+    /// Each time, the guard opened all gates.
     pub thawed_by_guard: u64,
     /// Counts how often the guard did not run, for example because it was stopped. The dispatcher
     /// closes no gate while no guard watches.
@@ -173,7 +173,6 @@ impl Counters {
         }
     }
 
-    /// Sets the leads of openings and closings. Real-time safe.
     pub(crate) fn set_leads(&self, (opening_ns, closing_ns): (u64, u64)) {
         self.leads_ns[0].store(opening_ns, Relaxed);
         self.leads_ns[1].store(closing_ns, Relaxed);
@@ -239,7 +238,7 @@ impl GateCounters {
     }
 }
 
-/// Counts of a server's slot ends, by what its threads were doing then.
+/// Counts the ends of a server's slots by what its threads were doing at that time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GateStats {
     /// The name of the server.
@@ -250,9 +249,10 @@ pub struct GateStats {
     pub working: u64,
     /// Counts the ends at which the state of a thread was unknown and none was known to be working.
     pub unknown: u64,
-    /// Counts the ends in `working` at which a hard gate froze threads in the middle of their work.
+    /// Counts the ends at which a hard gate froze a thread in the middle of its work. `working`
+    /// contains them.
     pub hard: u64,
-    /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
+    /// Counts the freezes that a soft gate took back a moment later, because a thread had woken up
     /// meanwhile.
     pub taken_back: u64,
     /// Counts the ends after which a thread was working until the next slot began.
@@ -262,9 +262,9 @@ pub struct GateStats {
     pub waited: Histogram,
 }
 
-/// The leads by which gates move before their instants, in ns. Nine of ten of the last 128 moves
-/// took no longer, counted from the dispatcher's planned wake-up. A lead is at most 0.1 ms, or the
-/// table's lead if that is longer. A slot ends early by at most a sixteenth of its length.
+/// The leads: the times by which gates move before their instants. A lead covers nine of ten of the
+/// last 128 moves, from the dispatcher's planned wake-up on. It is at most 0.1 ms, or the table's
+/// lead if that is longer. A slot ends early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
     /// The time, in ns, by which a gate begins to open before its slot begins.
@@ -273,7 +273,7 @@ pub struct Lead {
     pub closing_ns: u64,
 }
 
-/// The counters of an enforcer.
+/// The counters of an enforcer since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The counts of slot ends, for each server that has a gate.
@@ -297,8 +297,8 @@ pub struct Stats {
     pub close_failures: u64,
     /// Counts slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// The distance of the phase from the origin that was set last, in ns. The gap between the
-    /// events of two cycles limits the move per cycle.
+    /// The distance in ns between the current phase and the origin that was set last. The gap
+    /// between the events of two cycles limits how far the phase moves per cycle.
     pub behind_ns: i64,
     /// The current leads, which follow the dispatcher's own delays.
     pub leads: Lead,

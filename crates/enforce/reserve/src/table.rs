@@ -38,7 +38,7 @@ pub enum TableError {
 /// An opening or closing of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The time from the start of the round. The round starts before its cycle by the lead.
+    /// The time in ns from the start of the round, which begins before its cycle by the lead.
     pub offset_ns: u64,
     /// Is true if the gate opens. At one instant, gates close before others open.
     pub open: bool,
@@ -88,33 +88,34 @@ impl Table {
         })
     }
 
-    /// Returns the length of the cycle.
+    /// Returns the length of the cycle in ns, after which the slots repeat.
     pub fn cycle_ns(&self) -> u64 {
         self.cycle.period_ns()
     }
 
-    /// Returns the time by which a gate opens before its slot.
+    /// Returns the time in ns by which a gate opens before its slot.
     pub fn lead_ns(&self) -> u64 {
         self.lead_ns
     }
 
-    /// Returns the number of servers.
+    /// Returns the number of servers, also of those without a gate.
     pub fn servers(&self) -> usize {
         self.servers
     }
 
-    /// Returns the events of a round, in order.
+    /// Returns the openings and closings of a round in time order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Reports whether the server's gate closes at all.
+    /// Reports whether the server's gate ever closes. A gate without slots, or with slots that
+    /// cover the cycle, does not.
     pub fn is_gated(&self, server: usize) -> bool {
         self.events.iter().any(|e| e.server == server)
     }
 
-    /// Returns the longest time for which a server's gate stays closed, or 0 for a server without a
-    /// gate.
+    /// Returns the longest time in ns for which a server's gate stays closed, or 0 for a server
+    /// without a gate.
     pub(crate) fn longest_closed_ns(&self, server: usize) -> u64 {
         let own: Vec<&Event> = self.events.iter().filter(|e| e.server == server).collect();
         let until_next = |(i, e): (usize, &&Event)| {
@@ -125,7 +126,7 @@ impl Table {
         closes.map(until_next).max().unwrap_or(0)
     }
 
-    /// Sets `open` for each gate to its state before this event.
+    /// Sets `open` for each gate to its state before the event with the index `next`.
     pub(crate) fn open_before(&self, next: usize, open: &mut [bool]) {
         open.fill(true);
         // The last event of each gate counts. The previous round ended as this one will.
@@ -207,8 +208,7 @@ fn joined(cycle_ns: u64, mut intervals: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
-/// A position in the table and in time. Events follow in the table's order forever, each once per
-/// round.
+/// A position in the sequence of the table's events, which repeats in each round.
 ///
 /// Real-time safe: no method allocates or loops over more than the table's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -220,7 +220,7 @@ pub struct Walk {
 
 impl Walk {
     /// Creates the position at `now_ns`, in phase with cycles that begin at `origin_ns`. Sets
-    /// `open` for each gate to its current state.
+    /// `open` for each gate to its state at `now_ns`.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
         let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
         let next = table
@@ -247,9 +247,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// Returns the next instant to wake up, which is `early_ns` before an event, without taking the
-    /// event. Events of servers that `concerns` rejects are skipped, except the last event of the
-    /// round.
+    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The event
+    /// is not taken. Events of servers that `concerns` rejects are skipped, except the last event
+    /// of the round.
     pub fn wake_ns(
         &self,
         table: &Table,
@@ -265,7 +265,7 @@ impl Walk {
         next.unwrap_or_else(|| self.next_ns(table))
     }
 
-    /// Returns the index of the next event.
+    /// Returns the index in the table of the event that comes next.
     pub fn next_event(&self) -> usize {
         self.next
     }
@@ -288,7 +288,7 @@ impl Walk {
         (event, ended)
     }
 
-    /// Skips the whole rounds that lie before `now_ns`, and returns how many.
+    /// Skips the whole rounds that lie before `now_ns`, and returns their number.
     pub fn catch_up(&mut self, table: &Table, now_ns: u64) -> u64 {
         let late = (now_ns as i64 - self.next_ns(table) as i64).max(0);
         let rounds = late / table.cycle_ns() as i64;
@@ -296,18 +296,18 @@ impl Walk {
         rounds as u64
     }
 
-    /// Returns the distance of the current round from the phase of the last origin, in ns.
+    /// Returns the distance in ns between the current phase and the origin that was set last.
     pub fn behind_ns(&self) -> i64 {
         self.behind_ns
     }
 
-    /// Returns the start of the current round.
+    /// Returns the start of the current round in ns (CLOCK_MONOTONIC).
     pub fn base_ns(&self) -> u64 {
         self.base_ns.max(0) as u64
     }
 
     /// Continues with another table of the same cycle, from the start of the current round. Sets
-    /// `open` for each gate to its state then.
+    /// `open` for each gate to its state at that time.
     pub fn swap(&mut self, table: &Table, open: &mut [bool]) {
         table.open_before(0, open);
         self.next = 0;

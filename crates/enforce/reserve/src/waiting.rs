@@ -3,17 +3,18 @@
 /// The effect of the end of a slot on a thread that is working.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateKind {
-    /// The thread drops to a normal priority, and is frozen once it waits. It is never frozen if it
-    /// is unknown whether it waits.
+    /// The thread drops to a normal priority, and is frozen when it waits for work. If its state is
+    /// unknown, it is not frozen.
     Soft,
-    /// The thread is frozen wherever it is, with all locks that it holds.
+    /// The thread is frozen at any point, with all locks that it holds.
     Hard,
 }
 
-/// The answer whether a thread waits for work. A waiting thread holds nothing that others need.
+/// The answer to the question whether a thread waits for work. A waiting thread holds nothing that
+/// others need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// The thread sleeps where it waits for work.
+    /// The thread sleeps at the place where it waits for work.
     Yes,
     /// The thread is working: it runs, is ready, or sleeps somewhere else.
     No,
@@ -21,7 +22,7 @@ pub enum Waits {
     Unknown,
 }
 
-/// Reports whether threads wait for work.
+/// A source that knows whether threads wait for work.
 pub trait Waiting: Send + Sync {
     /// Reports whether this thread waits for work. The dispatcher calls it, so it must be real-time
     /// safe and must not make system calls.

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{mpsc, Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// One slot is over and does not come back during the test. The other slot is open now.
+/// Makes two servers. The slot of the first is over and does not come back during the test. The
+/// slot of the second is open now.
 fn shut_and_open(cycle: u64) -> [onbeat_reserve::Server; 2] {
     [
         server("shut", 20, &[(0, MS)]),
@@ -69,7 +70,7 @@ fn threads_run_only_while_their_gate_is_open() {
     }
 }
 
-/// In a plan with bands, most slots belong to servers without threads.
+/// Checks a case that plans with bands contain: most slots belong to servers without threads.
 #[test]
 fn a_gate_without_threads_is_not_moved() {
     let _alone = one_test_at_a_time();
@@ -106,7 +107,7 @@ fn a_gate_without_threads_is_not_moved() {
     }
 }
 
-/// While no group is frozen, the kernel patches its code at each freeze and thaw.
+/// The kernel patches its code at each freeze and thaw while no cgroup is frozen, so one always is.
 #[test]
 fn one_cgroup_stays_frozen_until_the_reservation_ends() {
     let _alone = one_test_at_a_time();
@@ -452,7 +453,7 @@ fn threads_started_by_a_gated_thread_are_put_back() {
     }
 }
 
-/// No gate lists these threads. Middleware threads start others when a peer joins.
+/// Middleware threads start others when a peer joins. No gate lists these threads.
 #[test]
 fn threads_started_by_a_placed_thread_are_put_back() {
     let _alone = one_test_at_a_time();

@@ -28,9 +28,9 @@ fn helper_target() {
     });
 }
 
-/// Assigns one thread to a server with a short slot and places the other. Then answers each line of
-/// its input with its counters. Puts the threads back when the guard is lost, as `onbeat shape`
-/// does.
+/// Owns a reservation: assigns one thread to a server with a short slot and places another. Answers
+/// each line of input with its counters. Puts the threads back when the guard is lost, as `onbeat
+/// shape` does.
 #[test]
 #[ignore = "a process that tests start"]
 fn helper_owner() {
@@ -203,7 +203,6 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    /// Even after a failure, both processes must continue to put everything back.
     fn drop(&mut self) {
         for pid in [self.owner.child.id(), self.guard] {
             if !states(pid).is_empty() {
@@ -295,7 +294,7 @@ struct Pair {
     guard: Option<Step>,
     watched: bool,
     thawed: u64,
-    /// The owner has noticed the guard's death and has put everything back.
+    /// The owner has noticed that the guard is dead, and has put everything back.
     ended: bool,
 }
 
@@ -445,7 +444,7 @@ fn threads_run_on_while_the_dispatcher_starves() {
     }
 }
 
-/// A container may be paused or killed by its cgroup, and a command by its name.
+/// A container can be paused or killed by its cgroup, and a command by its name.
 #[test]
 fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
     let _alone = one_test_at_a_time();
@@ -512,7 +511,7 @@ impl Traced {
         Traced(pid)
     }
 
-    /// The kernel reports the end of the process to its tracer first.
+    /// Waits for the end of the process. The kernel reports it to the tracer first.
     fn reap(self) {
         let mut status = 0;
         unsafe {
@@ -523,8 +522,8 @@ impl Traced {
     }
 }
 
-/// Recovery kills a guard that does not continue, and does its work. Living sessions are not
-/// delayed while recovery waits.
+/// Recovery kills a guard that does not continue, and does its work. Meanwhile other sessions are
+/// not delayed.
 #[test]
 fn recovery_kills_a_guard_that_stays_silent() {
     let _alone = one_test_at_a_time();

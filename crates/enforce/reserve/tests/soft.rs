@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The reports of the threads. They are complete before the dispatcher reads them.
+/// The answers whether threads wait. They are complete before the dispatcher reads them.
 #[derive(Clone)]
 struct Reports(HashMap<u32, Arc<AtomicBool>>);
 
@@ -97,14 +97,15 @@ fn gate(reservation: &Reservation) -> GateStats {
     reservation.stats().gates.remove(0)
 }
 
-/// The only slot ends after `ends_in_ns`. The next one begins half an hour later.
+/// Starts a server whose slot ends after `ends_in_ns`. The next slot begins half an hour later.
 fn last_slot(options: &Options, ends_in_ns: u64) -> Reservation {
     let servers = [server("r", 20, &[(0, HOUR / 2)])];
     let origin = now_ns() + HOUR / 2 + ends_in_ns;
     Reservation::start(HOUR, &servers, origin, options.clone()).unwrap()
 }
 
-/// The thread is in the server when the slot ends. A slow machine may need several attempts.
+/// Starts a server in whose slot the thread is when the slot ends. A slow machine may need several
+/// attempts.
 fn last_slot_of(tid: u32, options: &Options) -> Reservation {
     let mut ends_in_ns = 500 * MS;
     loop {

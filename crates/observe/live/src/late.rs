@@ -2,7 +2,7 @@
 
 use onbeat_document::schema::Component;
 use onbeat_synth::Synth;
-use onbeat_why::every::{Cut, Whom};
+use onbeat_why::every::{CulpritId, Cut};
 use onbeat_why::{Culprit, Kind, Reason, Stretch};
 use rustc_hash::FxHashMap;
 
@@ -50,12 +50,12 @@ pub struct CauseRow {
     pub usual_ns: u64,
 }
 
-fn number(whom: Whom) -> (u8, u32) {
-    match whom {
-        Whom::Callback(n) => (0, n),
-        Whom::Thread(n) => (1, n),
-        Whom::MutexOf(n) => (2, n),
-        Whom::WokenBy(n) => (3, n),
+fn number(culprit: CulpritId) -> (u8, u32) {
+    match culprit {
+        CulpritId::Callback(n) => (0, n),
+        CulpritId::Thread(n) => (1, n),
+        CulpritId::MutexOf(n) => (2, n),
+        CulpritId::WokenBy(n) => (3, n),
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
             end_ns: 100 + ns,
             place: 1,
             kind,
-            by: by.map(Whom::Thread),
+            by: by.map(CulpritId::Thread),
             during: None,
             reason: None,
         }

@@ -11,13 +11,11 @@ use std::path::Path;
 
 const MS: u64 = 1_000_000;
 
-/// The time between the starts of executions.
 const PERIOD_NS: u64 = 50 * MS;
 
-/// Executions from this latency on are late.
 const LIMIT_NS: u64 = 80 * MS;
 
-/// Pseudo-random numbers, the same in each run.
+/// A generator of pseudo-random numbers, which are the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -43,8 +41,8 @@ fn thread(name: &str) -> Culprit {
     Culprit::Thread(component(name))
 }
 
-/// One execution along the callbacks: a wait for the executor before each one, then code with
-/// preemptions, mutexes and, in every hundredth execution, a long one.
+/// Makes an execution along the callbacks. Each callback waits for its executor, and is then
+/// preempted or waits for mutexes. Every hundredth execution contains a long preemption.
 fn execution(number: u64, callbacks: &[String], culprit: &str, random: &mut Random) -> Execution {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut at = 0;

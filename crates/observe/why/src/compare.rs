@@ -9,22 +9,24 @@ use onbeat_document::text::duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// The most different causes that are summed up apart. Further ones count without their culprit.
+/// The most causes that are summed up separately. Further causes are summed up without their
+/// culprit.
 const CAUSES_MAX: usize = 4096;
 
-/// A cause is listed if it explains at least this share of the difference.
+/// The least share of the difference in latency that a cause must explain to be listed.
 const SHARE_MIN: f64 = 0.01;
 
-/// The sentence names causes until they explain this share of the difference.
+/// The sentence names causes until these together explain this share of the difference in latency.
 const SHARE_SAID: f64 = 0.8;
 
-/// The most causes in the sentence.
+/// The most causes that the sentence names.
 const SAID_MAX: usize = 3;
 
-/// A cause whose regularity is at least this likely without any connection may be chance.
+/// A cause may be chance if its distribution over late and other executions has at least this
+/// probability without any connection.
 const CHANCE: f64 = 0.05;
 
-/// The difference between late executions and the others.
+/// The comparison of late executions with the others: what takes longer in the late ones.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The number of late executions.
@@ -33,40 +35,41 @@ pub struct Comparison {
     pub others: u64,
     /// The mean latency of the late executions, ns.
     pub late_mean_ns: f64,
-    /// The mean latency of the others, ns.
+    /// The mean latency of the executions that are not late, ns.
     pub others_mean_ns: f64,
     /// The causes that take longer in late executions, the largest first.
     pub findings: Vec<Finding>,
 }
 
-/// A cause that takes longer in late executions.
+/// A cause on which late executions spend more time than others.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// The kind of stretch.
+    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
-    /// The id of the callback or synchroniser in whose share the stretches lie.
+    /// The id of the callback or synchroniser to whose part of the latency the stretches belong.
     pub place: String,
-    /// The culprit.
+    /// The callback, thread or mutex owner that caused the stretches. `None` if the kind has none
+    /// or it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// Why the kind is unknown.
+    /// The reason why the kind of stretch is unknown. `None` for all other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The mean time per late execution minus the mean time per other execution, ns. Over all
-    /// causes, these differences add up to that of the latencies.
+    /// The mean time per late execution minus the mean time per other execution, ns. These values
+    /// of all causes add up to the difference of the mean latencies.
     pub explained_ns: f64,
-    /// The time in an execution from which on the cause counts as present: the middle between its
-    /// means in late and in other executions, ns.
+    /// The cause counts as present in an execution that spends at least this time on it, ns. It is
+    /// the middle between the means of late and of other executions.
     pub present_ns: f64,
     /// The number of late executions in which the cause is present.
     pub late_with: u64,
     /// The number of other executions in which the cause is present.
     pub others_with: u64,
-    /// The probability that so many late executions have the cause if lateness had nothing to do
-    /// with it (Fisher's exact test, one-sided, times the number of causes).
+    /// The probability that at least as many late executions have the cause by chance (Fisher's
+    /// exact test, one-sided, times the number of causes).
     pub chance: f64,
-    /// The states of the culprit that take longer in late executions, each with the difference of
-    /// the mean times, ns. The largest first.
+    /// The states of the culprit that take longer in late executions, the largest difference first.
+    /// Each has the difference of the mean times in ns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub during: Vec<(During, f64)>,
 }
@@ -96,16 +99,15 @@ struct Cause {
     by: By,
 }
 
-/// The times per execution in which a cause occurs.
 #[derive(Debug, Clone, Default)]
 struct Times {
     late: Dist,
     others: Dist,
-    /// The sums in late executions and in others.
+    /// The time in each state of the culprit, summed up over late executions and over others.
     during: FxHashMap<Meanwhile, (u128, u128)>,
 }
 
-/// The sums over all executions, by lateness and cause.
+/// The time of each cause, summed up separately over late executions and over others.
 #[derive(Debug, Clone)]
 pub(crate) struct Sums {
     pub(crate) limit_ns: u64,
@@ -169,7 +171,7 @@ impl Sums {
         }
     }
 
-    /// Returns the share of all latencies that is unknown.
+    /// Returns the part of all latencies whose cause is unknown, 0 to 1.
     pub(crate) fn unknown_share(&self) -> f64 {
         let all = self.late.1 + self.others.1;
         let unknown = self.causes.iter().filter(|c| c.0.kind == Kind::Unknown);
@@ -238,15 +240,16 @@ impl Sums {
     }
 }
 
-/// Returns how many values are at least `limit_ns`, as exactly as the distribution's buckets.
+/// Counts the values that are at least `limit_ns`, as exactly as the buckets of the distribution
+/// allow.
 fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     let middle = |&(low, width, _): &(u64, u64, u64)| low as f64 + (width - 1) as f64 / 2.0;
     let above = dist.buckets().filter(|b| middle(b) >= limit_ns);
     above.map(|b| b.2).sum()
 }
 
-/// Returns the probability that at least `with` of `late` executions have a cause that
-/// `with + others_with` of all executions have, if the late ones were drawn at random.
+/// Returns the probability that at least `with` of `late` executions have a cause that `with +
+/// others_with` of all executions have, if the late executions were drawn at random.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);
@@ -265,7 +268,7 @@ fn ln_choose(n: u64, k: u64) -> f64 {
     ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k)
 }
 
-/// Returns ln(n!), by the sum up to 32 and by Stirling's series above it.
+/// Returns ln(n!), computed as a sum up to 32 and by Stirling's series above.
 fn ln_factorial(n: u64) -> f64 {
     if n <= 32 {
         return (2..=n).map(|i| (i as f64).ln()).sum();
@@ -276,13 +279,13 @@ fn ln_factorial(n: u64) -> f64 {
 }
 
 impl Comparison {
-    /// Returns the difference of the mean latencies, ns.
+    /// Returns the mean latency of late executions minus that of the others, ns.
     pub fn excess_ns(&self) -> f64 {
         self.late_mean_ns - self.others_mean_ns
     }
 
-    /// Returns what late executions have in common in a sentence with figures. Names come from the
-    /// recorded system: escape the sentence before showing it.
+    /// Returns a sentence with figures that says what late executions have in common. Names come
+    /// from the recorded system: escape the sentence before showing it.
     pub fn sentence(&self) -> String {
         let (late, others) = (self.late, self.others);
         let mut said = Vec::new();
@@ -327,7 +330,7 @@ impl Finding {
     pub fn text(&self) -> String {
         let place = &self.place;
         let by = self.by.as_ref().map(Culprit::text);
-        let by_whom = |with: &str| {
+        let with_culprit = |with: &str| {
             by.as_ref()
                 .map_or(String::new(), |by| format!("{with}{by}"))
         };
@@ -337,13 +340,13 @@ impl Finding {
                 None => format!("execution of {place}"),
             },
             Kind::Library => format!("work of the client library before {place}"),
-            Kind::Preempted => format!("preemptions of {place}{}", by_whom(" by ")),
-            Kind::Queued => format!("waits of {place} for a CPU{}", by_whom(" behind ")),
+            Kind::Preempted => format!("preemptions of {place}{}", with_culprit(" by ")),
+            Kind::Queued => format!("waits of {place} for a CPU{}", with_culprit(" behind ")),
             Kind::Sleeps => match &self.by {
                 Some(Culprit::MutexOf(owner)) => {
                     format!("sleeps of {place} for a mutex of {}", title(owner))
                 }
-                _ => format!("sleeps of {place}{}", by_whom(", ")),
+                _ => format!("sleeps of {place}{}", with_culprit(", ")),
             },
             Kind::Executor => {
                 let node = place.split(':').next().unwrap_or(place);
@@ -353,7 +356,7 @@ impl Finding {
                 }
             }
             Kind::Transport => format!("transport to {place}"),
-            Kind::Inputs => format!("waits of {place}{}", by_whom(" for ")),
+            Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
             Kind::Timer => format!("waits of stored data for {place}"),
             Kind::Stolen => format!("time that the host took from {place}"),
             Kind::Unknown => match self.reason {

@@ -12,11 +12,10 @@ use onbeat_synth::followed::ChainStep;
 use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
-/// The culprit of a stretch.
+/// The culprit of a stretch, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Nobody,
-    /// The number of a callback.
     Callback(u32),
     /// The thread that had the CPU.
     Thread(u32),
@@ -27,19 +26,18 @@ pub(crate) enum By {
     Reason(Reason),
 }
 
-/// The state of a culprit during a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Meanwhile {
     pub(crate) kind: Kind,
     pub(crate) by: By,
 }
 
-/// A stretch with numbers in place of names.
+/// A stretch in which numbers stand for the callback and the culprit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// The number of the callback whose share this is.
+    /// The number of the callback to whose part of the latency the stretch belongs.
     pub(crate) place: u32,
     pub(crate) kind: Kind,
     pub(crate) by: By,
@@ -53,17 +51,15 @@ impl Piece {
     }
 }
 
-/// The joins of synchronisers, by the synchroniser's number and the time of the join.
+/// The inputs that each synchroniser joined, by the synchroniser's number and the time of the join.
 pub(crate) type Joins = FxHashMap<(u32, u64), Vec<ChainStep>>;
 
-/// The knowledge of the time around an execution.
 pub(crate) struct Known<'a> {
     pub(crate) history: &'a History,
     pub(crate) synth: &'a Synth,
     pub(crate) joins: &'a Joins,
 }
 
-/// Pieces that follow one another without a gap.
 struct Pieces {
     at: u64,
     list: Vec<Piece>,
@@ -88,7 +84,7 @@ impl Pieces {
     }
 }
 
-/// A piece without times.
+/// Makes a piece whose times are set later.
 fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece {
     Piece {
         begin: 0,
@@ -100,7 +96,7 @@ fn piece(place: u32, kind: Kind, by: By, meanwhile: Option<Meanwhile>) -> Piece 
     }
 }
 
-/// Returns a state of a callback's own thread as the kind of a stretch.
+/// Converts a state of a callback's own thread into the kind and the culprit of a stretch.
 fn of_state(state: State) -> (Kind, By) {
     match state {
         State::Running => (Kind::Runs, By::Nobody),
@@ -119,7 +115,8 @@ fn of_state(state: State) -> (Kind, By) {
 }
 
 impl Known<'_> {
-    /// Cuts the time from the first step's start to `end`. The pieces cover it exactly.
+    /// Cuts the time from the first step's start to `end` into pieces. They cover this time
+    /// exactly.
     pub(crate) fn cut(&self, steps: &[ChainStep], end: u64) -> Vec<Piece> {
         self.cut_with(steps, end, true)
     }
@@ -145,7 +142,7 @@ impl Known<'_> {
         pieces.list
     }
 
-    /// Adds a callback's own share, up to its publication at `until`.
+    /// Adds a callback's pieces from its start to its publication at `until`.
     fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let begin = pieces.at;
         let nested: Vec<Ran> = self
@@ -169,7 +166,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds a sleep for a mutex until `end`, by what the mutex's owner did meanwhile.
+    /// Adds the pieces of a sleep for a mutex until `end`, cut by what the mutex's owner did
+    /// meanwhile.
     fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
         let begin = pieces.at;
         let ran = self.history.executions(owner, begin, end);
@@ -187,7 +185,7 @@ impl Known<'_> {
         }
     }
 
-    /// Adds an item's share, from its publication to the callback's start at `until`.
+    /// Adds the pieces from an item's publication to the callback's start at `until`.
     fn arrives(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let is_timer = self.synth.kind_of(step.callback) == CallbackType::Timer;
         let stored = step.name.is_some_and(|n| self.synth.name(n) == MEMORY);
@@ -225,8 +223,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the wait of a synchroniser for its other inputs, up to the last one at `until`. It
-    /// follows the last input upstream.
+    /// Adds the time for which a synchroniser waits for its other inputs, up to the last one at
+    /// `until`. With `upstream`, the last input's way to the synchroniser is cut too.
     fn inputs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, upstream: bool) {
         let by = step.last_input.map_or(By::Nobody, By::Callback);
         let waits = |meanwhile| piece(step.callback, Kind::Inputs, by, meanwhile);
@@ -250,8 +248,8 @@ impl Known<'_> {
     }
 }
 
-/// Splits a slice by the executions that overlap it. Reports the end of each part and the callback
-/// that ran, which is the innermost one.
+/// Splits a slice by the executions that overlap it. Calls `report` with the end of each part and
+/// the innermost callback that ran in it.
 fn split(slice: &Slice, ran: &[Ran], mut report: impl FnMut(u64, Option<u32>)) {
     let within = |t: &u64| slice.begin < *t && *t < slice.end;
     let ends = ran.iter().flat_map(|r| [r.0, r.1]).filter(within);

@@ -8,44 +8,46 @@ use onbeat_synth::followed::{ChainEnd, Held};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 
-/// Executions with larger latencies are cut with less history than [`Why`](crate::Why) keeps for
-/// them. What lies before it is unknown then.
+/// The longest latency for which the kept history suffices. In longer executions, the stretches
+/// before that history are unknown.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// The culprit of a [`Cut`], as a number of the synthesis.
+/// The culprit of a [`Cut`], as a number that the synthesis has given it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whom {
-    /// A callback: an index into [`Synth::callback_ids`].
+pub enum CulpritId {
+    /// A callback, as an index into [`Synth::callback_ids`].
     Callback(u32),
-    /// The component that had the CPU: an index into [`Synth::components`].
+    /// The component that had the CPU, as an index into [`Synth::components`].
     Thread(u32),
-    /// The component that held the mutex.
+    /// The component that held the mutex, as an index into [`Synth::components`].
     MutexOf(u32),
-    /// The component that woke up the thread.
+    /// The component that woke up the thread, as an index into [`Synth::components`].
     WokenBy(u32),
 }
 
-/// A stretch with numbers in place of names.
+/// A stretch of an execution, with numbers of the synthesis in place of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The start, CLOCK_MONOTONIC.
+    /// The instant at which the stretch begins, CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The end.
+    /// The instant at which the stretch ends, CLOCK_MONOTONIC.
     pub end_ns: u64,
-    /// The number of the callback in whose share the stretch lies.
+    /// The number of the callback to whose part of the latency the stretch belongs.
     pub place: u32,
-    /// The kind of stretch.
+    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
-    /// The culprit.
-    pub by: Option<Whom>,
-    /// The culprit's state meanwhile, if it did not simply run, with the culprit of that state.
-    pub during: Option<(Kind, Option<Whom>)>,
-    /// Why the kind is unknown.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
+    /// it is unknown.
+    pub by: Option<CulpritId>,
+    /// The state that the culprit was in, and the culprit of this state. `None` if the culprit
+    /// simply ran.
+    pub during: Option<(Kind, Option<CulpritId>)>,
+    /// The reason why the kind is unknown. `None` for all other kinds.
     pub reason: Option<Reason>,
 }
 
-/// Cuts all executions of all chains while the caller synthesises a model. `T` is what the caller
-/// knows of an execution.
+/// Cuts all executions of all chains into stretches while the caller synthesises a model. `T` is
+/// data that the caller adds to each execution and gets back with its stretches.
 #[derive(Debug, Clone)]
 pub struct Every<T> {
     follow: Follow<T>,
@@ -60,18 +62,18 @@ impl<T> Default for Every<T> {
 }
 
 impl<T> Every<T> {
-    /// Processes the next event. The caller must push it to the synthesis after that.
+    /// Processes the next event. Afterwards the caller must push the event to the synthesis.
     pub fn push(&mut self, event: &Event) {
         self.follow.push(event);
     }
 
-    /// Takes waits and joins out of the synthesis, which must keep details. The caller must call this
-    /// before it passes on the executions that were reported beside them.
+    /// Takes waits and joins out of the synthesis, which must keep details. The caller must call
+    /// this before it passes on the executions that the synthesis reported together with them.
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }
 
-    /// Does the same as [`Every::take`], and shows each wait to `seen`.
+    /// Does the same as [`Every::take`], and calls `seen` with each wait for a CPU.
     pub fn take_seeing(&mut self, synth: &mut Synth, mut seen: impl FnMut(&Held)) {
         for held in synth.drain_held() {
             seen(&held);
@@ -83,13 +85,13 @@ impl<T> Every<T> {
         synth.drain_arrivals();
     }
 
-    /// Adds an execution of a callback.
+    /// Adds a callback's execution to the history of its thread.
     pub fn ran(&mut self, ran: &ExecutionSeen) {
         let times = (ran.start_ns, ran.end_ns, ran.callback);
         self.follow.ran(ran.tid, times);
     }
 
-    /// Adds an execution of a chain, with the caller's knowledge of it.
+    /// Adds an execution of a chain, with data that the caller gets back with its stretches.
     pub fn ended(&mut self, end: ChainEnd, what: T) {
         self.follow.ended(Ended {
             steps: end.steps,
@@ -98,8 +100,8 @@ impl<T> Every<T> {
         });
     }
 
-    /// Passes the stretches of each execution whose time is over to `report`, with the caller's
-    /// knowledge of it. At the end of the events, `all` are passed.
+    /// Calls `report` for each execution that later events cannot change, with the caller's data
+    /// and the execution's stretches. At the end of the events, set `all` to report the rest.
     pub fn cut(&mut self, synth: &mut Synth, all: bool, mut report: impl FnMut(T, &[Cut])) {
         let mut cuts = Vec::new();
         while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {
@@ -118,8 +120,8 @@ impl Cut {
             end_ns: piece.end,
             place: piece.place,
             kind: piece.kind,
-            by: whom(piece.by),
-            during: piece.meanwhile.map(|m| (m.kind, whom(m.by))),
+            by: culprit_id(piece.by),
+            during: piece.meanwhile.map(|m| (m.kind, culprit_id(m.by))),
             reason: match piece.by {
                 By::Reason(reason) => Some(reason),
                 _ => None,
@@ -128,12 +130,12 @@ impl Cut {
     }
 }
 
-fn whom(by: By) -> Option<Whom> {
+fn culprit_id(by: By) -> Option<CulpritId> {
     match by {
         By::Nobody | By::Reason(_) => None,
-        By::Callback(callback) => Some(Whom::Callback(callback)),
-        By::Thread(n) => Some(Whom::Thread(n)),
-        By::Owner(n) => Some(Whom::MutexOf(n)),
-        By::Waker(n) => Some(Whom::WokenBy(n)),
+        By::Callback(callback) => Some(CulpritId::Callback(callback)),
+        By::Thread(n) => Some(CulpritId::Thread(n)),
+        By::Owner(n) => Some(CulpritId::MutexOf(n)),
+        By::Waker(n) => Some(CulpritId::WokenBy(n)),
     }
 }

@@ -17,23 +17,23 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-/// The most executions that are kept in detail.
+/// The most executions whose stretches are kept.
 pub const KEPT_MAX: usize = 10_000;
 
-/// The chain or callback that is explained.
+/// The chain or callback whose executions are explained.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// The executions of a chain of the model.
     Chain {
         /// The ids of the callbacks, first to last.
         callbacks: Vec<String>,
-        /// The topics between them.
+        /// The topics between the callbacks, in order, and the output's topic if the chain has one.
         topics: Vec<String>,
-        /// Only executions that end where the user cut the chain count.
+        /// True if only executions count that end at the topic where the user cut the chain.
         cut: bool,
     },
-    /// The executions of a callback by its id, from when its input was published or its timer was
-    /// due.
+    /// The executions of the callback with this id. Each begins when its input was published or its
+    /// timer was due.
     Callback(String),
 }
 
@@ -50,57 +50,57 @@ impl Target {
     }
 }
 
-/// Which executions are kept in detail.
+/// The executions whose stretches are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The given number with the largest latencies.
+    /// This number of executions, those with the largest latencies.
     Worst(usize),
-    /// Those with a latency above the limit, ns.
+    /// The executions with a latency above this limit, ns.
     Over(u64),
-    /// Those that run at an instant, CLOCK_MONOTONIC.
+    /// The executions that run at this instant, CLOCK_MONOTONIC.
     At(u64),
-    /// All.
+    /// All executions, at most 10,000.
     All,
 }
 
-/// A question about one chain or callback.
+/// A question why executions of one chain or callback took long.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The chain or callback.
+    /// The chain or callback whose executions are explained.
     pub target: Target,
-    /// The executions to keep in detail.
+    /// The executions whose stretches are kept.
     pub choice: Choice,
-    /// The latency above which an execution is late.
+    /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
-    /// The largest latency in the model.
+    /// The largest latency in the model, in ns. It decides how much history is kept.
     pub longest_ns: u64,
 }
 
-/// The executions of a chain, explained.
+/// The explained executions of a chain or callback.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
-    /// The latency above which an execution is late.
+    /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
-    /// The number of all executions.
+    /// The number of all executions, also of those that are not kept.
     pub count: u64,
-    /// The largest latency of all executions.
+    /// The largest latency of all executions, in ns.
     pub longest_ns: u64,
-    /// The executions that were chosen: the worst first, or in order of time for an instant and for
-    /// all.
+    /// The executions that the question chose, with their stretches. The longest come first; for an
+    /// instant and for all executions, the order is that of time.
     pub executions: Vec<Execution>,
-    /// The number of chosen executions that are not in the list because they are too many.
+    /// The number of chosen executions beyond 10,000, which `executions` leaves out.
     pub left_out: u64,
-    /// The share of all executions' latency that is unknown, 0 to 1.
+    /// The part of all executions' latency whose cause is unknown, 0 to 1.
     pub unknown_share: f64,
-    /// For an instant at which no execution ran: the start of the nearest one, CLOCK_MONOTONIC.
+    /// The start of the nearest execution, CLOCK_MONOTONIC, if the question names an instant at
+    /// which none ran.
     pub nearest_ns: Option<u64>,
-    /// The difference between late executions and the others, or `None` if none or all are late.
+    /// The comparison of late executions with the others, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
-    /// The latency of all executions over time.
+    /// The shortest and longest latency of all executions over time.
     pub overview: Overview,
 }
 
-/// The pieces of an execution that is kept.
 #[derive(Debug, Clone)]
 struct Kept {
     start: u64,
@@ -108,7 +108,6 @@ struct Kept {
     pieces: Vec<Piece>,
 }
 
-/// A chain or callback with what is known of its executions so far.
 struct Subject {
     target: Target,
     choice: Choice,
@@ -117,27 +116,27 @@ struct Subject {
     overview: Collector,
 }
 
-/// Explains the executions of chains or callbacks while it reads a recording.
+/// Explains the executions of chains or callbacks while it processes the events of a recording.
 pub struct Why {
     synth: Synth,
-    /// The callback ids by number, as the earlier pass found them.
     ids: Vec<Option<String>>,
     subjects: Vec<Subject>,
-    /// Some subject is a callback.
+    /// At least one subject is a callback.
     callbacks: bool,
-    /// The executions to cut, each with the subjects to which it belongs, by their places in the list.
+    /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
     arrivals: FxHashMap<(u32, u64), u64>,
-    /// The subjects to which each path of synthesis belongs. Cut and whole chains are apart.
+    /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
+    /// cut.
     paths: FxHashMap<(u32, bool), Rc<[usize]>>,
-    /// The subjects to which the executions of each callback belong.
+    /// The indices of the subjects by callback.
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
 impl Why {
-    /// Starts an explanation. `options` must be those of the pass that made the model, with the ids
-    /// that it found. `limit_ns` is the latency above which an execution is late, and `longest_ns`
-    /// the largest latency in the model.
+    /// Starts an explanation of one chain or callback. `options` must be those of the pass that
+    /// made the model, and `ids` are the callback ids of that pass. `limit_ns` is the latency above
+    /// which an execution is late, and `longest_ns` the largest latency in the model.
     pub fn new(
         options: SynthOptions,
         target: Target,
@@ -155,8 +154,8 @@ impl Why {
         )
     }
 
-    /// Starts an explanation of several chains or callbacks in one pass. `options` must be those
-    /// of the pass that made the model, with the ids that it found.
+    /// Starts an explanation of several chains or callbacks in one pass. `options` must be those of
+    /// the pass that made the model, with the callback ids of that pass.
     pub fn of_all(options: SynthOptions, questions: Vec<Question>) -> Why {
         let ids = options.ids.clone();
         let mut synth = Synth::new(options);
@@ -321,7 +320,8 @@ impl Why {
         }
     }
 
-    /// Cuts the executions that no later event can change, or all at the end of the events.
+    /// Cuts the executions that later events cannot change. At the end of the events, set `all` to
+    /// cut the rest.
     fn cut(&mut self, all: bool) {
         while let Some((ended, pieces)) = self.follow.cut_next(&mut self.synth, all) {
             let start = ended.start();
@@ -373,14 +373,14 @@ impl Subject {
     }
 }
 
-/// Returns the places of the subjects whose target fits.
+/// Returns the indices of the subjects whose target fits.
 fn of_which(subjects: &[Subject], fits: impl Fn(&Target) -> bool) -> Rc<[usize]> {
     let all = subjects.iter().enumerate();
     all.filter(|(_, s)| fits(&s.target)).map(|s| s.0).collect()
 }
 
-/// Reports whether the steps of an execution lead along the chain. `ids` are the ids of callbacks by
-/// number, and `name` returns a topic by its number.
+/// Reports whether the steps of an execution lead along the chain. `ids` has the ids of callbacks
+/// by number, and `name` returns the topic with a number.
 pub fn leads_along<'a>(
     chain: &Chain,
     steps: &[ChainStep],
@@ -390,8 +390,8 @@ pub fn leads_along<'a>(
     is_path(steps, (&chain.callbacks, &chain.topics), ids, name)
 }
 
-/// Reports whether the steps lead along a chain. As in the model, a synchroniser is passed if the
-/// callback before it waits for no other input.
+/// Reports whether the steps lead along a chain. As in the model, steps at a synchroniser whose
+/// callback waits for no other input are skipped.
 fn is_path<'a>(
     steps: &[ChainStep],
     (callbacks, topics): (&[String], &[String]),
@@ -412,15 +412,15 @@ fn is_path<'a>(
     at == callbacks.len()
 }
 
-/// Keeps the executions that the caller chose.
+/// Keeps the executions that the question chose.
 #[derive(Debug, Default)]
 struct Keeper {
-    /// The kept executions with the smallest latency first, by latency and order.
+    /// The latency and the number of each kept execution, the smallest latency first.
     heap: BinaryHeap<Reverse<(u64, u64)>>,
     list: FxHashMap<u64, Kept>,
     next: u64,
     left_out: u64,
-    /// The distance and the start of the execution nearest to the instant that was asked for.
+    /// The distance in time and the start of the execution nearest to the instant of the question.
     nearest: Option<(u64, u64)>,
 }
 

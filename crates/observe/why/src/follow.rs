@@ -7,7 +7,7 @@ use onbeat_synth::Synth;
 use onbeat_trace::Event;
 use std::collections::VecDeque;
 
-/// An execution that ended and is not cut yet. `what` is the caller's.
+/// An execution that has ended and is not cut into pieces yet. `what` is the caller's data.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended<T> {
     pub(crate) steps: Vec<ChainStep>,
@@ -21,20 +21,19 @@ impl<T> Ended<T> {
     }
 }
 
-/// The history of the threads, the joins of synchronisers, and the executions that wait until no
-/// later event can change how they are cut.
+/// Keeps the history of threads, the joins of synchronisers, and the ended executions that later
+/// events may still change.
 #[derive(Debug, Clone)]
 pub(crate) struct Follow<T> {
     history: History,
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
-    /// The time of the latest event.
     now: Option<u64>,
     next_forget: u64,
 }
 
 impl<T> Follow<T> {
-    /// Creates a history for executions with latencies up to `longest_ns`.
+    /// Creates a history that suffices for executions with latencies up to `longest_ns`.
     pub(crate) fn new(longest_ns: u64) -> Follow<T> {
         let window = longest_ns.saturating_add(2 * DEFERRAL_NS);
         Follow {
@@ -46,7 +45,7 @@ impl<T> Follow<T> {
         }
     }
 
-    /// Processes the next event. The caller must push it to its synthesis after that.
+    /// Processes the next event. Afterwards the caller must push the event to its synthesis.
     pub(crate) fn push(&mut self, event: &Event) {
         let last = self.now.unwrap_or(event.time_ns);
         let now = last.max(event.time_ns);
@@ -68,13 +67,13 @@ impl<T> Follow<T> {
         self.history.ran(tid, ran);
     }
 
-    /// Adds an execution that is to be cut.
+    /// Adds an ended execution, which will be cut when later events cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }
 
-    /// Returns the next execution that can be cut, with its pieces. Their threads are numbers of
-    /// components. At the end of the events, `all` are cut.
+    /// Returns the next execution that later events cannot change, with its pieces, in which
+    /// threads are numbers of components. At the end of the events, set `all` to cut the rest.
     pub(crate) fn cut_next(
         &mut self,
         synth: &mut Synth,
@@ -102,7 +101,7 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// Forgets joins that no execution can refer to any more, if it is time for that. Returns the
+    /// From time to time forgets joins that no execution can refer to any more. Then returns the
     /// time before which nothing is kept.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
@@ -114,7 +113,7 @@ impl<T> Follow<T> {
     }
 }
 
-/// Replaces a thread by the number of its component.
+/// Replaces the thread of a culprit by the number of its component.
 fn component(synth: &mut Synth, by: By) -> By {
     match by {
         By::Thread(tid) => By::Thread(synth.component_of(tid)),

@@ -13,28 +13,30 @@ use std::collections::VecDeque;
 /// The most entries of all threads together. An entry has at most 40 bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// The recorder reports lost events four times a second. Within this time before a report, scheduler
-/// events may be missing, in ns.
+/// The time in ns before a report of lost events in which scheduler events may be missing. The
+/// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
-/// Synthesis can report the end of an execution this much later than those after it, in ns.
+/// The longest time in ns by which synthesis may report the end of an execution after later ends.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
-/// The state of a thread in a part of a time.
+/// The state of a thread during a slice of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
     /// The host of the virtual machine had the CPU.
     Stolen,
-    /// Preempted, while the thread `by` had the CPU: a thread id, 0 or [`UNTOLD`].
+    /// The thread was preempted, and the thread `by` had the CPU. `by` is a thread id, 0 for the
+    /// idle thread, or [`UNTOLD`].
     Preempted {
         by: u32,
     },
-    /// Woken up and ready, while the thread `by` had the CPU.
+    /// The thread had been woken up and was ready, and the thread `by` had the CPU.
     Queued {
         by: u32,
     },
-    /// Asleep: for a mutex that the thread `lock` holds, until the thread `waker` woke it up.
+    /// The thread slept, until the thread `waker` woke it up. `lock` is the owner of the mutex that
+    /// it slept for.
     Asleep {
         lock: Option<u32>,
         waker: Option<u32>,
@@ -42,7 +44,6 @@ pub(crate) enum State {
     Unknown(Reason),
 }
 
-/// A part of a time with one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slice {
     pub(crate) begin: u64,
@@ -57,7 +58,7 @@ struct Part<T> {
     what: T,
 }
 
-/// An execution of a callback.
+/// An execution of a callback: begin, end and the callback's number.
 pub(crate) type Ran = (u64, u64, u32);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +70,8 @@ enum Now {
     Ended,
 }
 
-/// A time in which a thread had no CPU, or in which the recording does not show whether it had one.
+/// The state of a thread without a CPU, or of a thread for which the recording does not show
+/// whether it had one.
 #[derive(Debug, Clone, Copy)]
 enum Off {
     Preempted,
@@ -84,21 +86,22 @@ enum Off {
 #[derive(Debug, Clone)]
 struct Thread {
     pid: u32,
-    /// The time from which on scheduler events are recorded.
+    /// The time from which on the thread's scheduler events are recorded.
     scheduled: Option<u64>,
     now: Now,
     since: u64,
-    /// The thread's last own event while it had a CPU.
+    /// The time of the thread's latest own event while it had a CPU.
     seen: u64,
-    /// The time of the last switch from a CPU or reading of the CPU time, and of the last reading.
+    /// The time of the latest switch from a CPU or reading of the CPU time. `read` is the latest
+    /// reading.
     counted: Option<u64>,
     read: Option<u64>,
-    /// The owner of the mutex for which the thread goes to sleep next.
+    /// The owner of the mutex for which the thread is about to sleep.
     lock: Option<u32>,
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
     stolen: VecDeque<Part<()>>,
-    /// The executions of callbacks, by their begin.
+    /// The callbacks' executions on this thread, sorted by their begin.
     ran: VecDeque<Part<u32>>,
     longest_ran: u64,
 }
@@ -189,8 +192,8 @@ impl Thread {
         self.turn(time, Now::Running);
     }
 
-    /// Corrects the history by the CPU time that the kernel accounts since the last switch from a CPU
-    /// or reading, or since the last reading. The thread has a CPU at this time.
+    /// Corrects the history by the CPU time that the kernel counted since the last switch from a
+    /// CPU or reading, or else since the last reading. The thread has a CPU at this time.
     fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
         let base = if since_switch {
             self.counted
@@ -228,7 +231,8 @@ impl Thread {
         (self.counted, self.read) = (Some(time), Some(time));
     }
 
-    /// Returns for how long the thread ran from `begin` to `end`, as the parts show.
+    /// Returns the time for which the thread ran between `begin` and `end`, as far as the parts
+    /// show.
     fn ran_ns(&self, begin: u64, end: u64) -> u64 {
         fn within<T>(parts: &VecDeque<Part<T>>, begin: u64, end: u64) -> u64 {
             let from = parts.partition_point(|p| p.end <= begin);
@@ -267,7 +271,8 @@ impl Thread {
         drop(&mut self.ran, time);
     }
 
-    /// Returns the state since the last switch, as a part that has no end yet.
+    /// Returns the state since the last switch, which has no end yet. It is `None` if the thread
+    /// has a CPU.
     fn open(&self) -> Option<Off> {
         match self.now {
             Now::Running => None,
@@ -279,7 +284,7 @@ impl Thread {
     }
 }
 
-/// Inserts a part into a list that is sorted by begin. It belongs near the end.
+/// Inserts a part into a list that is sorted by begin. Most parts belong near the end of the list.
 fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
     let later = |p: &&Part<u32>| p.begin > part.begin;
     let after = parts.iter().rev().take_while(later).count();
@@ -293,12 +298,11 @@ pub(crate) struct History {
     lossy: VecDeque<(u64, u64)>,
     window_ns: u64,
     entries_max: usize,
-    /// Nothing before this time is kept.
     kept_from: u64,
     next_drop: u64,
 }
 
-/// Reports whether the recorder found this itself. The thread of such an event may be asleep.
+/// Reports whether the recorder itself made this event. The event's thread may be asleep.
 fn is_found(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -310,7 +314,7 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl History {
-    /// Creates a history that keeps `window_ns` of each thread.
+    /// Creates a history that keeps the last `window_ns` of each thread.
     pub(crate) fn new(window_ns: u64) -> History {
         History {
             threads: FxHashMap::default(),
@@ -344,7 +348,7 @@ impl History {
         thread
     }
 
-    /// Processes the next event. `time` is at least the time of every earlier event.
+    /// Processes the next event. `time` must not be earlier than that of any earlier event.
     pub(crate) fn push(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. } => self.thread(event, time).switch_in(time),
@@ -395,15 +399,16 @@ impl History {
         }
     }
 
-    /// Drops entries that are older than the window. Call this before the first event after `now`:
-    /// after a gap in the recording, executions from before the gap are still to be cut.
+    /// Drops entries that are older than the window. The caller must call this before the first
+    /// event after `now`: after a gap in the recording, executions from before the gap are still to
+    /// be cut.
     pub(crate) fn drop_until(&mut self, now: u64) {
         if now >= self.next_drop {
             self.drop_old(now);
         }
     }
 
-    /// Adds an ended execution of a callback to its thread.
+    /// Adds a callback's execution to the history of the thread that ran it.
     pub(crate) fn ran(&mut self, tid: u32, (begin, end, callback): Ran) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             let part = Part {
@@ -416,7 +421,7 @@ impl History {
         }
     }
 
-    /// Adds a part of a time for which a thread waited for a CPU.
+    /// Adds a wait for a CPU, with the thread that had the CPU.
     pub(crate) fn held(&mut self, held: Held) {
         if let Some(thread) = self.threads.get_mut(&held.tid) {
             let part = Part {
@@ -489,7 +494,7 @@ impl History {
         self.without_lossy(slices.list)
     }
 
-    /// Replaces the states where events were lost.
+    /// Replaces the states by unknown ones where the recorder lost events.
     fn without_lossy(&self, slices: Vec<Slice>) -> Vec<Slice> {
         let touches = |s: &Slice| self.lossy.iter().any(|l| l.0 < s.end && s.begin < l.1);
         if !slices.iter().any(touches) {
@@ -533,7 +538,8 @@ impl History {
 }
 
 impl Thread {
-    /// Adds the time until `until`, in which the thread had a CPU or the host had it.
+    /// Adds slices until `until`, in which the thread had a CPU or the virtual machine's host had
+    /// it.
     fn running(&self, slices: &mut Slices, until: u64) {
         if slices.at >= until.min(slices.end) {
             return;
@@ -549,7 +555,8 @@ impl Thread {
         slices.until(until, State::Running);
     }
 
-    /// Adds the rest of a part in which the thread had no CPU.
+    /// Adds slices up to the end of a part in which the thread had no CPU, split by the threads
+    /// that had it.
     fn off(&self, slices: &mut Slices, part: &Part<Off>) {
         let state = |by| match part.what {
             Off::Preempted => State::Preempted { by },
@@ -569,7 +576,6 @@ impl Thread {
     }
 }
 
-/// Slices that follow one another without a gap.
 struct Slices {
     at: u64,
     end: u64,
@@ -577,7 +583,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a slice from the end of the last one until `until`, if it has a length.
+    /// Adds a slice from the end of the last one to `until`, if this is not empty.
     fn until(&mut self, until: u64, state: State) {
         let until = until.min(self.end);
         if until <= self.at {
@@ -611,7 +617,7 @@ mod tests {
         history
     }
 
-    /// Returns the states of thread 7 in us.
+    /// Returns the lengths in us and the states of thread 7.
     fn states(history: &History, begin: u64, end: u64) -> Vec<(u64, State)> {
         let slices = history.states(7, begin * 1000, end * 1000);
         let mut at = begin * 1000;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// The kind of a stretch.
+/// The state of an execution during a stretch: running, or the way in which it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -10,28 +10,28 @@ pub enum Kind {
     Runs,
     /// The client library ran on a CPU: it took the item, or looked for work.
     Library,
-    /// The thread was ready to go on, and another thread had its CPU.
+    /// The thread was ready to run on, and another thread had its CPU.
     Preempted,
-    /// The thread had been woken up, and another thread had the CPU.
+    /// The thread had been woken up and was ready, and another thread had the CPU.
     Queued,
-    /// The callback's thread slept: for a mutex, a response, a device or a time.
+    /// The callback's thread slept, for example for a mutex, a response, a device or a time.
     Sleeps,
     /// The executor's thread ran another callback, or slept although the callback was due.
     Executor,
-    /// The item was on its way, and the receiver's thread slept.
+    /// The item was on its way to the receiver, whose thread slept.
     Transport,
     /// A synchroniser waited for its other inputs.
     Inputs,
-    /// The data was stored, and the timer that reads it was not due yet.
+    /// The callback's data was stored, and the timer that reads it was not due yet.
     Timer,
     /// The host of the virtual machine had the CPU.
     Stolen,
-    /// The recording does not show it. The reason says why.
+    /// The recording does not show the state. A [`Reason`] says why.
     Unknown,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds, in the order in which tables list them.
     pub const ALL: [Kind; 11] = [
         Kind::Runs,
         Kind::Library,
@@ -46,7 +46,7 @@ impl Kind {
         Kind::Unknown,
     ];
 
-    /// Returns the letter that stands for the kind where colours do not suffice.
+    /// Returns the letter that stands for the kind in pictures where colours do not suffice.
     pub fn letter(self) -> char {
         match self {
             Kind::Runs => 'R',
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind in words, as tables show it.
+    /// Returns the kind in words, such as `preempted`, as tables show it.
     pub fn text(self) -> &'static str {
         match self {
             Kind::Runs => "runs",
@@ -81,26 +81,26 @@ impl Kind {
     }
 }
 
-/// Why a stretch is unknown.
+/// The reason why the recording does not show the state during a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The recorder lost events at this time.
+    /// The recorder lost events at the time of the stretch.
     LostEvents,
     /// A scheduler event of the thread is missing.
     MissingEvent,
     /// The kernel accounted less CPU time than the scheduler events show.
     NoCpuTime,
-    /// The scheduler events of the thread are not recorded here.
+    /// The recording has no scheduler events of the thread at this time.
     NoScheduler,
     /// The thread is not in the recording.
     NotRecorded,
-    /// The stretch is older than the history that is kept.
+    /// The stretch is older than the history that onbeat keeps.
     ShortHistory,
 }
 
 impl Reason {
-    /// Returns the reason in words.
+    /// Returns the reason in words, such as `events were lost here`.
     pub fn text(self) -> &'static str {
         match self {
             Reason::LostEvents => "events were lost here",

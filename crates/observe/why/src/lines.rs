@@ -2,21 +2,21 @@
 
 use crate::stretch::Stretch;
 
-/// Causes below this share of the latency are shown together.
+/// Causes that take less than this share of the latency are shown as one line.
 const SHARE_SHOWN: f64 = 0.005;
 
-/// One or more stretches of a callback's share that say the same.
+/// Stretches of one callback with the same cause in words, as one line of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The start of the first stretch, ns from the start of the execution.
+    /// The start of the first stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The sum of the lengths.
+    /// The sum of the stretches' lengths, in ns.
     pub ns: u64,
-    /// The number of stretches.
+    /// The number of stretches in this line.
     pub parts: usize,
-    /// The cause in words, with names from the recorded system. Escape it before showing.
+    /// The cause in words, with names from the recorded system. Escape the text before showing it.
     pub what: String,
-    /// The states of the culprit meanwhile.
+    /// The states of the culprit during the stretches, as lines of the same form.
     pub during: Vec<Line>,
 }
 
@@ -31,7 +31,6 @@ impl Line {
         }
     }
 
-    /// Adds a stretch to the line that says the same, or as a new line.
     fn add(lines: &mut Vec<Line>, stretch: &Stretch, what: String) -> usize {
         match lines.iter().position(|l| l.what == what) {
             Some(at) => {
@@ -46,7 +45,7 @@ impl Line {
         }
     }
 
-    /// Returns what happened, with the number of stretches.
+    /// Returns the cause in words, and the number of stretches if there are several.
     pub fn text(&self) -> String {
         match self.parts {
             1 => self.what.clone(),
@@ -55,7 +54,7 @@ impl Line {
     }
 }
 
-/// Returns a line for each stretch.
+/// Returns one line for each stretch of a callback's part of the latency.
 pub fn each(share: &[Stretch]) -> Vec<Line> {
     let line = |stretch: &Stretch| {
         let mut line = Line::new(stretch, stretch.text());
@@ -67,8 +66,8 @@ pub fn each(share: &[Stretch]) -> Vec<Line> {
     share.iter().map(line).collect()
 }
 
-/// Sums up the stretches that say the same, in order of their first one. Sums below 0.5 % of the
-/// execution's latency are one line.
+/// Returns one line for each cause in words, in the order in which the causes begin. Causes below
+/// 0.5 % of the execution's latency share a line.
 pub fn summed(share: &[Stretch], latency_ns: u64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for stretch in share {

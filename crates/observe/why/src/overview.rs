@@ -3,31 +3,30 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The most bins of an overview.
 const BINS_MAX: usize = 2048;
 
-/// The first width of a bin. It doubles until the bins suffice.
+/// The initial width of a bin. It doubles until [`BINS_MAX`] bins suffice.
 const WIDTH_NS: u64 = 1_000_000;
 
-/// The shortest and the longest latency of all executions, in bins of equal length by their start.
+/// The shortest and the longest latency of executions over time, in bins of equal width.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Overview {
-    /// The length of a bin.
+    /// The width of a bin, in ns.
     pub width_ns: u64,
-    /// The bins that are not empty, in order.
+    /// The bins that contain an execution, in order of time.
     pub bins: Vec<Bin>,
 }
 
-/// The executions that start within a part of the recording.
+/// The executions that start within one bin of the recording's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// The start of the bin, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The number of executions.
+    /// The number of executions that start in the bin.
     pub count: u64,
-    /// The smallest latency.
+    /// The smallest latency of these executions, in ns.
     pub min_ns: u64,
-    /// The largest latency.
+    /// The largest latency of these executions, in ns.
     pub max_ns: u64,
 }
 
@@ -39,7 +38,6 @@ impl Bin {
     }
 }
 
-/// Collects an [`Overview`].
 #[derive(Debug)]
 pub(crate) struct Collector {
     width_ns: u64,

@@ -5,7 +5,8 @@ use crate::kind::{Kind, Reason};
 use onbeat_document::schema::{Component, ComponentKind};
 use serde::Serialize;
 
-/// The culprit of a stretch. Names come from the recorded system: escape them before showing.
+/// The culprit of a stretch: the callback or component that caused it. Names come from the recorded
+/// system: escape them before showing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
@@ -31,7 +32,7 @@ impl Culprit {
     }
 }
 
-/// Returns a component in words.
+/// Returns a component in words, such as `/map (map)`.
 pub fn title(component: &Component) -> String {
     match component.kind {
         ComponentKind::Untold => "an unknown thread".into(),
@@ -39,12 +40,12 @@ pub fn title(component: &Component) -> String {
     }
 }
 
-/// The state of a culprit during a stretch.
+/// The state that the culprit of a stretch was in during it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
     /// The state of the culprit's thread.
     pub kind: Kind,
-    /// The culprit of that state.
+    /// The callback or component that caused the state of the culprit's thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
 }
@@ -80,7 +81,7 @@ impl During {
         }
     }
 
-    /// Reports whether the state says more than that the culprit ran.
+    /// Reports whether the state says more than that the culprit simply ran.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }
@@ -89,29 +90,30 @@ impl During {
 /// A part of an execution's latency with one cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stretch {
-    /// The start, ns from the start of the execution.
+    /// The start of the stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The length.
+    /// The length of the stretch, in ns.
     pub ns: u64,
-    /// The id of the callback or synchroniser in whose share the stretch lies. The time before a
-    /// callback's start belongs to its share.
+    /// The id of the callback or synchroniser to whose part of the latency the stretch belongs. The
+    /// time before a callback's start belongs to the callback.
     pub place: String,
-    /// The kind of stretch.
+    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
-    /// The culprit.
+    /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
+    /// it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The culprit's state during the stretch, if it did not simply run.
+    /// The state that the culprit was in during the stretch. `None` if the culprit simply ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
-    /// Why the kind is unknown.
+    /// The reason why the kind is unknown. `None` for all other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 
 impl Stretch {
-    /// Returns what happened in words, such as `preempted by /camera (camera)`, without what the
-    /// culprit did meanwhile.
+    /// Returns the cause in words, such as `preempted by /camera (camera)`, without the state of
+    /// the culprit.
     pub fn text(&self) -> String {
         let by = self.by.as_ref().map(Culprit::text);
         let with = |word: &str| {
@@ -150,17 +152,17 @@ impl Stretch {
 /// An execution of a chain, or of a callback with the wait before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Execution {
-    /// The start, CLOCK_MONOTONIC.
+    /// The start of the execution, CLOCK_MONOTONIC in ns.
     pub start_ns: u64,
-    /// The latency: the sum of all stretches.
+    /// The latency in ns, which is the sum of all stretches.
     pub latency_ns: u64,
-    /// The latency is above the limit.
+    /// Is true if the latency is above the limit of the question.
     pub late: bool,
-    /// The stretches in order.
+    /// The stretches in order of time, without gaps.
     pub stretches: Vec<Stretch>,
 }
 
-/// The names behind the numbers of pieces.
+/// The names of callbacks and components behind the numbers in pieces.
 pub(crate) struct Names {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) components: Vec<Component>,
@@ -172,7 +174,7 @@ impl Names {
         id.unwrap_or_else(|| "a callback without a name".into())
     }
 
-    /// Returns the culprit by its name. Threads are given as numbers of components.
+    /// Replaces the number of a culprit by its name. Threads must be numbers of components.
     pub(crate) fn culprit(&self, by: By) -> Option<Culprit> {
         let component = |n: u32| self.components.get(n as usize).cloned();
         match by {

@@ -26,7 +26,6 @@ const SYSTEM: &str = "
 3ms cpu1 20/20 switch_out state=1
 ";
 
-/// Returns a publication of `/scan` by the talker's timer at `ms`.
 fn talk(ms: u64) -> String {
     format!(
         "{ms}ms cpu0 10/10 timer_call timer=0x50
@@ -37,7 +36,7 @@ fn talk(ms: u64) -> String {
     )
 }
 
-/// Returns the take of the item of `source` ms at `ms`, and its callback.
+/// Returns the events of a take at `ms` of the item published at `source` ms, and of its callback.
 fn listen(ms: u64, source: u64) -> String {
     format!(
         "{ms}ms cpu1 20/20 switch_in
@@ -50,7 +49,6 @@ fn listen(ms: u64, source: u64) -> String {
     )
 }
 
-/// Returns an execution of the slow timer of the fusion.
 fn slow(begin: u64, end: u64) -> String {
     format!(
         "{begin}ms cpu1 20/20 switch_in
@@ -94,7 +92,7 @@ fn of_topic<'a>(losses: &'a Losses, topic: &str) -> &'a TopicLosses {
     topics.find(|t| t.topic == topic).expect("the topic")
 }
 
-/// Publishes 20 items, of which the slow timer lets two be overwritten.
+/// Publishes 20 items. While the slow timer runs, two of them are overwritten.
 fn overwritten() -> String {
     let mut trace = SYSTEM.to_string();
     for i in 1..=20 {
@@ -263,8 +261,8 @@ fn each_request_is_answered_or_late_or_never_answered() {
     assert_eq!(losses.services[0].slowest_ns, 300_000_000);
 }
 
-/// Checks that the losses of topics agree with the model: each item that the model counts as lost or
-/// overwritten is there. Returns their number.
+/// Checks that the report contains each item that the model counts as lost or overwritten. Returns
+/// their number.
 fn agrees(events: &[Event]) -> u64 {
     let found = losses(events, None);
     let mut synth = Synth::new(SynthOptions::new(run()));

@@ -38,7 +38,7 @@ const SYSTEM: &str = "
 
 const ROUNDS: u64 = 40;
 
-/// The planted time, us.
+/// The length of each planted cause, in us.
 const PLANTED: u64 = 15_000;
 
 fn is_planted(round: u64) -> bool {
@@ -62,8 +62,8 @@ fn talk(t: u64) -> String {
     )
 }
 
-/// The listener takes the item that was published at `source`. It begins at `begin` and ends
-/// `run` later.
+/// Returns the events of the listener's execution: it takes the item published at `source`, begins
+/// at `begin` and runs for `run`.
 fn takes(begin: u64, source: u64, run: u64) -> String {
     let end = begin + run;
     format!(
@@ -84,8 +84,8 @@ fn wakes(at: u64, on: u64, prev: u32) -> String {
     format!("{at}us cpu1 20/20 wake waker_tid=0\n{on}us cpu1 20/20 switch_in prev_tid={prev}\n")
 }
 
-/// A round without a planted cause. The listener is woken up 40 us after the publication, begins
-/// 30 us later, and runs for 2 ms.
+/// Returns a round without a planted cause. The listener is woken up 40 us after the publication,
+/// begins 30 us later, and runs for 2 ms.
 fn punctual(t: u64) -> String {
     talk(t) + &wakes(t + 550, t + 560, 0) + &takes(t + 580, t + 510, 2_000)
 }
@@ -157,7 +157,7 @@ fn explained(events: &[Event]) -> Explanation {
     explain(events, SynthOptions::new(run()), T, S)
 }
 
-/// Returns the time of an execution that has this kind and culprit, us.
+/// Returns the time in us that an execution spends on this kind of stretch with this culprit.
 fn us(execution: &Execution, kind: Kind, by: Option<&str>) -> u64 {
     let is_it = |s: &&onbeat_why::Stretch| {
         s.kind == kind && by.is_none_or(|by| s.by.as_ref().is_some_and(|b| b.text() == by))
@@ -166,8 +166,8 @@ fn us(execution: &Execution, kind: Kind, by: Option<&str>) -> u64 {
     ns / 1000
 }
 
-/// Checks that the planted cause is found with its whole length in the late executions, is absent in
-/// all others, and is the first finding.
+/// Checks that the planted cause is found with its whole length in late executions, in no others,
+/// and as the first finding.
 fn check(explanation: &Explanation, kind: Kind, place: &str, by: Option<&str>) {
     let late: Vec<_> = explanation.executions.iter().filter(|e| e.late).collect();
     assert_eq!(late.len(), 2, "{explanation:#?}");

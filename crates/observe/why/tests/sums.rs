@@ -29,7 +29,7 @@ fn run() -> Run {
     }
 }
 
-/// Returns the model and the options with which another pass gives the same one.
+/// Returns the model, and options with which another pass gives the same model.
 fn model(events: &[Event], mut options: SynthOptions) -> (Model, SynthOptions) {
     let pass = |options: &SynthOptions| {
         let mut synth = Synth::new(options.clone());
@@ -51,7 +51,7 @@ fn explain(
     why.finish()
 }
 
-/// Checks that stretches cover each execution, and that the findings add up. Returns the sum of
+/// Checks that stretches cover each execution, and that the findings add up. Returns the sum of all
 /// latencies.
 fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
     let mut sum = 0;
@@ -75,7 +75,6 @@ fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
     Ok(sum)
 }
 
-/// Checks every chain and callback of the model of these events.
 fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseError> {
     let (model, options) = model(events, options);
     let cut_to: Vec<&str> = options
@@ -103,7 +102,6 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     Ok(model.chains.len())
 }
 
-/// Adds scheduler events of many kinds between the others.
 fn scheduled(events: &[Event], picks: &[u8]) -> Vec<Event> {
     let mut all = Vec::new();
     for (event, pick) in events.iter().zip(picks.iter().cycle()) {

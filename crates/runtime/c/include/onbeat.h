@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// A deadline that never comes.
+// A deadline that never comes: the call waits without a limit.
 #define ONBEAT_FOREVER UINT64_MAX
 
 // The result of a call. A negative code is an error, and onbeat_last_error() has the text.
@@ -48,11 +48,11 @@ enum OnbeatCode
   ONBEAT_CODE_REFUSED = -9,
   // No peer came before the deadline.
   ONBEAT_CODE_NO_PEER = -10,
-  // The kernel has refused a call.
+  // The kernel has refused a system call. onbeat_last_error() names the purpose of the call.
   ONBEAT_CODE_SYSTEM = -11,
   // The machine has no channel with this name.
   ONBEAT_CODE_NOT_THERE = -12,
-  // The channel with this name differs from the options given.
+  // The channel with this name has other options than the caller's.
   ONBEAT_CODE_MISMATCH = -13,
   // All places are taken. A channel has one producer and a limited number of consumers.
   ONBEAT_CODE_IN_USE = -14,
@@ -60,7 +60,7 @@ enum OnbeatCode
   ONBEAT_CODE_BUSY = -15,
   // The key file cannot be created or read, has a mode other than 0600, or contains no key.
   ONBEAT_CODE_KEY = -16,
-  // A defect of onbeat. The handle can only be closed.
+  // onbeat has a defect and has ended the call. The handle can only be closed.
   ONBEAT_CODE_PANIC = -17,
   // All payloads of the channel are in use.
   ONBEAT_CODE_EXHAUSTED = -18,
@@ -106,7 +106,7 @@ enum OnbeatOnDeath
   : uint32_t
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
-  // The others continue.
+  // The other participants continue.
   ONBEAT_ON_DEATH_CONTINUE = 0,
   // The producer waits until as many consumers as expected are attached again.
   ONBEAT_ON_DEATH_PAUSE = 1,
@@ -141,33 +141,33 @@ typedef uint32_t OnbeatTaskResult;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// A channel: one producer, and one or more consumers.
+// A handle of a channel, which has one producer, and one or more consumers.
 typedef struct OnbeatChannel OnbeatChannel;
 
-// A receiving side of a channel.
+// A handle of a receiving side of a channel.
 typedef struct OnbeatConsumer OnbeatConsumer;
 
-// One of the two ends of a link, before and while it has a peer.
+// A handle of one of the two ends of a link, before and while it has a peer.
 typedef struct OnbeatEnd OnbeatEnd;
 
 // The half of a link that receives. Closing it makes the peer's sends fail.
 typedef struct OnbeatIncoming OnbeatIncoming;
 
-// A key that both ends of a link have.
+// A handle of a key that both ends of a link have.
 typedef struct OnbeatKey OnbeatKey;
 
 // The half of a link that sends. Closing it announces to the peer that no more messages come.
 typedef struct OnbeatOutgoing OnbeatOutgoing;
 
-// The sending side of a channel.
+// A handle of the sending side of a channel.
 typedef struct OnbeatProducer OnbeatProducer;
 
-// Tasks that run on one thread, in the order in which they were added.
+// A handle of tasks that run on one thread, in the order in which they were added.
 typedef struct OnbeatTasks OnbeatTasks;
 
 // The options that a channel is created with. Begin with onbeat_channel_options().
 typedef struct OnbeatChannelOptions {
-  // A value of OnbeatPolicy.
+  // The policy for a slow consumer, as a number: a value of OnbeatPolicy.
   uint32_t policy;
   // The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
   size_t items;
@@ -178,33 +178,35 @@ typedef struct OnbeatChannelOptions {
   size_t payload_bytes;
   // The largest number of consumers, 1 to 64.
   size_t consumers;
-  // The largest number of items that one consumer holds at a time.
+  // The largest number of items that one consumer borrows at a time.
   size_t borrowed;
   // The number of consumers that must attach before the first item is sent, so that none misses
   // it.
   size_t expected;
-  // A value of OnbeatOnDeath.
+  // The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
   uint32_t on_death;
 } OnbeatChannelOptions;
 
-// Writes a message in place. Must return, must not throw, and must not use the handle.
+// A callback that writes a message in place. It must return, must not throw, and must not use the
+// handle of the call.
 typedef void (*OnbeatFill)(void *context, uint8_t *bytes, size_t length);
 
-// The number, time and length of an item.
+// The number, sending time and length of an item, as a consumer receives them.
 typedef struct OnbeatItem {
   // The number of the item, from 0 since the channel was created. A gap means lost items.
   uint64_t sequence;
   // The time at which the item was sent, in ns of CLOCK_MONOTONIC.
   uint64_t sent_ns;
-  // The length in bytes.
+  // The length of the item in bytes.
   size_t bytes;
 } OnbeatItem;
 
-// Reads an item in place. Must return, must not throw, and must not use the handle.
+// A callback that reads an item in place. It must return, must not throw, and must not use the
+// handle of the call.
 typedef void (*OnbeatTakeItem)(void *context, const uint8_t *bytes, const struct OnbeatItem *item);
 
-// Reads a message or value in place. Must return, must not throw, and must not use the handle.
-// `number` is 0 for a value.
+// A callback that reads a message or value in place. It must return, must not throw, and must not
+// use the handle of the call. `number` is 0 for a value.
 typedef void (*OnbeatTake)(void *context, uint64_t number, const uint8_t *bytes, size_t length);
 
 // The sizes that both ends must agree on.
@@ -218,11 +220,12 @@ typedef struct OnbeatSizes {
   size_t value_bytes;
 } OnbeatSizes;
 
-// Runs a task and returns one of OnbeatTaskResult. Must return, and must not throw.
+// A callback that runs a task and returns a value of OnbeatTaskResult. It must return, and must
+// not throw.
 typedef uint32_t (*OnbeatRun)(void *context);
 
-// Runs a task with an item, which it reads in place, and returns one of OnbeatTaskResult. Must
-// return, and must not throw.
+// A callback that runs a task with an item, which it reads in place. It returns a value of
+// OnbeatTaskResult. It must return, and must not throw.
 typedef uint32_t (*OnbeatRunOnItem)(void *context,
                                     const uint8_t *bytes,
                                     const struct OnbeatItem *item);

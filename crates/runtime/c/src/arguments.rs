@@ -3,10 +3,11 @@
 use crate::error::{Failure, OnbeatCode, Outcome};
 use std::ffi::{c_char, c_void, CStr};
 
-/// A deadline that never comes.
+/// A deadline that never comes: the call waits without a limit.
 pub const ONBEAT_FOREVER: u64 = u64::MAX;
 
-/// Writes a message in place. Must return, must not throw, and must not use the handle.
+/// A callback that writes a message in place. It must return, must not throw, and must not use the
+/// handle of the call.
 pub type OnbeatFill =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *mut u8, length: usize)>;
 
@@ -40,7 +41,9 @@ pub(crate) unsafe fn text<'c>(pointer: *const c_char) -> Outcome<&'c str> {
 pub(crate) unsafe fn bytes<'c>(pointer: *const c_void, length: usize) -> Outcome<&'c [u8]> {
     match (pointer.is_null(), length) {
         (_, 0) => Ok(&[]),
-        (true, _) => Err(Failure::null("the bytes are null")),
+        (true, _) => Err(Failure::null(
+            "the pointer to the bytes is null, but their length is not 0",
+        )),
         _ => {
             check_length(length)?;
             // SAFETY: not null, and the caller promises the rest.
@@ -51,14 +54,14 @@ pub(crate) unsafe fn bytes<'c>(pointer: *const c_void, length: usize) -> Outcome
 
 fn check_length(length: usize) -> Outcome {
     let most = isize::MAX as usize;
-    let too_long = "a length is larger than any memory: check that it is not negative";
+    let too_long = "a length is larger than any memory. Check that it is not negative.";
     (length <= most)
         .then_some(())
         .ok_or(Failure::plain(OnbeatCode::Argument, too_long))
 }
 
-/// A buffer of the caller that received data is copied to. It has room for the largest item, so no
-/// item is taken that does not fit.
+/// A buffer of the caller, to which received data is copied. The buffer has room for the largest
+/// item, so that no item is taken that does not fit.
 pub(crate) struct Buffer {
     start: *mut u8,
 }
@@ -85,7 +88,6 @@ impl Buffer {
         Ok(Buffer { start })
     }
 
-    /// Copies content that is not longer than `most` was.
     pub(crate) fn copy(&self, content: &[u8]) {
         if !content.is_empty() {
             // SAFETY: the buffer has at least `most` bytes, and it is not the memory that `content`

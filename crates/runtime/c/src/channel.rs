@@ -25,7 +25,7 @@ pub enum OnbeatPolicy {
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnbeatOnDeath {
-    /// The others continue.
+    /// The other participants continue.
     Continue = 0,
     /// The producer waits until as many consumers as expected are attached again.
     Pause = 1,
@@ -38,7 +38,7 @@ pub enum OnbeatOnDeath {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatChannelOptions {
-    /// A value of OnbeatPolicy.
+    /// The policy for a slow consumer, as a number: a value of OnbeatPolicy.
     pub policy: u32,
     /// The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
     pub items: usize,
@@ -49,12 +49,12 @@ pub struct OnbeatChannelOptions {
     pub payload_bytes: usize,
     /// The largest number of consumers, 1 to 64.
     pub consumers: usize,
-    /// The largest number of items that one consumer holds at a time.
+    /// The largest number of items that one consumer borrows at a time.
     pub borrowed: usize,
     /// The number of consumers that must attach before the first item is sent, so that none misses
     /// it.
     pub expected: usize,
-    /// A value of OnbeatOnDeath.
+    /// The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
     pub on_death: u32,
 }
 
@@ -121,7 +121,7 @@ impl OnbeatChannelOptions {
     }
 }
 
-/// A channel: one producer, and one or more consumers.
+/// A handle of a channel, which has one producer, and one or more consumers.
 #[derive(Debug)]
 pub struct OnbeatChannel(Handle<Channel>);
 

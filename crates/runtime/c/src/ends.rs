@@ -9,7 +9,7 @@ use onbeat_flow::{
 };
 use std::ffi::c_void;
 
-/// The sending side of a channel.
+/// A handle of the sending side of a channel.
 #[derive(Debug)]
 pub struct OnbeatProducer(Handle<Producer>);
 
@@ -21,13 +21,13 @@ pub(crate) struct Receiving {
     payload_bytes: usize,
 }
 
-/// A receiving side of a channel.
+/// A handle of a receiving side of a channel.
 #[derive(Debug)]
 pub struct OnbeatConsumer(Handle<Receiving>);
 
 opaque!(OnbeatConsumer, Receiving);
 
-/// The number, time and length of an item.
+/// The number, sending time and length of an item, as a consumer receives them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct OnbeatItem {
@@ -35,7 +35,7 @@ pub struct OnbeatItem {
     pub sequence: u64,
     /// The time at which the item was sent, in ns of CLOCK_MONOTONIC.
     pub sent_ns: u64,
-    /// The length in bytes.
+    /// The length of the item in bytes.
     pub bytes: usize,
 }
 
@@ -49,7 +49,8 @@ impl OnbeatItem {
     }
 }
 
-/// Reads an item in place. Must return, must not throw, and must not use the handle.
+/// A callback that reads an item in place. It must return, must not throw, and must not use the
+/// handle of the call.
 pub type OnbeatTakeItem =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem)>;
 

@@ -33,11 +33,11 @@ pub enum OnbeatCode {
     Refused = -9,
     /// No peer came before the deadline.
     NoPeer = -10,
-    /// The kernel has refused a call.
+    /// The kernel has refused a system call. onbeat_last_error() names the purpose of the call.
     System = -11,
     /// The machine has no channel with this name.
     NotThere = -12,
-    /// The channel with this name differs from the options given.
+    /// The channel with this name has other options than the caller's.
     Mismatch = -13,
     /// All places are taken. A channel has one producer and a limited number of consumers.
     InUse = -14,
@@ -45,7 +45,7 @@ pub enum OnbeatCode {
     Busy = -15,
     /// The key file cannot be created or read, has a mode other than 0600, or contains no key.
     Key = -16,
-    /// A defect of onbeat. The handle can only be closed.
+    /// onbeat has a defect and has ended the call. The handle can only be closed.
     Panic = -17,
     /// All payloads of the channel are in use.
     Exhausted = -18,
@@ -104,7 +104,7 @@ impl OnbeatCode {
             OnbeatCode::InUse => c"all places of the channel are taken",
             OnbeatCode::Busy => c"the handle is in use",
             OnbeatCode::Key => c"the key file cannot be used",
-            OnbeatCode::Panic => c"a defect of onbeat: close the handle",
+            OnbeatCode::Panic => c"onbeat has a defect. Close the handle.",
             OnbeatCode::Exhausted => c"all payloads of the channel are in use",
             OnbeatCode::Breach => c"a promise of the link is broken",
             OnbeatCode::NotStarted => c"fewer consumers than expected have attached",
@@ -112,7 +112,6 @@ impl OnbeatCode {
     }
 }
 
-/// A code, and a text if there is more to say than the code's own text.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: OnbeatCode,
@@ -145,7 +144,6 @@ impl From<OnbeatCode> for Failure {
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-/// The error of this thread's last failed call.
 struct Last {
     code: OnbeatCode,
     text: Option<Cow<'static, str>>,

@@ -7,7 +7,6 @@ use onbeat_link::interface::{End, Incoming, Outgoing, SendError, Sizes};
 use std::ffi::c_void;
 use std::fmt;
 
-/// A sending half. This type only adds `Debug`.
 pub(crate) struct Out(Box<dyn Outgoing>);
 
 pub(crate) struct In {
@@ -51,8 +50,8 @@ impl OnbeatIncoming {
     }
 }
 
-/// Reads a message or value in place. Must return, must not throw, and must not use the handle.
-/// `number` is 0 for a value.
+/// A callback that reads a message or value in place. It must return, must not throw, and must not
+/// use the handle of the call. `number` is 0 for a value.
 pub type OnbeatTake = Option<
     unsafe extern "C" fn(context: *mut c_void, number: u64, bytes: *const u8, length: usize),
 >;

@@ -64,7 +64,6 @@ pub(crate) unsafe fn give<T>(
     Ok(OnbeatCode::Ok)
 }
 
-/// A type of the header that consists of a handle.
 pub(crate) trait Opaque {
     type Inner;
     fn handle(&self) -> &Handle<Self::Inner>;

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_void};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A key that both ends of a link have.
+/// A handle of a key that both ends of a link have.
 #[derive(Debug)]
 pub struct OnbeatKey(Handle<Key>);
 
@@ -65,11 +65,11 @@ pub unsafe extern "C" fn onbeat_key_close(key: *mut OnbeatKey) -> OnbeatCode {
 #[derive(Debug)]
 pub(crate) enum Transport {
     Shm(Shm),
-    /// `None` only while an option is set.
+    /// The end over TCP. `None` only while an option is set.
     Tcp(Option<Tcp>),
 }
 
-/// One of the two ends of a link, before and while it has a peer.
+/// A handle of one of the two ends of a link, before and while it has a peer.
 #[derive(Debug)]
 pub struct OnbeatEnd(Handle<Transport>);
 

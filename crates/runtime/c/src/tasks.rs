@@ -23,11 +23,12 @@ pub enum OnbeatTaskResult {
     Output = 1,
 }
 
-/// Runs a task and returns one of OnbeatTaskResult. Must return, and must not throw.
+/// A callback that runs a task and returns a value of OnbeatTaskResult. It must return, and must
+/// not throw.
 pub type OnbeatRun = Option<unsafe extern "C" fn(context: *mut c_void) -> u32>;
 
-/// Runs a task with an item, which it reads in place, and returns one of OnbeatTaskResult. Must
-/// return, and must not throw.
+/// A callback that runs a task with an item, which it reads in place. It returns a value of
+/// OnbeatTaskResult. It must return, and must not throw.
 pub type OnbeatRunOnItem = Option<
     unsafe extern "C" fn(context: *mut c_void, bytes: *const u8, item: *const OnbeatItem) -> u32,
 >;
@@ -40,7 +41,8 @@ struct Context(*mut c_void);
 unsafe impl Send for Context {}
 
 impl Context {
-    /// A method makes closures capture the whole struct and not the bare pointer.
+    /// Returns the pointer. Because this is a method, closures capture the whole struct and not the
+    /// bare pointer.
     fn pointer(self) -> *mut c_void {
         self.0
     }
@@ -61,7 +63,7 @@ pub(crate) struct Tasks {
     stop_signal: Arc<StopSignal>,
 }
 
-/// Tasks that run on one thread, in the order in which they were added.
+/// A handle of tasks that run on one thread, in the order in which they were added.
 pub struct OnbeatTasks {
     handle: Handle<Tasks>,
     stop_signal: Arc<StopSignal>,

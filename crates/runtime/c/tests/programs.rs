@@ -121,7 +121,7 @@ fn two_processes_exchange_messages_over_tcp() {
 }
 
 #[test]
-fn two_processes_exchange_messages_over_tcp_in_clear() {
+fn two_processes_exchange_messages_over_unencrypted_tcp() {
     exchange_over_tcp("clear");
 }
 
@@ -143,7 +143,7 @@ fn exchange_over_tcp(how: &str) {
 }
 
 #[test]
-fn tasks_of_two_processes_lose_nothing() {
+fn tasks_of_two_processes_lose_no_item() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile("tasks", Library::Shared, folder.path());
     let name = name("tasks");

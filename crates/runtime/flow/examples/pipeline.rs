@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const PERIOD_NS: u64 = 20_000_000;
-/// The name of each task, its execution time in ns, and the tasks that its inputs come from.
+/// The tasks of the pipeline: name, execution time in ns, and the indices of the tasks whose
+/// outputs it takes.
 const TASKS: [(&str, u64, &[usize]); 5] = [
     ("lidar", 1_000_000, &[]),
     ("filter", 3_000_000, &[0]),
@@ -92,7 +93,6 @@ fn task(task: usize, truth: &Arc<Truth>) -> Task<()> {
     Task::new(name, options(task), (), move |()| code()).cost(cost_ns)
 }
 
-/// Returns the sending task, receiving task and input of each connection.
 fn connections() -> impl Iterator<Item = (usize, usize, usize)> {
     let tasks = TASKS.iter().enumerate();
     tasks.flat_map(|(to, t)| t.2.iter().enumerate().map(move |(n, &from)| (from, to, n)))

@@ -36,9 +36,9 @@ macro_rules! probe {
 }
 pub(crate) use probe;
 
-/// The number of probes on the functions that `probe!` makes. The kernel counts them here for the
-/// recorder (a uprobe's reference counter, like the semaphores of SystemTap's markers). So a
-/// program that nobody watches does not call the functions.
+/// The number of probes on the functions that `probe!` makes. While a recorder runs, the kernel
+/// counts them here (a uprobe's reference counter, like the semaphores of SystemTap's markers).
+/// Without a recorder, the program does not call the functions.
 #[no_mangle]
 #[allow(non_upper_case_globals)]
 #[cfg_attr(target_os = "linux", link_section = ".probes")]
@@ -61,7 +61,7 @@ pub struct Counter {
     _rest: [u8; PAGE_BYTES - 2],
 }
 
-/// The largest page size of the architecture's kernels.
+/// The largest page size in bytes that kernels of this architecture use.
 const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") {
     65536
 } else {
@@ -73,8 +73,8 @@ pub(crate) fn is_watched() -> bool {
     onbeat_flow_watched.probes.load(Ordering::Relaxed) != 0
 }
 
-/// Marks programs that contain such functions, so that a recorder need not read the symbols of
-/// every running program. The note has the form of the ELF specification, without contents.
+/// An ELF note without contents, which marks programs that contain these functions. A recorder
+/// therefore need not read the symbols of every running program.
 #[used]
 #[cfg_attr(target_os = "linux", link_section = ".note.onbeat")]
 static NOTE: [u32; 5] = [
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn any_name_becomes_a_short_terminated_string() {
+    fn any_name_becomes_a_short_zero_terminated_string() {
         assert_eq!(c_string("a\0b").as_bytes(), b"ab");
         let long = c_string(&"ü".repeat(150));
         assert_eq!(long.as_bytes().len(), 200);

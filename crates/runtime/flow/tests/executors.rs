@@ -50,14 +50,14 @@ fn hang_deadline() -> Option<u64> {
     Some(now_ns() + 60_000_000_000)
 }
 
-/// The starts (`true`) and ends (`false`) of executions in their order, with the task's number.
+/// The starts (`true`) and ends (`false`) of executions in order, with the task's number.
 type Log = Arc<Mutex<Vec<(usize, bool)>>>;
 
 #[derive(Debug, Clone)]
 struct Case {
-    /// The predecessors of each task, with the threshold of the input.
+    /// For each task: its predecessors, with the threshold of the input that takes their items.
     before: Vec<Vec<(usize, u32)>>,
-    /// For each task: executions with a multiple of this number have no output.
+    /// For each task, a number n: every nth execution has no output.
     silent: Vec<u64>,
     costs: Vec<u64>,
     items: u32,
@@ -223,8 +223,8 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The property holds for any graph and number of threads. Each task runs after the outputs
-    /// that it takes, and as often as in a chain. On one thread the order is that of the chain.
+    /// Checks for any graph and number of threads: each task runs after the outputs that it takes,
+    /// and as often as in a chain. On one thread the order is that of the chain.
     #[test]
     fn executors_with_threads_run_the_same_tasks_as_a_chain(case in cases()) {
         let reference = case.run_as_chain();
@@ -242,7 +242,7 @@ proptest! {
 }
 
 #[test]
-fn tasks_that_are_ready_together_run_in_the_order_of_the_thread() {
+fn tasks_ready_at_the_same_time_run_in_their_threads_order() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut graph = Graph::new("graph", threads(2));
     let note = |name: &'static str, thread: usize| {
@@ -333,7 +333,10 @@ fn circles_and_deadlocking_orders_are_refused_by_name() {
     let refused = graph(&[(0, 1)], Some([&[1, 0, 2, 3], &[]])).unwrap_err();
     assert!(refused.contains("a -> b -> a"), "{refused}");
     let refused = graph(&[], Some([&[0, 1], &[2, 0]])).unwrap_err();
-    assert!(refused.contains("'a' is in the order 2 times"), "{refused}");
+    assert!(
+        refused.contains("the order names task 'a' 2 times"),
+        "{refused}"
+    );
     assert!(graph(&[(0, 1), (2, 3)], Some([&[0, 3], &[2, 1]])).is_ok());
 
     let mut anywhere = Graph::new("graph", threads(2));
@@ -363,7 +366,7 @@ fn blocking(runs: &Arc<AtomicBool>, go: &Arc<AtomicBool>) -> Task<u32> {
 }
 
 #[test]
-fn the_highest_priority_runs_first_and_equal_ones_in_the_order_of_readiness() {
+fn tasks_run_by_priority_then_by_when_they_became_ready() {
     let [runs, go] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let log = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Priorities::new("priorities", threads(2));
@@ -565,7 +568,7 @@ fn draining_a_chain_waits_for_a_slot() {
 }
 
 #[test]
-fn an_overrun_with_policy_stop_and_a_panic_end_all_threads() {
+fn an_overrun_with_policy_stop_or_a_panic_ends_all_threads() {
     let build = |panics: bool| {
         let mut tasks = Priorities::new("priorities", threads(2));
         let options = TaskOptions {
@@ -633,7 +636,7 @@ fn start_with(options: Vec<ThreadOptions>) -> Result<Vec<(i32, i32, Vec<usize>)>
 }
 
 #[test]
-fn threads_get_their_settings_or_none_starts() {
+fn threads_start_only_if_each_can_get_its_settings() {
     let own = own_settings();
     let cpu = own.2[0];
     let pinned = |name: &str| ThreadOptions {

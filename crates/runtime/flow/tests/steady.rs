@@ -142,8 +142,9 @@ fn work(chain: &mut Chain<u64>, ends: &mut [(Producer, Consumer)], rounds: u64) 
     *chain.state() - begin == 9 * rounds
 }
 
-/// Forbids all system calls but those that end the thread or the process: any other kills it.
-/// (Seccomp's strict mode would also forbid the time stamp counter, and with it the clock.)
+/// Forbids all system calls except those that end the thread or the process. The kernel kills the
+/// process at any other call. (Seccomp's strict mode would also forbid the time stamp counter, and
+/// with it the clock.)
 fn forbid_system_calls() -> bool {
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
@@ -298,7 +299,7 @@ fn a_chain_and_channels_allocate_nothing() {
     WATCHED.set(false);
 }
 
-/// The program of a process that the next test starts. It is not a fork of the test: while a
+/// Runs in a process that the next test starts. The process is not a fork of the test: while a
 /// recorder runs on the machine, a fork without exec crashes at the probes of its parent on Linux
 /// 6.18.
 #[test]

@@ -17,7 +17,7 @@ pub const MOST_BYTES: usize = 256 << 20;
 /// The size of the smallest message, in bytes. It has room only for the word that says what the
 /// receiver does.
 pub const LEAST_BYTES: usize = 8;
-/// The first bytes of a request. The last of them is the version.
+/// The first bytes of a request. The last byte is the version of the request format.
 const MAGIC: [u8; 8] = *b"obbench\x01";
 /// The size of a request: magic (8 bytes), sealed, further series, two zeros, credits (4) and
 /// message size (8).
@@ -94,17 +94,17 @@ impl Measured {
     }
 }
 
-/// The reason why a measurement has no result.
+/// The reason why a measurement of a link failed.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The two ends did not connect.
+    /// The two ends could not be connected.
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// The link ended during the measurement.
-    #[error("the measurement was broken off: {0}")]
+    #[error("the link ended during the measurement: {0}")]
     Ended(#[from] End),
     /// A message could not be sent.
-    #[error("the measurement was broken off: {0}")]
+    #[error("a message of the measurement could not be sent: {0}")]
     NotSent(#[from] SendError),
     /// The other end has sent nothing for 30 s.
     #[error("the other end has been silent for {} s. Check that `onbeat link bench` still runs there.", SILENCE_LIMIT_NS / 1_000_000_000)]
@@ -143,8 +143,6 @@ impl Series {
         request
     }
 
-    /// Parses a request. Returns `None` if the bytes are not a request, or if the credits or sizes
-    /// in them are out of range.
     fn parse(request: &[u8]) -> Option<Series> {
         let request: &[u8; REQUEST_BYTES] = request.try_into().ok()?;
         let credits = u32::from_le_bytes(request[12..16].try_into().ok()?);
@@ -310,8 +308,6 @@ fn sorted_round_trips_ns(
     Ok(times)
 }
 
-/// Sends messages in one direction. Returns the number of messages, and the time in ns until the
-/// peer has received the last one.
 fn measure_one_way(
     link: &mut Halves,
     bytes: usize,
@@ -335,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_survive_writing_and_reading_and_invalid_ones_are_refused() {
+    fn a_bench_request_is_read_as_written_or_refused_if_invalid() {
         let series = Series {
             sealed: true,
             credits: 4,

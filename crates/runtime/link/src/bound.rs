@@ -56,14 +56,13 @@ pub enum NoBound {
         percent: u64,
     },
     /// A rate, chunk size or period is 0.
-    #[error("a rate, a chunk and a period must be more than 0")]
+    #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,
 }
 
 /// The number of steps after which the search for a fixed point stops with an error. The port is
 /// then nearly full.
 const MOST_STEPS: usize = 1_000_000;
-/// The number of parts into which the port's time is divided to add up its use.
 const TIME_PARTS: u128 = 1_000_000_000;
 
 impl Port {

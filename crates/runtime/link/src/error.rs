@@ -14,7 +14,7 @@ pub enum LinkError {
         name: String,
     },
     /// No process of this user has a channel of that name.
-    #[error("no channel '{name}' that this user may attach to. Create it first.")]
+    #[error("this user has no channel '{name}'. Create the channel first.")]
     NotThere {
         /// The name that the caller asked for.
         name: String,

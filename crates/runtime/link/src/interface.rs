@@ -109,8 +109,8 @@ pub trait Backend {
     ) -> Result<Halves, SetupError>;
 }
 
-/// The half of an end that sends. Dropping it tells the peer that no more messages follow. Messages
-/// that were sent still arrive.
+/// The half of an end that sends. Dropping it informs the peer that no more messages follow.
+/// Messages that were sent still arrive.
 pub trait Outgoing: Send {
     /// Sends a message that `fill` writes in place, and returns its number, counted from 0. Waits
     /// for a credit. Before `fill`, the slot contains an older message.
@@ -148,8 +148,8 @@ pub trait Outgoing: Send {
     }
 }
 
-/// The counters of a link with promises that other processes can see ([`crate::status`]). Real-time
-/// safe.
+/// The counters of a link with promises. Other processes read them in the status page
+/// ([`crate::status`]). Real-time safe.
 #[doc(hidden)]
 pub trait Shown: Send + Sync + std::fmt::Debug {
     /// Marks the link as one that has promises.
@@ -174,9 +174,9 @@ pub trait Incoming: Send {
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End>;
 
-    /// Passes the latest value that the peer has published to `take`. The value is complete. It
-    /// comes again if it was read before. Returns `false` if the peer has published no value, or
-    /// none came before the deadline.
+    /// Passes the latest value that the peer has published to `take`. The value is always complete,
+    /// and is passed again even if it was read before. Returns `false` if the peer has published no
+    /// value, or if the value did not arrive before the deadline.
     ///
     /// # Errors
     /// The link has ended.
@@ -219,16 +219,16 @@ impl dyn Outgoing + '_ {
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
     /// The message or value is older than its lifespan allows.
-    #[error("the data is too old")]
+    #[error("the data is older than its lifespan allows")]
     Stale,
     /// The message or value was changed on its way.
     #[error("the data was changed on its way")]
     Corrupt,
-    /// This end sent nothing for longer than its deadline.
-    #[error("nothing was sent for longer than the deadline")]
+    /// This end has sent nothing for longer than its deadline.
+    #[error("this end has sent nothing for longer than its deadline")]
     SentLate,
-    /// This end received nothing for longer than its deadline.
-    #[error("nothing was received for longer than the deadline")]
+    /// This end has received nothing for longer than its deadline.
+    #[error("this end has received nothing for longer than its deadline")]
     CameLate,
     /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
@@ -236,7 +236,7 @@ pub enum Breach {
         /// The number of the message that the peer has not acknowledged.
         number: u64,
     },
-    /// The peer gives no sign of life.
+    /// The peer has given no sign of life within the agreed time.
     #[error("the peer gives no sign of life")]
     Silent,
 }
@@ -244,7 +244,8 @@ pub enum Breach {
 /// The reason why a link has ended, or a call on it failed.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
-    /// A promise was broken, and its policy is to fail. The link stands: the next call continues.
+    /// A promise was broken, and its policy is to fail. The link still works: the next call
+    /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     /// The peer has closed its half.
@@ -256,7 +257,7 @@ pub enum End {
         /// The reason why the connection ended or was not resumed.
         reason: String,
     },
-    /// The peer knew the key, but has sent data that onbeat never sends.
+    /// The peer knows the key, but has sent data that onbeat never sends.
     #[error("the peer breaks the protocol: {what}")]
     Protocol {
         /// The kind of invalid data that the peer sent.
@@ -268,7 +269,7 @@ pub enum End {
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum SendError {
     /// The message is larger than agreed.
-    #[error("{asked} bytes do not fit: the ends agreed on {most} at most")]
+    #[error("{asked} bytes are too many: the ends agreed on at most {most}. Send less, or raise the size at both ends.")]
     TooLarge {
         /// The size of the refused message, in bytes.
         asked: usize,
@@ -276,12 +277,13 @@ pub enum SendError {
         most: usize,
     },
     /// The peer has not consumed enough messages before the deadline.
-    #[error("no credit: the peer has not consumed {credits} messages yet")]
+    #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
     NoCredit {
         /// The number of messages that were sent and that the peer has not consumed.
         credits: usize,
     },
-    /// A promise was broken, and its policy is to fail. The link stands.
+    /// A promise was broken, and its policy is to fail. The link still works: the next call
+    /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     /// The link has ended.
@@ -335,7 +337,9 @@ pub enum Refusal {
         what: String,
     },
     /// The other end did not finish the handshake in time.
-    #[error("the other end did not finish the handshake in time")]
+    #[error(
+        "the other end did not finish the handshake in time. Check that it is an onbeat link."
+    )]
     Silent,
 }
 
@@ -353,7 +357,7 @@ pub enum SetupError {
         most: usize,
     },
     /// The application's memory is too small.
-    #[error("the link needs {needed} bytes of memory, but the application gave {given}")]
+    #[error("the link needs {needed} bytes of memory, but the application gave {given}. Call `Backend::memory_bytes` for the size.")]
     Memory {
         /// The size of the memory that the link needs, in bytes.
         needed: usize,
@@ -371,7 +375,7 @@ pub enum SetupError {
         /// The reason why one of the ends refused the other.
         reason: Refusal,
     },
-    /// No accepted peer came before the deadline.
+    /// No peer that this end accepts came before the deadline.
     #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
         /// The address at which the peer was expected.

@@ -106,8 +106,6 @@ pub(crate) fn find(name: &str) -> Result<Option<Found>, LinkError> {
     Ok(found.pop().map(|(_, found)| found))
 }
 
-/// Opens the descriptors of a process that point to `target`. Yields nothing if the process has
-/// ended or may not be inspected.
 fn open_descriptors<'a>(process: &Path, target: &'a str) -> impl Iterator<Item = File> + 'a {
     let links = fs::read_dir(process.join("fd")).into_iter().flatten();
     links.flatten().filter_map(move |link| {

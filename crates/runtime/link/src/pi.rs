@@ -51,7 +51,8 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Waits until the lock is free, and takes it. A thread that locks it twice blocks forever.
+    /// Waits until the lock is free, and takes it. A thread that already holds the lock blocks
+    /// forever.
     pub fn lock(&self) -> Guard<'_, T> {
         let (me, owner) = (this_thread(), &self.owner);
         let take = || owner.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
@@ -92,7 +93,6 @@ impl<T> Drop for Guard<'_, T> {
     }
 }
 
-/// Wakes threads that wait for a change of the value in a [`Lock`].
 #[derive(Debug, Default)]
 pub struct Bell(AtomicU32);
 
@@ -143,7 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn only_one_thread_holds_the_lock_and_no_ring_is_missed() {
+    fn only_one_thread_holds_the_lock_and_no_wake_up_is_missed() {
         let shared = Arc::new((Lock::new(0u64), Bell::new()));
         let players: Vec<_> = (0..3)
             .map(|me| {
@@ -178,7 +178,6 @@ mod tests {
         drop(lock.lock());
     }
 
-    /// Reads the priority from /proc/self/task/TID/stat. For real-time threads it is -1 - rtprio.
     fn kernel_priority(thread: u32) -> i64 {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
         let after_name = stat.rsplit(") ").next().unwrap();

@@ -6,7 +6,6 @@ use socket2::SockRef;
 use std::io::{IoSlice, PipeReader, PipeWriter, Result, Write};
 use std::net::TcpStream;
 
-/// Wakes a thread that polls the other end of a pipe.
 pub(crate) struct Waking {
     writer: PipeWriter,
     /// Kept open, because a write to a pipe without readers raises SIGPIPE.
@@ -14,7 +13,6 @@ pub(crate) struct Waking {
 }
 
 impl Waking {
-    /// Returns the end that the thread polls, and the end that wakes it.
     pub(crate) fn new() -> Result<(PipeReader, Waking)> {
         let (reader, writer) = std::io::pipe()?;
         let _reader = reader.try_clone()?;

@@ -21,17 +21,17 @@ pub struct Progress {
     pub consumed: u64,
 }
 
-/// A report or message that a correct peer cannot send.
+/// The reason why a report or message cannot come from a correct peer.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
 pub enum Violation {
     /// The counts shrink, or include messages that were never sent.
     #[error("the peer reports impossible counts of messages")]
     Progress,
     /// The message is not the next one in order.
-    #[error("a message out of turn")]
+    #[error("the peer sent a message out of order")]
     Turn,
     /// The peer has sent more messages than it has credits.
-    #[error("more messages than it has credits")]
+    #[error("the peer sent more messages than it has credits")]
     Credits,
 }
 

@@ -43,7 +43,6 @@ fn system(name: &str, what: &'static str) -> impl Fn(Errno) -> LinkError {
     }
 }
 
-/// Opens a file again, to get an open file description with locks of its own.
 fn reopen(name: &str, file: BorrowedFd<'_>) -> Result<OwnedFd, LinkError> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let file = File::options().read(true).write(true).open(path);

@@ -6,8 +6,8 @@ pub const HEAD_BYTES: usize = 24;
 const ETHERNET: usize = 14 + 4 + 8 + 12;
 /// The bytes of the headers of IPv6 (longer than those of IPv4) and of TCP with time stamps.
 const IP_AND_TCP: usize = 40 + 20 + 12;
-/// The bytes that encryption adds to a record (length and tag), and the largest content of a
-/// record.
+/// The bytes that encryption adds to a record (length and tag), and the largest content of a record
+/// in bytes.
 const RECORD: (usize, usize) = (2 + 16, 65535 - 16);
 
 /// Returns the most bytes that a chunk needs on the wire besides its content. Counts the frame's
@@ -29,7 +29,7 @@ mod tests {
     use super::overhead_bytes;
 
     #[test]
-    fn the_headers_of_all_layers_count() {
+    fn the_overhead_of_a_chunk_includes_the_headers_of_all_layers() {
         // One segment would do, but the chunk may lie in two: 2 x (72 + 38), and the frame's
         // header.
         assert_eq!(overhead_bytes(1000, 1500, false), 24 + 2 * 110);

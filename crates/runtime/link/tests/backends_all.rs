@@ -156,7 +156,6 @@ fn auto() -> Pair {
 // Auto uses shared memory, except where the application gives the memory.
 backends::backends!(by_the_best_way, auto(), auto());
 
-/// Runs a peer that a test kills. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {

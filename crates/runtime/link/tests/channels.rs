@@ -485,7 +485,6 @@ fn consumers_of_one_host_share_one_transfer_and_one_copy() {
     assert_eq!(one.1, three.1);
 }
 
-/// Runs another host, which dies. Does nothing unless a test starts it.
 #[test]
 fn program_of_another_host() {
     let Ok(place) = std::env::var("ONBEAT_CHANNEL_PEER") else {

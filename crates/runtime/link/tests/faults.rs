@@ -123,7 +123,6 @@ impl Role {
     }
 }
 
-/// Runs another process in a role. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_child_process() {
     let Some(role) = Role::from_environment() else {

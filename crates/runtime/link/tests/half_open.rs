@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 use wires::{Done, Harm, On, Wire};
 
-/// The least time for which an end notices nothing. It counts its peer as unreachable after two
-/// silent seconds, and each end sends something four times a second.
+/// The time for which an end certainly does not notice that its peer is gone. An end counts its
+/// peer as unreachable after two silent seconds, and each end sends something four times a second.
 const UNNOTICED_NS: u64 = 1_500_000_000;
 
 fn wire(seed: u64) -> Option<Wire> {

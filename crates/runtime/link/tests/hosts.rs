@@ -26,7 +26,7 @@ fn run(place: &str) -> (Output, Output) {
 }
 
 #[test]
-fn the_place_alone_chooses_the_transport() {
+fn the_link_address_alone_chooses_the_transport() {
     let (sense, fuse) = run(&format!("shm://hosts-{}", std::process::id()));
     check(&fuse);
     assert!(sense.status.success());
@@ -83,7 +83,7 @@ fn the_example_has_60_lines() {
 }
 
 #[test]
-fn a_place_without_a_key_is_refused_with_the_reason() {
+fn an_address_without_a_key_is_refused_with_the_reason() {
     let output = start("sense", "tcp://127.0.0.1:1")
         .wait_with_output()
         .unwrap();

@@ -81,7 +81,6 @@ fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
     }
 }
 
-/// Runs the other end of a link. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {

@@ -356,7 +356,6 @@ impl Drop for Other {
     }
 }
 
-/// Runs another process on the port. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_child_process() {
     let Ok(role) = std::env::var(ROLE) else {

@@ -15,8 +15,6 @@ use wires::{Wire, MARK};
 
 const CHUNK: usize = 16 << 10;
 const LINKS: u16 = 3;
-/// The number of messages that a link sends when it is its turn, as in the experiment of the
-/// thesis, section 5.5.
 const TURN: usize = 4;
 const ROUNDS: usize = 12;
 

@@ -70,7 +70,7 @@ fn allocations(sealed: bool) -> u64 {
 }
 
 #[test]
-fn sending_chunks_allocates_nothing() {
+fn sending_chunks_through_a_port_allocates_nothing() {
     assert_eq!(allocations(false), 0, "in clear");
     assert_eq!(allocations(true), 0, "sealed");
 }

@@ -167,7 +167,6 @@ fn settings() -> Settings {
     settings.slack(long).patience(long)
 }
 
-/// Runs the sending host. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_sending_host() {
     let Ok(role) = std::env::var(ROLE) else {

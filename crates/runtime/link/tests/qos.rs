@@ -92,7 +92,7 @@ fn stale_messages_are_counted_and_refused_if_the_policy_is_to_fail() {
 }
 
 #[test]
-fn messages_stale_before_they_leave_stay_if_the_policy_is_to_fail() {
+fn stale_messages_do_not_leave_if_the_policy_is_to_fail() {
     for policy in [Warn, Fail] {
         let sender = Qos::new().fresh_for(LONG, policy);
         let (links, (mut a, _x), (_y, mut b)) = connected(sender, Qos::new(), Noise::default());
@@ -346,7 +346,7 @@ fn a_peer_without_a_sign_of_life_is_silent_until_it_gives_one() {
 }
 
 #[test]
-fn an_end_that_does_not_fit_learns_the_difference() {
+fn an_end_with_other_promises_learns_the_difference() {
     let tcp = || {
         let key = || Key::from_bytes([3; 32]);
         let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();

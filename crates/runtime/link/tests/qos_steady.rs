@@ -32,7 +32,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn nothing_is_allocated_after_the_ends_have_met() {
+fn a_connected_link_with_promises_allocates_nothing() {
     let long = Duration::from_secs(1000);
     let qos = Qos::new()
         .fresh_for(long, Warn)

@@ -10,8 +10,8 @@ const MESSAGES: u64 = 4;
 const CREDITS: u64 = 2;
 const BREAKS: u8 = 2;
 
-/// The messages and counts on their way in one connection. The dialling end makes it, and the other
-/// end accepts it later.
+/// The messages and counts that travel in one connection. The dialling end makes the connection,
+/// and the other end accepts it later.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Wire {
     generation: u8,
@@ -23,7 +23,6 @@ struct Wire {
 struct World {
     sender: Sender,
     receiver: Receiver,
-    /// The message numbers in the sender's slots, and in the receiver's.
     slots: (
         [Option<u64>; CREDITS as usize],
         [Option<u64>; CREDITS as usize],

@@ -71,8 +71,8 @@ fn take(consumer: &Consumer) -> u64 {
     item.expect("an item before the watchdog").sequence()
 }
 
-/// Returns the messages that this process's end at this address has sent, and the items that were
-/// lost before, from its status page.
+/// Reads this process's end at this address from its status page. Returns the number of messages
+/// that it has sent, and the number of items that were lost before.
 fn shown(address: SocketAddr, listens: bool) -> (u64, Option<u64>) {
     let is_it = |found: &onbeat_link::status::Found| {
         let status = &found.status;

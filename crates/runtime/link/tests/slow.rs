@@ -19,7 +19,6 @@ const SIZES: Sizes = Sizes {
     value_bytes: 0,
 };
 const MESSAGES: u64 = 300;
-/// The number of messages that the producer sends at its own rate.
 const FAST: u64 = 60;
 const SLOWER: u32 = 15;
 /// The allowed growth of memory, KiB. Some pages are used late. The messages together have 880 KiB.

@@ -33,7 +33,7 @@ fn ends(name: &str, as_expected: impl Fn(&[Found]) -> bool) -> Vec<Found> {
 }
 
 #[test]
-fn a_page_counts_messages_and_values() {
+fn a_status_page_counts_messages_and_values() {
     let key = || Key::from_bytes([7; 32]);
     let listening = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();
     let address = listening.address();
@@ -112,7 +112,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_page_disappears_with_its_process() {
+fn a_status_page_disappears_with_its_process() {
     if let Ok(name) = std::env::var("ONBEAT_TEST_STATUS_NAME") {
         let link = Shm::connect(&name).initialize(SIZES, Memory::Allot, None);
         let (_out, mut incoming) = link.unwrap();
@@ -122,7 +122,7 @@ fn a_page_disappears_with_its_process() {
     let name = format!("status/killed/{}", std::process::id());
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "a_page_disappears_with_its_process"])
+        .args(["--exact", "a_status_page_disappears_with_its_process"])
         .env("ONBEAT_TEST_STATUS_NAME", &name)
         .stdout(Stdio::null());
     let mut child = Running(child.spawn().unwrap());
@@ -144,7 +144,7 @@ fn a_page_disappears_with_its_process() {
 }
 
 #[test]
-fn foreign_pages_are_counted_and_do_no_harm() {
+fn foreign_status_pages_are_counted_and_do_no_harm() {
     let page = |bytes: &[u8]| {
         let file = memfd_create("onbeat-link-status", MFdFlags::MFD_CLOEXEC).unwrap();
         let mut file = File::from(file);
@@ -172,12 +172,12 @@ fn page(numbers: &[u64], tail: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn parse_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
+    fn parsing_a_status_page_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
         let _ = parse(&bytes);
     }
 
     #[test]
-    fn parse_accepts_any_numbers_and_texts(
+    fn a_status_page_may_have_any_numbers_and_texts(
         backend in 0_u64..5,
         state in 0_u64..6,
         numbers in prop::collection::vec(any::<u64>(), 59),

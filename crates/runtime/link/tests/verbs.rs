@@ -58,7 +58,7 @@ fn by_polling_messages_arrive_once_and_in_order() {
 }
 
 #[test]
-fn by_polling_a_credit_comes_back_on_consumption() {
+fn by_polling_a_credit_returns_when_the_message_is_consumed() {
     backends::credits(pair(true));
 }
 
@@ -67,7 +67,8 @@ fn by_polling_messages_sent_before_the_close_arrive() {
     backends::close(pair(true));
 }
 
-/// Gives each of two network namespaces a device. They share no memory, so RDMA is the fastest way.
+/// Gives a device to each of two network namespaces. The two share no memory, so RDMA is the
+/// fastest way.
 #[test]
 fn auto_chooses_rdma_between_rdma_devices() {
     let [first, second] = places();
@@ -87,8 +88,8 @@ fn auto_chooses_rdma_between_rdma_devices() {
     }
 }
 
-/// Runs the example `hosts` with an RDMA address. Its program lies beside the test's, or where
-/// Cargo builds it.
+/// Runs the example `hosts` with an RDMA address. The program of the example lies beside this
+/// test's program, or where Cargo builds it.
 #[test]
 fn the_example_runs_over_rdma() {
     let here = std::env::current_exe().unwrap();
@@ -114,7 +115,6 @@ fn the_example_runs_over_rdma() {
     sums::check(&fuse);
 }
 
-/// Runs a peer that a test kills. Does nothing unless a test starts it.
 #[test]
 fn program_of_a_peer() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {

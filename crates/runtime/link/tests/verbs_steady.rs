@@ -80,7 +80,7 @@ fn allocations(options: impl Fn(Verbs) -> Verbs + Sync) -> u64 {
 }
 
 #[test]
-fn messages_and_values_allocate_nothing() {
+fn messages_and_values_over_rdma_allocate_nothing() {
     assert_eq!(allocations(|verbs| verbs), 0, "by events");
     assert_eq!(allocations(Verbs::polling), 0, "by polling");
     let settings = Settings::of_rate(1_000_000_000).chunk_bytes(CHUNK);

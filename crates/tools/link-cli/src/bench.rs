@@ -73,9 +73,9 @@ struct EndArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Only {
-    /// Encrypted.
+    /// Only links that encrypt their messages
     Sealed,
-    /// Authenticated when the link begins, and not encrypted.
+    /// Only links that authenticate both ends at the beginning and do not encrypt
     Clear,
 }
 
@@ -110,7 +110,8 @@ impl Place {
         Ok(Place::Tcp(address, key))
     }
 
-    /// Makes an end for a series, or with `None` the end that asks for a series.
+    /// Makes an end of the link. With a series, the end carries its messages. With `None`, the end
+    /// asks for a series.
     fn end(&self, listens: bool, series: Option<Series>) -> Result<Box<dyn Backend>, SetupError> {
         Ok(match self {
             Place::Shm(name) => {

@@ -100,7 +100,7 @@ pub struct Channel {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Description {
-    /// May be missing with a running port, which has its own rate.
+    /// The rate of the wire. It may be missing with a running port, which has its own rate.
     #[serde(default, deserialize_with = "some_rate")]
     rate: Option<u64>,
     #[serde(default, deserialize_with = "some_size")]
@@ -251,7 +251,6 @@ impl Description {
         })
     }
 
-    /// Returns the model of a port that would be made with this rate.
     fn planned(&self, rate: u64) -> Port {
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(1 << 30);
         let settings = Settings::of_rate(rate);
@@ -267,7 +266,7 @@ impl Description {
         }
     }
 
-    /// Returns an error text if two hosts send to the same host.
+    /// Returns an error text if two hosts send to the same host (incast).
     fn incast(&self) -> Option<String> {
         let mut senders = BTreeMap::new();
         self.channels.iter().find_map(|c| {
@@ -282,7 +281,6 @@ impl Description {
         })
     }
 
-    /// Returns the bound of each channel. Each sending host has its own port.
     fn bounds(&self, port: &Port) -> Vec<Result<u64, NoBound>> {
         let load = |c: &Channel| Load {
             priority: c.priority,
@@ -303,7 +301,7 @@ impl Description {
 struct Rates {
     name: String,
     given: u64,
-    /// `None` if the port has not measured another rate than given.
+    /// The measured rate of the port. `None` if it equals the given rate.
     measured: Option<u64>,
 }
 

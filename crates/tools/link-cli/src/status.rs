@@ -57,7 +57,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the time since `then_ns`, ns. A page can name any time, so a later one counts as 0.
+/// Returns the time since `then_ns`, in ns. A status page can contain any time, so a later time
+/// counts as 0.
 fn age(now_ns: u64, then_ns: u64) -> u64 {
     now_ns.saturating_sub(then_ns)
 }
@@ -159,7 +160,8 @@ fn notes(found: &Found) -> Vec<String> {
     said.chain(status.port.as_ref().and_then(port)).collect()
 }
 
-/// Describes a port that is slower than it was given.
+/// Describes a port that has measured a lower rate than it was given. Returns `None` for other
+/// ports.
 fn port(port: &PortStatus) -> Option<String> {
     let megabits = |bits: u64| format!("{:.0} Mbit/s", bits as f64 / 1e6);
     let measured = port.measured_bits_per_second?;

@@ -78,8 +78,8 @@ fn a_key_file_is_private_and_never_overwritten() {
     assert_ne!(fs::read(dir.path().join("two.key")).expect("a file"), first);
 }
 
-/// The expected value was computed by hand: 1500 bytes in clear are one chunk of 1500 + 24 bytes,
-/// in 2 + 1 segments of 110 more.
+/// Compares the bound with a value computed by hand: 1500 bytes in clear are one chunk of 1500 + 24
+/// bytes, in 2 + 1 segments of 110 more.
 #[test]
 fn a_bound_equals_the_value_computed_by_hand() {
     let dir = TempDir::new().expect("a directory");
@@ -273,7 +273,7 @@ fn impossible_channels_are_refused_in_one_line() {
         &["bound", "--rate", "1G", "--channel", "a=1,1K,0s"],
         5,
     );
-    assert!(text.contains("more than 0"), "{text}");
+    assert!(text.contains("Give values above 0"), "{text}");
 }
 
 struct Ended(Child);
@@ -298,8 +298,8 @@ fn listening(dir: &Path, words: &[&str]) -> Ended {
     child
 }
 
-/// Returns an address that stays free until it is used. It lies below 32768, where the kernel's own
-/// choices begin, and other runs of these tests begin elsewhere.
+/// Returns an address that stays free until it is used. The port lies below 32768, where the kernel
+/// begins to choose ports, and differs between runs of these tests.
 fn free_address() -> std::net::SocketAddr {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -15,13 +15,14 @@ pub struct Change {
 }
 
 impl Change {
-    /// Reports whether any slot has moved.
+    /// Reports whether any slot has moved. It is false for an attempt that the plan had no room
+    /// for.
     pub fn is_move(&self) -> bool {
         self.slots != self.before
     }
 }
 
-/// The reason why slots have moved, or could not move.
+/// The reason for which bands moved, or were to move and could not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
     /// An output was ready after the last slot.
@@ -62,7 +63,8 @@ impl Reason {
         }
     }
 
-    /// Returns the reason as one word for files.
+    /// Returns the reason as one word, such as `near_miss`, for the file in which shaping logs
+    /// changes.
     pub fn word(&self) -> &'static str {
         match self {
             Reason::Missed { .. } => "missed",

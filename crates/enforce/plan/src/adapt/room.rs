@@ -34,7 +34,7 @@ pub enum AdaptError {
 pub(super) struct Room {
     pub(super) server: usize,
     pub(super) slot_ns: u64,
-    /// An output of an earlier slot would be taken for one of the cycle before.
+    /// An output that leaves before this time would count as a late one of the cycle before.
     pub(super) first_start_ns: u64,
     pub(super) last_start_ns: u64,
     pub(super) liveliness_ns: Option<u64>,

@@ -36,7 +36,7 @@ fn plan(bands: u64, last_ms: u64, chain_ms: u64) -> Plan {
 #[derive(Debug, Clone, Copy)]
 enum Law {
     Uniform,
-    /// Averages four numbers, so most lie in the middle.
+    /// The average of four random numbers, so that most values lie in the middle.
     Middle,
     Modes,
     Short,
@@ -121,7 +121,7 @@ fn check_slots(
     Ok(())
 }
 
-/// The seed is fixed, because a rare load breaks any limit.
+/// Fixes the seed, because a rare load breaks any limit.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 10,

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(super) struct Window {
     capacity: usize,
     values: VecDeque<u64>,
-    /// The last executions of one load, at most `recent_capacity`.
+    /// The number of latest executions under the current load, at most `recent_capacity`.
     recent: usize,
     recent_capacity: usize,
     range_of_last_load: u64,
@@ -72,8 +72,8 @@ impl Window {
         self.values.iter().copied().max().unwrap_or(0)
     }
 
-    /// Returns the difference between the longest and the shortest recent execution. While there
-    /// are few, it is at least that of the load before.
+    /// Returns the difference between the longest and the shortest of the recent executions. If
+    /// there are few of them, the result is at least the range of the load before.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();
@@ -83,7 +83,7 @@ impl Window {
         }
     }
 
-    /// Returns the profile of all executions. Every `each` consecutive executions are one cluster,
+    /// Returns the profile of all executions. Every `each` consecutive executions form one cluster,
     /// because neighbours depend on one another.
     pub(super) fn profile(&self, each: usize) -> Profile {
         let values: Vec<u64> = self.values.iter().copied().collect();

@@ -4,8 +4,8 @@
 
 use super::{Frame, Samples};
 
-/// Returns the best placement on these places, or `None` if there is none. The last place is that
-/// of the last slot.
+/// Returns the best `count` of these slot ends, or `None` if no choice meets the constraints. The
+/// last place is the end of the last slot.
 pub(super) fn place(
     samples: &Samples,
     count: usize,
@@ -22,7 +22,7 @@ pub(super) fn place(
 }
 
 trait Cost: Copy + Ord {
-    /// More than any sum. Adding it to any sum does not overflow.
+    /// More than any sum of costs. Adding it to a sum does not overflow.
     const NONE: Self;
     fn of(n: u64, x: u64) -> Self;
     fn plus(self, other: Self) -> Self;
@@ -78,7 +78,7 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// The step of the dynamic programme from the costs with a slots to those with a + 1.
+/// A step of the dynamic programme, from the costs of placing n slots to those of placing n + 1.
 struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
@@ -127,7 +127,7 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Solves the rows `from..to`, whose best slot before lies in `low..high`.
+    /// Solves the rows `from..to`. The slot before theirs lies in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

@@ -88,8 +88,8 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Returns when the last slot begins after the first callback's start. It begins one buffer
-    /// after the measured worst case, or at the limit for a miss rate.
+    /// Returns the start of the last slot, counted from the first callback's start. It lies one
+    /// buffer after the measured worst case, or at the limit for a miss rate.
     fn last_slot(&self) -> Result<(u64, Option<Miss>), PlanError> {
         let Some(rate) = self.request.outputs.miss else {
             let last = self.with_epsilon(self.last_end_ns());

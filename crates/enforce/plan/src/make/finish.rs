@@ -67,8 +67,6 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Chooses CPU and priority of the middleware's threads. It prefers a CPU without servers, if
-    /// the model saw one.
     fn middleware(&self, servers: &[Server]) -> Middleware {
         let taken: BTreeSet<u16> = servers.iter().map(|s| s.cpu).collect();
         let cpu = self.request.cpus.middleware.or_else(|| {
@@ -97,8 +95,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the time in a cycle before which no execution publishes this output. It is half of
-    /// the best case from the cycle's start, which leaves a good margin.
+    /// Returns the time in a cycle before which no execution publishes this output: half of the
+    /// best case, which leaves a margin.
     fn earliest_ns(&self, publication: &Publication<'_>) -> u64 {
         let is_last = |c: &&Chain| {
             c.callbacks
@@ -124,7 +122,7 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Refuses nodes that subscribe to one of their own topics that is remapped. The remapping
-    /// applies to the whole node, so it would receive its own message before the slot.
+    /// applies to the whole node, so the node would get its own message before the slot.
     fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());
@@ -161,10 +159,10 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the servers of the callbacks that feed the chain from elsewhere (thesis, section
-    /// 4.5.1: the other lidar's filter). They may run at any time, at a priority below the chain's,
-    /// and on the middleware's CPU unless the request names another. Feeders that run on the
-    /// chain's executors join the servers of these executors.
+    /// Returns servers for the callbacks that feed the chain from elsewhere (thesis, section 4.5.1:
+    /// the other lidar's filter). These callbacks may run at any time, at a priority below the
+    /// chain's. Their CPU is the middleware's, unless the request names another. Feeders on the
+    /// chain's executors join the servers of these executors instead.
     fn feed(&self, servers: &mut [Server], middleware_cpu: u16) -> Vec<Server> {
         let mut of_cpu: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         for callback in self.scope.feeders() {
@@ -208,9 +206,9 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Returns the share of each CPU that is used in the worst case. Callbacks of the chain count
-    /// with their measured worst case once per cycle, throttler and outputs with their slots. All
-    /// others count with their measured load.
+    /// Returns the share of each CPU that the plan uses in the worst case. Callbacks of the chain
+    /// count with their measured worst case once per cycle, throttler and outputs with their slots.
+    /// All others count with their measured load.
     fn utilisation(
         &self,
         servers: &[Server],

@@ -8,7 +8,7 @@ use crate::scope::Publication;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl<'m> Maker<'_, 'm> {
-    /// Lays out a plan in which every callback's output leaves one cycle after its input.
+    /// Plans that every callback's output leaves one cycle after its input.
     pub(super) fn let_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (mut held, mut cycles) = (BTreeSet::new(), Vec::new());
         for chain in &self.scope.chains {
@@ -41,7 +41,7 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held.into_iter().collect(), length, &cycles))
     }
 
-    /// Lays out a plan in which every chain's output leaves one cycle after its input.
+    /// Plans that every chain's output leaves one cycle after its input.
     pub(super) fn let_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let held = self.last_publications()?;
         let length = self.slot_ns(held.len())?;
@@ -55,8 +55,8 @@ impl<'m> Maker<'_, 'm> {
         Ok(self.let_layout(held, length, &vec![1; self.scope.chains.len()]))
     }
 
-    /// Lays out one output slot at the start of the cycle. The output of each chain leaves in it
-    /// `cycles` cycles after its input. The chains may run in the whole cycle.
+    /// Plans one output slot at the start of the cycle, and lets the chains run in the whole cycle.
+    /// Each chain's output leaves `cycles` cycles after its input.
     fn let_layout(&self, held: Vec<Publication<'m>>, length: u64, cycles: &[u64]) -> Layout<'m> {
         let (start, end) = (self.input_delay_ns, self.input_delay_ns + length);
         // The chain has the whole cycle, so its first callback starts at its release. The outputs

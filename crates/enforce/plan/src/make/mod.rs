@@ -25,10 +25,10 @@ const STEP_NS: u64 = 100_000;
 /// The shortest and the longest slot that onbeat derives from the measured transport.
 const SLOT_NS: (u64, u64) = (500_000, 2_000_000);
 
-/// The thesis's slot, used if no transport was measured.
+/// The length of a slot in the thesis, used if no transport was measured.
 const DEFAULT_SLOT_NS: u64 = 1_000_000;
 
-/// The thesis's slot of the throttler (Table 4.3), used if no transport was measured.
+/// The length of the throttler's slot in the thesis (Table 4.3), used if no transport was measured.
 const THROTTLE_NS: u64 = 2_000_000;
 
 const LEAST_EPSILON_NS: u64 = 500_000;
@@ -67,7 +67,6 @@ pub fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     }
 }
 
-/// Makes the plan without the `leave_out` slowest executions of the chain.
 fn without(model: &Model, request: &Request, leave_out: u64) -> Result<Plan, PlanError> {
     let scope = Scope::new(model, request, leave_out)?;
     if !(1..=MAX_CYCLE_NS).contains(&scope.cycle_ns) {
@@ -99,8 +98,8 @@ fn without(model: &Model, request: &Request, leave_out: u64) -> Result<Plan, Pla
     Ok(plan)
 }
 
-/// Returns the error for a chain that needs more time than the cycle leaves. It suggests a miss rate
-/// if the chain would fit without its slowest 1 %.
+/// Returns the error for a chain that needs more time than the cycle leaves. The error suggests a
+/// miss rate if the chain fits without its slowest 1 %.
 fn too_long(
     scope: &Scope<'_>,
     request: &Request,
@@ -157,8 +156,8 @@ struct Layout<'m> {
 struct Maker<'a, 'm> {
     scope: &'a Scope<'m>,
     request: &'a Request,
-    /// The time from the cycle's start to the chain's first callback. It is 0 unless inputs are
-    /// throttled; then it is the time from an input's publication to that start.
+    /// The time from the publication of a throttled input to the start of the chain's first
+    /// callback. It is 0 if no input is throttled.
     input_delay_ns: u64,
     /// The part of `input_delay_ns` that the measured latencies do not contain.
     start_ns: u64,
@@ -166,7 +165,8 @@ struct Maker<'a, 'm> {
     /// The time by which executions can be longer than measured, because their threads run other
     /// callbacks.
     added_ns: u64,
-    /// The delay of the first callback behind its release, if others run on its threads.
+    /// The longest time from the first callback's release to its start, if other callbacks run on
+    /// its threads.
     late_ns: u64,
 }
 
@@ -182,7 +182,6 @@ fn round_down(ns: u64) -> u64 {
     ns / STEP_NS * STEP_NS
 }
 
-/// Rounds a share to six digits: more would be noise.
 pub(crate) fn millionths(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
@@ -217,8 +216,8 @@ impl<'a, 'm> Maker<'a, 'm> {
         self.worst_ns().saturating_add(self.late_ns)
     }
 
-    /// Returns the time to let `inputs` inputs in. Each needs as long as most of the chain's
-    /// messages took to reach their executor.
+    /// Returns the time that the throttler needs to publish `inputs` inputs: for each, the time in
+    /// which most of the chain's messages reached their executor.
     fn let_in_ns(scope: &Scope<'_>, inputs: usize) -> u64 {
         let all = match scope.transport_ns() {
             _ if inputs == 0 => 0,
@@ -276,9 +275,9 @@ impl<'a, 'm> Maker<'a, 'm> {
         Err(too_long(self.scope, self.request, what, times))
     }
 
-    /// Returns the slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). It
-    /// includes the work of the first callback's executor on a throttled input before the callback
-    /// starts.
+    /// Returns the slot [0, worst case + epsilon] of the latency server (Definition 4.3.1). With a
+    /// throttled input, the slot includes the time that the first callback's executor needs before
+    /// this callback starts.
     fn chain_slot(&self) -> Slot {
         let end = self.with_epsilon(self.last_end_ns());
         slot(0, self.start_ns.saturating_add(end))

@@ -11,17 +11,17 @@ use onbeat_document::schema::{Callback, ComponentKind};
 use onbeat_document::text::{percent, visible};
 use onbeat_document::{Dist, Model};
 
-/// The largest miss rate that onbeat promises without being asked.
+/// The largest miss rate that onbeat promises if the user asks for none.
 const MOST: f64 = 0.1;
 
-/// The largest share of executions that are left out although they fit.
+/// The largest share of executions that a plan leaves out although they fit.
 const FEW: f64 = 0.01;
 
-/// The smallest promised miss rate: plans without one are judged by this share, too.
+/// The smallest promised miss rate. Plans without a miss rate are judged by this share too.
 const LEAST: f64 = 1e-3;
 
-/// Plans the chain with all measured executions if they fit and none is far slower than the rest,
-/// else without the slowest ones.
+/// Plans the chain with all measured executions if they fit and none is far slower than the rest.
+/// Otherwise it leaves out the slowest ones.
 pub(super) fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     let whole = without(model, request, 0);
     if matches!(&whole, Err(e) if !e.is_about_length()) {
@@ -53,7 +53,6 @@ pub(super) fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> 
     }
 }
 
-/// The number of executions, and how many of them are independent.
 struct Sample {
     executions: u64,
     effect: f64,
@@ -73,7 +72,7 @@ impl Sample {
         (self.executions as f64 / self.effect) as u64
     }
 
-    /// Returns the miss rate that the sample supports without `count` executions.
+    /// Returns the miss rate that the sample supports if `count` executions are left out.
     fn rate(&self, count: u64) -> f64 {
         let exceeded = (count as f64 / self.effect).ceil() as u64;
         let rate = upper_share(exceeded, self.independent()).max(LEAST);
@@ -81,7 +80,6 @@ impl Sample {
         ((rate * 1e4).ceil() / 1e4).min(0.9999)
     }
 
-    /// Returns how many executions may be left out at most.
     fn most(&self) -> u64 {
         let counts: Vec<u64> = (0..=(self.executions as f64 * MOST) as u64).collect();
         let may = counts.partition_point(|&count| self.rate(count) <= MOST);
@@ -89,7 +87,6 @@ impl Sample {
     }
 }
 
-/// Returns the fewest executions, up to `most`, without which the chain fits.
 fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     let (mut low, mut high) = (0, most);
     let fits = |count| without(model, request, count).is_ok();
@@ -107,8 +104,8 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     Some(high)
 }
 
-/// Returns how many executions to leave out, from `least` to `most`. It is more than `least` if a few
-/// more take at least twice as long as all others, which with one band would wait for them.
+/// Returns how many executions to leave out, from `least` to `most`. More than `least` are left out
+/// if they take at least twice as long as all others. One band would wait for them.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);
@@ -125,7 +122,8 @@ fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     least
 }
 
-/// Adds to an error what would fit.
+/// Completes the error of a chain that does not fit, with a period or a number of executions with
+/// which it would fit.
 fn with_remedy(
     error: PlanError,
     (model, request): (&Model, &Request),
@@ -192,7 +190,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// Returns the miss rate that covers the executions that are left out.
+    /// Returns the miss rate that covers the executions that the plan leaves out.
     pub(super) fn miss_of_left_out(&self, last_ns: u64) -> Option<Miss> {
         let slowest = self.scope.slowest;
         let sample = Sample::of(self.scope);
@@ -208,8 +206,8 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Returns why the slowest executions were slow. It is the longest time by which a callback of the
-/// chain exceeded its usual time, if this explains half of the slowest latency.
+/// Returns the probable cause of the slowest executions, as a part of a sentence. It is the
+/// callback that exceeded its usual time most, if this explains half of the slowest latency.
 fn cause(scope: &Scope<'_>) -> String {
     let excess = |dist: &Dist| dist.max().saturating_sub(dist.quantile(0.95));
     let of_part = |callback: &Callback| {

@@ -10,12 +10,13 @@ use crate::scope::{Part, Scope};
 use onbeat_document::schema::Callback;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the time by which executions of the chain can be longer than measured.
+/// Returns by how many ns executions of the chain can be longer than measured, because of other
+/// callbacks.
 ///
-/// If the strategy promises the chain's slot, the others run in it too: all executions since its
-/// last end. Otherwise they run at any time, so those that ran beside the chain now run before it.
-/// A server per callback has room for them in each slot. `fifo` is not refused without a bound,
-/// because measuring under it finds the bound.
+/// If the strategy promises the chain's slot, other callbacks run in this slot too, with all their
+/// executions since its last end. Otherwise they run at any time, so callbacks that ran beside the
+/// chain now run before it. A server per callback has room for them in each slot. `fifo` is not
+/// refused without a bound, because measuring under it finds the bound.
 pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, PlanError> {
     let (worst, cycle) = (scope.latency.max(), scope.cycle_ns);
     match strategy {
@@ -33,8 +34,9 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
     }
 }
 
-/// Returns the delay of the chain's first callback behind its release. If the strategy promises
-/// slots, they have room for the others before it.
+/// Returns the delay from the release of the chain's first callback to its start, in ns. It is 0 if
+/// inputs are throttled, or if the strategy promises slots, because these have room for other
+/// callbacks.
 pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     match strategy {
         _ if strategy.is_about_slots() || !scope.inputs.is_empty() => 0,
@@ -76,7 +78,7 @@ fn by_load(others: &[Other<'_>]) -> Vec<String> {
 
 impl<'m> Maker<'_, 'm> {
     /// Reports whether threads of the chain run callbacks that may not wait for the chain's slot.
-    /// Feeders in the chain's nodes may wait, because they wait for its data anyway.
+    /// Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
     pub(super) fn runs_others(&self) -> bool {
         let feeders = self.scope.feeders();
         let in_node = |c: &Callback| {
@@ -92,8 +94,8 @@ impl<'m> Maker<'_, 'm> {
         room_ns(others, self.scope.cycle_ns)
     }
 
-    /// Adds to each server the other callbacks on its threads, as optional ones. Refuses executors
-    /// that belong to two servers.
+    /// Adds to each server the other callbacks on its threads, with rules that make them optional.
+    /// Refuses executors that belong to two servers.
     pub(super) fn adopt(&self, servers: &mut [Server]) -> Result<Vec<CallbackRule>, PlanError> {
         let model = self.scope.model;
         let named = |id: &String| model.callbacks.iter().find(|c| c.id == *id);

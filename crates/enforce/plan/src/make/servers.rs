@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 type Span = (u64, u64);
 
 impl<'m> Maker<'_, 'm> {
-    /// Returns the latency servers (R_gamma): the chain's callbacks in one server per CPU, all with
-    /// the same slots.
+    /// Returns the latency servers (R_gamma), one per CPU of the chain's callbacks, all with the
+    /// same slots.
     pub(super) fn latency_servers(&self, slots: Vec<Slot>) -> Vec<Server> {
         let mut of: BTreeMap<u16, Vec<String>> = BTreeMap::new();
         // Threads of another plan's servers stay there.
@@ -40,12 +40,13 @@ impl<'m> Maker<'_, 'm> {
         of.into_iter().map(server).collect()
     }
 
-    /// Returns the latency servers of chains that end within a slot.
+    /// Returns the latency servers of chains that end within the slot `whole`.
     ///
-    /// On several CPUs, each server gets the part of the slot in which its callbacks can run. It
-    /// begins after the shortest way to the first of them, and ends the shortest way behind the
-    /// last before the slot's end. The ways count half of the measured best cases, as in
-    /// [`Maker::earliest_ns`], so that a faster execution waits for no slot.
+    /// On several CPUs, each server gets the part of the slot in which its callbacks can run. This
+    /// part begins after the shortest time from the chain's start to the first of them. It ends the
+    /// shortest time from the last of them to the chain's end before the slot ends. Half of the
+    /// measured best cases count, as in [`Maker::earliest_ns`], so that a faster execution waits
+    /// for no slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
         let mut servers = self.latency_servers(vec![whole]);
         if servers.len() > 1 {
@@ -62,8 +63,8 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Returns two times for each part, in ns: half of the shortest time from the first callback's
-    /// start to its own start, and from its end to the chains' ends.
+    /// Returns two times for each callback, in ns: half of the shortest time from the first
+    /// callback's start to its own start, and from its end to the chains' ends.
     fn shortest_ways(&self) -> Vec<(u64, u64)> {
         let parts = &self.scope.parts;
         let half = |i: usize| parts[i].best_ns() / 2;
@@ -104,8 +105,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the measured latencies as promises. They are longer by `start_ns` if inputs are
-    /// throttled.
+    /// Returns the measured latencies as promises. With throttled inputs they are longer by
+    /// `start_ns`.
     pub(super) fn as_measured(&self) -> Promises {
         let l = &self.scope.latency;
         let at = |ns: u64| Ms(ns.saturating_add(self.start_ns));
@@ -126,8 +127,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Lays out slots in the order of the chain. Each is as long as its callback's measured worst
-    /// case and its executor's work before it.
+    /// Plans slots back to back in the order of the chain. Each is as long as its callback's
+    /// measured worst case and its executor's work before it.
     pub(super) fn server_per_callback(&self) -> Result<Layout<'m>, PlanError> {
         let (spans, order) = self.callback_spans()?;
         let end = spans.iter().map(|s| s.1).max().unwrap_or(0);
@@ -140,9 +141,9 @@ impl<'m> Maker<'_, 'm> {
         })
     }
 
-    /// Returns a span for every callback, and the callbacks in the order of their starts. A span
-    /// begins when the spans of all predecessors have ended and its CPU is free. Of the spans of an
-    /// executor without a gap, the first one has room for its other callbacks.
+    /// Returns a slot for every callback, and the callbacks in the order of their starts. A slot
+    /// begins when the slots of all predecessors have ended and its CPU is free. If slots of one
+    /// executor follow one another without a gap, the first one has room for its other callbacks.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];
@@ -208,8 +209,9 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Returns the promises for these spans. Only the last callback of each chain varies within its
-    /// slot. Callbacks of its executor whose slots lead up to it without a gap vary with it.
+    /// Returns the promises for these slots. In each chain only the end of the last callback
+    /// varies, within its slot. If slots of its executor lead up to this slot without a gap, the
+    /// end varies within all of them.
     fn span_promises(&self, spans: &[Span]) -> Promises {
         let scope = self.scope;
         let last = |chain: &&Chain| {
@@ -237,7 +239,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns a callback, and those of its executor whose spans lead up to its own without a gap.
+    /// Returns the callback `last`, and the callbacks of its executor whose slots lead up to its
+    /// slot without a gap.
     fn together(&self, spans: &[Span], last: usize) -> Vec<usize> {
         let group = |i: usize| self.scope.executors.of(self.scope.parts[i].callback);
         let mut found = vec![last];
@@ -253,7 +256,6 @@ impl<'m> Maker<'_, 'm> {
         found
     }
 
-    /// Lays out one slot per cycle for the whole chain (Definition 4.3.1).
     pub(super) fn server_per_chain(&self) -> Result<Layout<'m>, PlanError> {
         let slot = self.chain_slot();
         self.fits(

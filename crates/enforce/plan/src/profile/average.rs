@@ -13,7 +13,7 @@ use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BA
 pub struct Average {
     /// The number of bands.
     pub bands: usize,
-    /// The measured average over the unshaped one, less 1.
+    /// The share by which the bands make the average latency longer, over all measured executions.
     pub above: f64,
     /// The upper confidence limit of `above` for later starts.
     pub bound: f64,
@@ -83,8 +83,8 @@ impl Profile {
         })
     }
 
-    /// Returns the upper confidence limit of a figure. `figure` gets the starts that were drawn and
-    /// those that were not.
+    /// Returns the upper confidence limit of a figure. `figure` is computed from the starts that
+    /// were drawn at random and the starts that were not.
     fn bound(&self, figure: impl Fn(&Samples, &Samples) -> Result<f64, BandsError>) -> f64 {
         let mut random = Random::new();
         let mut figures = Vec::with_capacity(DRAW_COUNT);

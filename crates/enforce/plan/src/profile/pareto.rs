@@ -4,14 +4,14 @@
 //! Pareto distribution", Technometrics 51 (2009): the mean of the profile likelihood over a grid of
 //! its one parameter. It always converges, and works for tails of any weight.
 
-/// The grid has this many places, and more for many values.
+/// The number of places in the grid that a fit searches. Samples with many values get more.
 const GRID: usize = 20;
 
 const MAX_GRID: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pareto {
-    /// The tail's shape: below 0 it is bounded, at 0 exponential, above 0 heavy.
+    /// The shape of the tail. A tail is bounded below 0, exponential at 0 and heavy above 0.
     pub(super) shape: f64,
     pub(super) scale: f64,
 }

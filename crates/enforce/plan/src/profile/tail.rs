@@ -33,7 +33,7 @@ const MAX_STARTS_ASKED: u64 = 100_000;
 /// An upper confidence limit of the latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// The latency in ns that later executions exceed at most at the miss rate.
+    /// The latency in ns. At most the share `rate` of later executions takes longer.
     pub ns: u64,
     /// The number of starts of the application in the profile.
     pub starts: usize,
@@ -46,13 +46,15 @@ pub struct Limit {
     pub shape: Option<f64>,
 }
 
-/// Returns the fewest executions whose longest is a limit for this rate, at [`CONFIDENCE`].
+/// Returns how many executions are needed at least for the longest of them to be a limit for this
+/// rate, at [`CONFIDENCE`].
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }
 
 impl Profile {
-    /// Returns the limit that later executions exceed at most at this rate, at [`CONFIDENCE`].
+    /// Returns the latency that at most the share `rate` of later executions exceeds, at
+    /// [`CONFIDENCE`].
     ///
     /// # Errors
     /// Fails if there are too few starts and executions. The error says how many would suffice.
@@ -86,9 +88,9 @@ impl Profile {
         })
     }
 
-    /// Returns how many executions one independent execution stands for, at least 1, as the starts
-    /// show it. Unlike [`Profile::limit`], this is an estimate and not an upper limit: one start
-    /// shows no difference and gives 1.
+    /// Estimates the design effect from the differences between the starts. It is at least 1.
+    /// Unlike [`Profile::limit`], the result is not an upper limit: a single start shows no
+    /// difference and gives 1.
     pub(crate) fn estimated_effect(&self) -> f64 {
         let spread = self.spread(&self.drawn(&vec![1; self.starts()]));
         match spread.degrees_of_freedom {
@@ -112,7 +114,8 @@ impl Profile {
         }
     }
 
-    /// Measures how much starts differ in how many of their executions belong to the largest tenth.
+    /// Measures how much starts differ in the number of their executions that belong to the largest
+    /// tenth.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
         let (mut above, mut at) = (0, counts.len());

@@ -6,7 +6,6 @@ fn uniform(random: &mut Random) -> f64 {
     (random.below(1 << 40) as f64 + 0.5) / (1u64 << 40) as f64
 }
 
-/// A quantile function: returns the value that is exceeded with this probability.
 type Tail = fn(f64) -> f64;
 
 const EXPONENTIAL: Tail = |p| -p.ln();
@@ -21,8 +20,8 @@ fn latency(more: f64) -> u64 {
     (1e7 + 1e6 * more) as u64
 }
 
-/// Draws starts with `each` executions. In a share `effect` of the starts, the times above 10 ms
-/// are half as long again.
+/// Draws starts with `each` executions. In a share `effect` of the starts, times above 10 ms are
+/// half as long again.
 fn profile(random: &mut Random, tail: Tail, starts: usize, each: usize, effect: f64) -> Profile {
     let dists: Vec<Dist> = (0..starts)
         .map(|_| {

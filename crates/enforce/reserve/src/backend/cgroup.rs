@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::Mutex;
 
-/// The most groups of one gate. Version 2 needs a group for each cgroup that the server's threads
-/// come from.
+/// The most cgroups of one gate. In version 2 a gate has one for each cgroup that the server's
+/// threads come from.
 const GROUPS: usize = 16;
 const NONE: RawFd = -1;
 
@@ -22,7 +22,7 @@ const V2_OPEN: &[u8] = b"0";
 
 struct Gate {
     label: String,
-    /// The descriptors for the dispatcher, with [`NONE`] after the last.
+    /// The file descriptors that the dispatcher writes to, with [`NONE`] after the last.
     fds: [AtomicI32; GROUPS],
     closed: AtomicBool,
     /// The files that own the descriptors, each with the parent cgroup of its group.
@@ -39,9 +39,9 @@ impl Gate {
         }
     }
 
-    /// Writes the text that opens or closes to every group, even after one fails. Returns the last
-    /// failure. A group that is gone does not count: it was removed with its container and had no
-    /// threads.
+    /// Writes `text`, which opens or closes the gate, to every cgroup of it, even after one fails.
+    /// Returns the last failure. A cgroup that no longer exists is not a failure: it was removed
+    /// with its container and had no threads.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -60,8 +60,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Sets a new group of version 2 to the gate's state. From now on the dispatcher sets the group
-    /// too; this repeats its earlier moves.
+    /// Brings a new cgroup of version 2 to the gate's state. From now on the dispatcher moves it
+    /// too; this repeats earlier moves.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
@@ -115,8 +115,8 @@ pub(crate) struct V1 {
     gates: Vec<Option<Gate>>,
 }
 
-/// The group that stays frozen. Its name cannot be a server's label, because labels begin with a
-/// number.
+/// The name of the cgroup that stays frozen. It cannot be a server's label, because labels begin
+/// with a number.
 const STAYS_FROZEN: &str = "stays-frozen";
 
 impl V1 {
@@ -128,8 +128,8 @@ impl V1 {
         }
     }
 
-    /// Records a group in the ledger and makes it. The guard needs no descriptor of a group without
-    /// threads, because the ledger removes it.
+    /// Records a cgroup in the ledger and makes it. The guard needs no descriptor of a cgroup
+    /// without threads, because restoring from the ledger removes it.
     fn make_group(&self, dir: &Path, witness: &dyn Witness) -> Result<(), GateError> {
         let group = Group {
             thaw: Some((dir.join("freezer.state"), "THAWED".into())),

@@ -19,7 +19,7 @@ pub enum GateError {
     /// A directory or file of the kernel cannot be used.
     #[error("{what} {}: {source}", path.display())]
     Kernel {
-        /// The operation that failed, as the start of a sentence about `path`.
+        /// The operation that failed, such as `cannot make the cgroup`.
         what: &'static str,
         /// The file or directory of the operation.
         path: PathBuf,
@@ -49,8 +49,8 @@ pub trait Witness {
     /// Fails if the ledger cannot be written. The change must not be made then.
     fn note(&self, entry: Entry) -> io::Result<()>;
 
-    /// Gives the guard the file of a gate and the text that opens it, before a thread is put behind
-    /// the gate.
+    /// Gives the guard the file that moves a gate and the text that opens it, before a thread is
+    /// put behind the gate.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ pub trait Witness {
 pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Creates the gate of a server. The gate is open. `label` is valid as a file name.
+    /// Creates the gate of a server, which is open at first. `label` is valid as a file name.
     fn create(
         &mut self,
         server: usize,
@@ -83,8 +83,8 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns `None` if [`add`](Backend::add) does not move the thread.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
-    /// Lists the threads behind all gates: the threads that were put there, and the threads that
-    /// those have started.
+    /// Lists the threads behind all gates: threads that were put there, and threads that these have
+    /// started.
     fn inside(&self) -> Vec<u32>;
 
     /// Returns the file that moves the thread out of this backend's gates, into the nearest cgroup

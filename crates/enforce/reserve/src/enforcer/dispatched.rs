@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) struct Dispatched {
     backend: Arc<dyn Backend>,
     dispatcher: Dispatcher,
-    /// The server's name by server index, or `None` if the server has no gate.
+    /// The server's name, by the server's index. It is `None` if the server has no gate.
     gated: Vec<Option<String>>,
     begin_ns: u64,
 }

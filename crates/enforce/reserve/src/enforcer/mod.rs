@@ -28,7 +28,8 @@ pub enum Class {
 /// The reason why an enforcer did not admit a thread. The thread runs as before.
 #[derive(Debug, Error)]
 pub enum AdmitError {
-    /// The enforcer cannot follow the thread.
+    /// The enforcer cannot take the thread into its list, because the thread has ended or the list
+    /// is full.
     #[error("the thread cannot be followed: {0}")]
     Member(io::Error),
     /// The thread cannot be put behind its server's gate.
@@ -41,9 +42,9 @@ pub enum AdmitError {
 pub struct Pulse {
     /// Counts the rounds that have ended, including skipped ones. It grows while the enforcer runs.
     pub rounds: u64,
-    /// Counts the tables that took effect after the first one.
+    /// Counts the tables that replaced another one.
     pub swaps: u64,
-    /// Counts how often threads were not kept to their slots, by reason.
+    /// Counts how often gates stayed open although slots were over, by reason.
     pub pauses: Pauses,
 }
 
@@ -58,7 +59,7 @@ pub trait Enforcer: Send + Sync {
     /// Returns the name of the mechanism, for messages.
     fn name(&self) -> &'static str;
 
-    /// Returns the scheduling class that threads must have to be admitted.
+    /// Returns the scheduling class that a thread must have before it is admitted.
     fn class(&self) -> Class;
 
     /// Returns the file that moves the thread back into its cgroup when its id is written to it.
@@ -69,14 +70,14 @@ pub trait Enforcer: Send + Sync {
     /// Fails if the thread's cgroup is unknown. The thread cannot be admitted then.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
-    /// Lists the threads that are kept to slots: admitted threads, and threads that those have
+    /// Lists the threads that run only in slots: admitted threads, and threads that these have
     /// started, if they inherit it.
     fn inside(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Returns the file that frees a thread that inherited its gate from an admitted thread. It is
-    /// for threads whose own cgroup is unknown. Returns `None` if the thread is behind no gate.
+    /// Returns the file that frees a thread that inherited its gate from an admitted thread, if the
+    /// thread's own cgroup is unknown. Returns `None` if the thread is behind no gate.
     fn way_out(&self, _tid: u32) -> Option<PathBuf> {
         None
     }
@@ -89,7 +90,7 @@ pub trait Enforcer: Send + Sync {
     /// Returns an [`AdmitError`] with the reason.
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError>;
 
-    /// Stops changing the thread, which may have ended. The caller puts back its policy and cgroup.
+    /// Stops changing the thread, which may have ended. The caller puts its policy and cgroup back.
     fn evict(&self, tid: u32, server: usize);
 
     /// Continues with another table from the next round on. The table must have the same cycle and
@@ -103,21 +104,22 @@ pub trait Enforcer: Send + Sync {
     /// safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Reads the counters since the start. The enforcer writes them meanwhile, so they may be one
-    /// event apart.
+    /// Reads the counters since the start. The enforcer may write them meanwhile, so they can be
+    /// one event apart.
     fn stats(&self) -> Stats;
 
-    /// Returns the changes of threads' priorities after the first `seen` ones, and sets `seen` to
-    /// the number of all changes.
+    /// Returns the changes of threads' priorities that happened after the first `seen` ones, and
+    /// sets `seen` to the number of all changes.
     fn changes_since(&self, seen: &mut u64) -> Vec<Change>;
 
-    /// Returns the openings and closings of gates after the first `seen` ones, and sets `seen` to
-    /// the number of all. The list is empty if the kernel itself moves threads in and out of slots.
+    /// Returns the openings and closings of gates that happened after the first `seen` ones, and
+    /// sets `seen` to the number of all. The list is empty if the kernel itself keeps threads to
+    /// slots.
     fn moves_since(&self, _seen: &mut u64) -> Vec<Move> {
         Vec::new()
     }
 
-    /// Returns the current progress.
+    /// Returns the progress so far: rounds, swapped tables and pauses.
     fn pulse(&self) -> Pulse;
 
     /// Returns the enforcer's own thread, which cannot be admitted.

@@ -16,13 +16,12 @@ pub struct Change {
     pub at_ns: u64,
     /// The index of the server to which the threads belong.
     pub server: usize,
-    /// Is true if the threads now have the server's priority, and false if they now have a normal
-    /// one.
+    /// Is true if the threads got the server's priority, and false if they got a normal one.
     pub is_raised: bool,
 }
 
 pub(crate) struct Changes {
-    /// Each entry is an instant and a word of 2 * server + raised.
+    /// Each entry is an instant, and a word that holds 2 * server + raised.
     entries: Box<[(AtomicU64, AtomicU64)]>,
     count: AtomicU64,
 }
@@ -36,7 +35,6 @@ impl Changes {
         }
     }
 
-    /// Logs a priority change. Real-time safe; only one thread may call it.
     pub(crate) fn note(&self, server: usize, at_ns: u64, is_raised: bool) {
         let count = self.count.load(Relaxed);
         let (at, what) = &self.entries[count as usize % KEPT];
@@ -45,8 +43,8 @@ impl Changes {
         self.count.store(count + 1, Release);
     }
 
-    /// Returns the changes after the first `seen` ones, and sets `seen` to the number of all
-    /// changes. Overwritten changes are left out.
+    /// Returns the changes that happened after the first `seen` ones, and sets `seen` to the number
+    /// of all changes. Changes that were overwritten are missing.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Change> {
         let count = self.count.load(Acquire);
         // Only half of the entries are read, because the dispatcher may write meanwhile.

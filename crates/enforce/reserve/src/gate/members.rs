@@ -14,7 +14,8 @@ pub(crate) const THREADS: usize = 256;
 pub(crate) struct Members {
     slots: Box<[Slot]>,
     used: AtomicUsize,
-    /// A counter that is odd while the dispatcher goes through the slots.
+    /// The number of passes over the slots so far, times two. It is odd while the dispatcher is in
+    /// one.
     pass: AtomicU32,
     files: Mutex<Vec<Option<File>>>,
 }
@@ -30,9 +31,9 @@ struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     AllWait,
-    /// At least one thread is working. The others may be unknown.
+    /// At least one thread is working. The state of the others may be unknown.
     OneWorks,
-    /// No thread is known to be working, but at least one is unknown.
+    /// No thread is known to be working, but the state of at least one is unknown.
     OneUnknown,
 }
 
@@ -52,7 +53,6 @@ impl Default for Members {
 }
 
 impl Members {
-    /// Adds a thread and opens its file. A thread that has already ended cannot be added.
     pub(crate) fn add(&self, tid: u32) -> io::Result<()> {
         let file = File::open(format!("/proc/{tid}/comm"))?;
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,8 +91,8 @@ impl Members {
         self.used.load(SeqCst) > 0
     }
 
-    /// Looks at the threads and forgets those that have ended. The dispatcher calls it: it is
-    /// real-time safe.
+    /// Returns what the threads are doing and forgets those that have ended. Real-time safe,
+    /// because the dispatcher calls it.
     pub(crate) fn look(&self, waiting: Option<&dyn Waiting>) -> Look {
         let mut look = Look::AllWait;
         self.each_slot(
@@ -107,8 +107,7 @@ impl Members {
         look
     }
 
-    /// Calls `act` for each thread that lives. The dispatcher calls it: it is real-time safe if
-    /// `act` is.
+    /// Calls `act` for each thread that has not ended. It is real-time safe if `act` is.
     pub(crate) fn for_each(&self, mut act: impl FnMut(u32)) {
         self.each_slot(|slot, tid| match slot.is_alive() {
             true => act(tid),
@@ -133,7 +132,6 @@ impl Slot {
         sys::can_read(self.alive.load(SeqCst))
     }
 
-    /// Removes a thread that has ended. The owner closes its file later.
     fn forget(&self, tid: u32) {
         let _ = self.tid.compare_exchange(tid, 0, SeqCst, SeqCst);
     }

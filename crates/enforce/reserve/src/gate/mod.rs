@@ -30,14 +30,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 const FIRST_PAUSE_NS: u64 = 200_000;
-/// The longest pause. Each pause is twice the previous one, so that the delay of a look does not
-/// exceed the time that has passed.
+/// The longest time between two looks at a working thread. Each pause is twice the previous one, so
+/// that a look is late by at most the time that has passed.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
 pub(crate) struct Gate {
     pub(crate) members: Members,
     pub(crate) counters: GateCounters,
-    /// A thread has joined. The gate may be shut while that thread is working.
+    /// Set when a thread has joined. The thread may be working although the gate is shut.
     has_joined: AtomicBool,
     priority: u8,
 }
@@ -68,19 +68,19 @@ enum Phase {
         look_ns: u64,
         pause_ns: u64,
     },
-    /// The slot is over, but the state of a thread is unknown. No thread is frozen.
+    /// The slot is over, and the state of a thread is unknown. No thread is frozen.
     Loose,
     /// The threads are frozen. If one was working just afterwards, the gate looks again at
     /// `look_ns`.
     Frozen {
         look_ns: Option<u64>,
     },
-    /// The slot is over, and no thread was behind the gate. The kernel's gate was not moved.
+    /// The slot is over, and the gate has no threads. The kernel's gate was not moved.
     Empty,
 }
 
-/// All gates as the dispatcher sees them. Real-time safe: no method allocates, waits for a lock, or
-/// loops over more than a server's threads.
+/// The gates of all servers, for the dispatcher. Real-time safe: no method allocates, waits for a
+/// lock, or loops over more than a server's threads.
 pub(crate) struct Gates<'a> {
     backend: &'a dyn Backend,
     gates: &'a [Gate],
@@ -122,13 +122,13 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Reports whether no thread was ever behind the server's gate. The gate need not be moved
-    /// then.
+    /// Reports whether the server's gate never had a thread. Such a gate need not be moved.
     pub(crate) fn is_unused(&self, server: usize) -> bool {
         !self.gates[server].members.had_threads()
     }
 
-    /// Notes the begin or end of a slot whose gate is unused, for a thread that joins later.
+    /// Notes the begin or end of a slot although the gate has no thread, for a thread that joins
+    /// later.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,
@@ -136,8 +136,9 @@ impl<'a> Gates<'a> {
         };
     }
 
-    /// Begins a slot: gives the server's threads their priority and lets them run. If the priority
-    /// cannot be given back, they run all the same, and the returned error causes another attempt.
+    /// Begins a slot: raises the priority of the server's threads and lets them run. If their
+    /// priority cannot be raised, they run all the same, and the returned error makes the
+    /// dispatcher try again.
     pub(crate) fn open(&mut self, server: usize) -> io::Result<()> {
         let raised = match self.states[server].is_dropped {
             true => self.set_priorities(server, true),
@@ -159,15 +160,15 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Shuts the kernel's gate. If that fails, a part of it may be shut.
+    /// Shuts the kernel's gate. After an error, some of its cgroups may be shut.
     fn shut(&mut self, server: usize) -> io::Result<()> {
         self.states[server].may_be_shut = true;
         self.backend.close(server)
     }
 
     /// Opens the kernel's gate even if it should already be open. The guard may have opened it, and
-    /// an earlier write of ours may have arrived later. The threads run first and get their
-    /// priority afterwards.
+    /// an earlier write of the dispatcher may have shut it later. The threads run first and get
+    /// their priority afterwards.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
         self.states[server].may_be_shut = false;
@@ -207,8 +208,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Returns the instant at which [`look_again`](Gates::look_again) is needed, or `u64::MAX` if
-    /// it is not.
+    /// Returns the instant at which [`look_again`](Gates::look_again) is due, or `u64::MAX` if no
+    /// thread needs it.
     pub(crate) fn next_look_ns(&self) -> u64 {
         let looks = self.states.iter().map(|s| match s.phase {
             Phase::Draining { look_ns, .. } => look_ns,
@@ -218,8 +219,8 @@ impl<'a> Gates<'a> {
         looks.min().unwrap_or(u64::MAX)
     }
 
-    /// Looks at the threads of gates that should be shut. Returns the number of failures, which are
-    /// tried again.
+    /// Looks again at the threads of gates that should be shut. Returns the number of failures,
+    /// which are tried again.
     pub(crate) fn look_again(&mut self, now_ns: u64) -> u64 {
         let mut failures = 0;
         for server in 0..self.gates.len() {
@@ -270,8 +271,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Gives a thread that joined frozen ones their current priority. Otherwise it would run at its
-    /// server's priority outside of the slot once it is released.
+    /// Gives a thread that joined a frozen gate the priority of the others. Otherwise it would run
+    /// at its server's priority outside of the slot once it is released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
             true => self.set_priorities(server, false),
@@ -284,8 +285,8 @@ impl<'a> Gates<'a> {
         given
     }
 
-    /// Looks again at a thread that was working just after it was frozen. The thread had woken up
-    /// meanwhile, or the kernel let it run into the freezer.
+    /// Looks again at a thread that was working just after it was frozen. Such a thread had woken
+    /// up meanwhile, or the kernel let it run on until it froze.
     fn look_after_freeze(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;
@@ -334,8 +335,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Gives all threads the server's priority, or a normal one. All threads are tried before the
-    /// last failure is returned.
+    /// Raises the priority of all threads to the server's, or drops it to a normal one. All threads
+    /// are tried before the last failure is returned.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

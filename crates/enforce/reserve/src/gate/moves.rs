@@ -11,7 +11,8 @@ const KEPT: usize = 1024;
 pub struct Move {
     /// The instant at which the gate had moved, CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// The delay in ns from the dispatcher's planned wake-up until the gate had moved.
+    /// The delay in ns from the instant at which the dispatcher was to wake up until the gate had
+    /// moved.
     pub delay_ns: u64,
     /// The index of the server whose gate moved.
     pub server: usize,
@@ -20,7 +21,7 @@ pub struct Move {
 }
 
 pub(crate) struct Moves {
-    /// Each entry is an instant, a delay, and a word of 2 * server + opened.
+    /// Each entry is an instant, a delay, and a word that holds 2 * server + opened.
     entries: Box<[[AtomicU64; 3]]>,
     count: AtomicU64,
 }
@@ -34,7 +35,6 @@ impl Moves {
         }
     }
 
-    /// Logs a move of a gate. Real-time safe; only one thread may call it.
     pub(crate) fn note(&self, one: Move) {
         let count = self.count.load(Relaxed);
         let [at, delay, what] = &self.entries[count as usize % KEPT];
@@ -44,8 +44,8 @@ impl Moves {
         self.count.store(count + 1, Release);
     }
 
-    /// Returns the moves after the first `seen` ones, and sets `seen` to the number of all moves.
-    /// Overwritten moves are left out.
+    /// Returns the moves that happened after the first `seen` ones, and sets `seen` to the number
+    /// of all moves. Moves that were overwritten are missing.
     pub(crate) fn since(&self, seen: &mut u64) -> Vec<Move> {
         let count = self.count.load(Acquire);
         // Only half of the entries are read, because the dispatcher may write meanwhile.

@@ -220,7 +220,6 @@ fn a_working_thread_that_joins_a_shut_gate_is_released() {
     });
 }
 
-/// The other threads drained before they were frozen, so they have a normal priority.
 #[test]
 fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
     with_gates(GateKind::Soft, |gates, gate| {
@@ -301,7 +300,6 @@ fn a_gate_opens_even_if_a_priority_cannot_be_restored() {
     });
 }
 
-/// One of several groups cannot be shut. The others must be opened all the same.
 #[test]
 fn a_partly_shut_gate_is_opened() {
     for kind in [GateKind::Soft, GateKind::Hard] {

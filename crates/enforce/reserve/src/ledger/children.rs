@@ -10,9 +10,9 @@ use std::path::Path;
 
 const GENERATIONS: usize = 64;
 
-/// Finds the thread of the ledger that `tid`, which is in no ledger, descends from: a thread of the
-/// same process or of the nearest ancestor process. If several threads of a process match, the one
-/// with the same CPU is preferred.
+/// Finds the thread in the ledger that is the ancestor of `tid`, which is in no ledger: a thread of
+/// the same process or of the nearest ancestor process. If several threads of a process match, one
+/// on the same CPU is preferred.
 pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     let cpus = sys::affinity(tid).unwrap_or_default();
     let pinned_so = |t: &&Thread| t.bound.is_some_and(|(cpu, _)| cpus == [cpu]);
@@ -32,8 +32,8 @@ pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     threads.iter().find(pinned_so)
 }
 
-/// Lets threads and processes that pinned threads have started use the CPUs and nice value of their
-/// parents again. A thread that pinned itself is left alone.
+/// Gives threads and processes that inherited a pinning the CPUs and nice value that their parents
+/// had before. A thread that pinned itself is left alone.
 pub(super) fn unpin(threads: &[Thread]) {
     let known: BTreeSet<(u32, u64)> = threads.iter().map(|t| (t.tid, t.start)).collect();
     for (process, origin) in descendants(threads) {
@@ -67,8 +67,8 @@ fn take_from_sched_ext(parent: &Thread, tid: u32) {
     }
 }
 
-/// Gives a normal child thread the parent's nice value. The kernel had reset the child's nice value
-/// to 0, because the parent had a real-time policy.
+/// Gives a normal child thread its parent's nice value. The kernel had reset the child's nice value
+/// to 0, because its parent had a real-time policy.
 pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     let is_normal = |s: &sys::Scheduling| s.policy == libc::SCHED_OTHER && s.nice == 0;
     let was_normal = parent.scheduling.priority == 0;
@@ -77,9 +77,9 @@ pub(crate) fn give_nice(parent: &Thread, tid: u32) {
     }
 }
 
-/// Takes a thread that gated threads of the ledger have started out from behind the gate, into its
-/// parent's cgroup. If the parent is unknown, `way_out` is used. The thread also gets its parent's
-/// CPUs and nice value. Returns false if the thread has ended.
+/// Takes a thread out from behind the gate that it inherited, into its parent's cgroup. If the
+/// parent is unknown, the thread moves through the file `way_out`. It also gets its parent's CPUs
+/// and nice value. Returns false if the thread has ended.
 ///
 /// # Errors
 ///
@@ -105,8 +105,8 @@ pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
     Ok(true)
 }
 
-/// Lists the processes of the threads and all their descendants, each with the process of the
-/// ledger that it descends from.
+/// Lists the processes of the threads and all descendants of these processes, each with the process
+/// of the ledger that it descends from.
 fn descendants(threads: &[Thread]) -> BTreeMap<u32, u32> {
     let mut found: BTreeMap<u32, u32> = threads.iter().map(|t| (t.tgid, t.tgid)).collect();
     let parents: Vec<(u32, u32)> = onbeat_proc::processes()

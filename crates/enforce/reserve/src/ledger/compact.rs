@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Reduces the ledger to the entries that still count. A ledger with torn lines is left as it
-    /// is, because they are reported at the end.
+    /// Removes entries that no longer count from the ledger. A ledger with torn lines is left as it
+    /// is, because these lines are reported at the end.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl State {
 }
 
 /// Keeps one ended or released thread for each pair of running process and CPU, and one for each
-/// CPU. They only serve to find threads that inherited their state.
+/// CPU. Kept threads only serve to find threads that inherited their state.
 pub(crate) fn keep_one_per_process_and_cpu(ended: &mut Vec<Thread>) {
     let mut kept: BTreeMap<(Option<u32>, Option<u16>), Thread> = BTreeMap::new();
     for thread in ended.drain(..) {

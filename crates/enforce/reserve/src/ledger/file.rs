@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 const SUFFIX: &str = ".json";
 
-/// The longest wait for the lock of the directory. It is longer than the time to put threads back,
-/// during which other sessions wait.
+/// The longest wait for the lock of the ledgers' directory. It is longer than the time in which
+/// another session puts threads back.
 const LOCK_LIMIT: Duration = Duration::from_secs(20);
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -56,9 +56,9 @@ impl Ledgers {
         })
     }
 
-    /// Takes the lock of the directory until the returned file is dropped. It is needed to create
-    /// or recover a ledger or to search it for a thread. Fails if another process holds the lock
-    /// for too long, for example because it is stopped.
+    /// Takes the lock of the directory until the returned file is dropped. Creating or recovering a
+    /// ledger, or searching it for a thread, needs this lock. Fails if another process holds the
+    /// lock for too long, for example because it is stopped.
     pub(crate) fn lock_all(&self) -> io::Result<File> {
         let file = match self.open_own("lock") {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -100,8 +100,8 @@ impl Ledgers {
         Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
     }
 
-    /// Returns the name of another reservation than that of `own` that has changed the thread. The
-    /// caller must hold [`Ledgers::lock_all`].
+    /// Returns the name of a reservation other than `own`'s that has changed the thread. The caller
+    /// must hold [`Ledgers::lock_all`].
     pub(crate) fn owner(&self, own: &Ledger, tid: u32, start: u64) -> Option<String> {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);
@@ -141,7 +141,7 @@ impl Ledger {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Returns the space of the first bytes to the file system. They then read as zeros.
+    /// Returns the space of the ledger's first bytes to the file system. They then read as zeros.
     pub(super) fn give_back(&self, bytes: u64) -> io::Result<()> {
         sys::punch(&self.file, bytes)
     }
@@ -152,7 +152,7 @@ impl Ledger {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    /// Appends an entry. It survives this process.
+    /// Appends an entry to the ledger. The entry survives this process.
     pub(crate) fn note(&self, entry: &Entry) -> io::Result<()> {
         // The first line end completes a torn line, left by a full disk or a killed writer.
         let mut line = vec![b'\n'];

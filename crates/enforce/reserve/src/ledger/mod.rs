@@ -30,9 +30,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// The creation of a cgroup.
+    /// The reservation creates a cgroup.
     Group(Group),
-    /// The change of a thread.
+    /// The reservation changes a thread, which had this state before.
     Thread(Thread),
     /// The id and start time of the guard that watches the owner.
     Guard(u32, u64),
@@ -78,10 +78,9 @@ pub struct Thread {
     pub start: u64,
     pub(crate) scheduling: Scheduling,
     pub(crate) cpus: Vec<u16>,
-    /// The file that takes the thread back into its cgroup. `None` if it was not moved.
     pub(crate) home: Option<PathBuf>,
-    /// The CPU that the thread is pinned to, and the instant of the pinning in kernel ticks since
-    /// boot. Threads that it starts inherit the pinning.
+    /// The CPU that the reservation pinned the thread to, and the instant of the pinning in kernel
+    /// ticks since boot. Threads that the thread starts inherit the pinning.
     #[serde(default)]
     pub(crate) bound: Option<(u16, u64)>,
 }
@@ -124,8 +123,9 @@ impl Restored {
     }
 }
 
-/// Returns the thread from which another has inherited its pinning: a changed thread on the same
-/// CPU that started it in a later kernel tick. Returns `None` if the thread was pinned on its own.
+/// Returns the thread from which another thread has inherited its pinning: a changed thread on the
+/// same CPU that started it in a later kernel tick. Returns `None` if the thread was pinned in
+/// another way.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,
@@ -144,16 +144,16 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` this thread's CPUs and policy, and tries both even if one fails. The CPUs come
-    /// first, because SCHED_DEADLINE accepts only threads that may use all CPUs.
+    /// Gives `tid` the CPUs and policy that this thread had, and tries both even if one fails. The
+    /// CPUs come first, because SCHED_DEADLINE accepts only threads that may use all CPUs.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         let pinned = self.pin_back(tid);
         let scheduled = sys::schedule(tid, &self.scheduling);
         pinned.and(scheduled)
     }
 
-    /// Gives `tid` this thread's CPUs. If none of them is online any more, `tid` gets all online
-    /// CPUs.
+    /// Gives `tid` the CPUs that this thread had. If none of them is online any more, `tid` gets
+    /// all online CPUs.
     pub(super) fn pin_back(&self, tid: u32) -> io::Result<()> {
         match sys::set_affinity(tid, &self.cpus) {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
@@ -175,7 +175,7 @@ impl Thread {
         }
     }
 
-    /// Puts the thread back. Returns false if it has ended.
+    /// Gives the thread its previous state. Returns false if the thread has ended.
     pub(crate) fn restore(&self) -> io::Result<bool> {
         if !self.lives() {
             return Ok(false);

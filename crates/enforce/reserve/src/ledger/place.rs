@@ -7,13 +7,11 @@ use std::ffi::OsStr;
 use std::path::{Component, Path};
 
 const MEMBERS: [&str; 3] = ["tasks", "cgroup.threads", "cgroup.procs"];
-/// The names of the files that let the members of a cgroup run, and the text to write.
 const THAW: [(&str, &str); 2] = [("freezer.state", "THAWED"), ("cgroup.freeze", "0")];
-/// The prefix of the name of every cgroup that a reservation makes.
 const PREFIX: &str = "onbeat-";
 
-/// Reports whether a reservation could have made this group. The answer is false if the group no
-/// longer exists.
+/// Reports whether a reservation could have made this cgroup. It is false if the cgroup no longer
+/// exists.
 pub(super) fn is_ours(group: &Group) -> bool {
     let named_by_us = |c: Component| c.as_os_str().to_string_lossy().starts_with(PREFIX);
     let thaws = group.thaw.as_ref().is_none_or(|(file, text)| {

@@ -13,7 +13,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 const KILLED: Duration = Duration::from_secs(10);
 
-/// The time that a new reservation gives a guard whose owner has died.
+/// The longest time for which a new reservation waits for the guard of a dead owner.
 const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The mode of [`recover_in`].
@@ -21,9 +21,9 @@ const GUARD_LIMIT: Duration = Duration::from_secs(10);
 pub struct Recovery {
     /// Reports what exists, and changes nothing.
     pub dry_run: bool,
-    /// How long to wait for a guard whose owner has died, while the guard puts everything back. A
-    /// stopped guard is continued. A guard that is still not done then is killed, and its work is
-    /// done here.
+    /// The longest wait for a guard whose owner has died, while it puts everything back. A stopped
+    /// guard is continued. If the guard does not finish in this time, it is killed, and recovery
+    /// does its work.
     pub wait_for_guard: Duration,
 }
 
@@ -167,8 +167,9 @@ impl Ledgers {
         Ok(found)
     }
 
-    /// Examines one ledger, or returns `None` if it is gone. While it waits for a guard process, it
-    /// does not hold the lock of the directory, because living sessions need that lock.
+    /// Examines one ledger, or returns `None` if the ledger no longer exists. While it waits for a
+    /// guard process, it does not hold the lock of the directory, because other sessions need that
+    /// lock.
     fn look_at(&self, name: &str, how: Recovery) -> io::Result<Option<FoundLedger>> {
         let begin = Instant::now();
         let mut ended = None;
@@ -215,7 +216,7 @@ impl Ledgers {
     }
 
     /// Reads a ledger and undoes its changes if no process is responsible for it. Returns `None` if
-    /// the ledger is gone.
+    /// the ledger no longer exists.
     fn examine(&self, name: &str, dry_run: bool) -> io::Result<Option<FoundLedger>> {
         let path = self.path_of(name);
         let file = match self.open_own(name) {

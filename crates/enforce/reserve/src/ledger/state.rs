@@ -14,7 +14,7 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(5);
 pub(super) struct State {
     pub(super) groups: Vec<Group>,
     pub(super) threads: Vec<Thread>,
-    /// The threads that were put back. Threads that they have started may not have been.
+    /// The threads that were put back. Threads that they started may still have inherited state.
     pub(super) released: Vec<Thread>,
     pub(super) guard: Option<(u32, u64)>,
     pub(super) torn: usize,
@@ -74,7 +74,8 @@ impl State {
         }
     }
 
-    /// Undoes all changes. It may be called again, even after an interruption at any point.
+    /// Undoes all changes. It may be called again, even if an earlier call was interrupted at any
+    /// point.
     pub(super) fn restore(&self) -> Restored {
         let mut report = Restored::default();
         let groups = self.trusted_groups(&mut report);
@@ -176,8 +177,8 @@ fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
     }
 }
 
-/// Moves the threads of a group out of it. A thread that is in no ledger was started by one that
-/// is, and gets that thread's previous state.
+/// Moves the threads of a cgroup out of it. A thread that is in no ledger was started by one of
+/// `threads`, and gets that thread's previous state.
 fn empty(group: &Group, threads: &[Thread]) {
     for tid in cgroup::ids(&group.members) {
         let relative = children::relative(threads, tid);

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Writes once at the start of the file. It is as real-time safe as the file.
+/// Writes once at the start of the file. It is real-time safe if the file's driver is.
 pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     // SAFETY: the text lives during the call, and an invalid descriptor gives an error.
     let written = unsafe { libc::pwrite(fd, text.as_ptr().cast(), text.len(), 0) };
@@ -19,16 +19,16 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Puts the file `new` behind the descriptor number of `old` in one step. A concurrent user of the
-/// number uses one of the two files.
+/// Puts the file `new` behind the descriptor number of `old` in one step. A thread that uses the
+/// number at this moment gets one of the two files.
 pub(crate) fn replace(old: &File, new: &File) -> io::Result<()> {
     // SAFETY: both descriptors are open, and the owner of the number of `old` stays the same.
     let placed = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
     check(placed).map(drop)
 }
 
-/// Reports whether a byte can be read at the start of the file. It is as real-time safe as the
-/// file.
+/// Reports whether a byte can be read at the start of the file. It is real-time safe if the file's
+/// driver is.
 pub(crate) fn can_read(fd: RawFd) -> bool {
     let mut byte = 0u8;
     // SAFETY: the byte lives during the call, and an invalid descriptor gives an error.
@@ -62,7 +62,8 @@ pub(crate) fn punch(file: &File, bytes: u64) -> io::Result<()> {
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, length) }).map(|_| ())
 }
 
-/// Returns the offset of a file's first data, or 0 if the file system does not report it.
+/// Returns the offset of the first data in a file with holes, or 0 if the file system does not
+/// report it.
 pub(crate) fn first_data(file: &File) -> u64 {
     // SAFETY: the system call takes no pointers.
     let at = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) };
@@ -82,8 +83,8 @@ pub(crate) fn is_cgroup(path: &Path) -> bool {
     result == 0 && [libc::CGROUP_SUPER_MAGIC, libc::CGROUP2_SUPER_MAGIC].contains(&kind)
 }
 
-/// Waits until one of the descriptors is readable or closed, at most `timeout_ms` (-1: forever),
-/// and returns which are.
+/// Waits until one of the descriptors is readable or closed, at most `timeout_ms` (-1: forever).
+/// Returns for each whether it is.
 pub(crate) fn wait_for<const N: usize>(descriptors: [RawFd; N], timeout_ms: i32) -> [bool; N] {
     let mut entries = descriptors.map(|fd| libc::pollfd {
         fd,

@@ -20,7 +20,7 @@ pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Sends a message, and optionally a copy of a descriptor. It never raises SIGPIPE.
+/// Sends a message, and optionally a copy of the descriptor `with`. It never raises SIGPIPE.
 pub(crate) fn send(socket: &OwnedFd, text: &[u8], with: Option<RawFd>) -> io::Result<()> {
     let mut control = Control([0; 64]);
     let mut part = libc::iovec {
@@ -88,7 +88,8 @@ impl Timer {
         }
     }
 
-    /// Makes the descriptor readable from the instant `at_ns` on, whatever was set before.
+    /// Makes the timer's descriptor readable from the instant `at_ns` on. This replaces an earlier
+    /// instant.
     pub(crate) fn set(&self, at_ns: u64) -> io::Result<()> {
         let none = libc::timespec {
             tv_sec: 0,

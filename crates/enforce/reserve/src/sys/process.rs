@@ -22,7 +22,8 @@ pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a descriptor that stays with the process, even if its id is reused.
+/// Opens a descriptor of a process. It still means this process when another process has the same
+/// id.
 pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {
@@ -35,7 +36,7 @@ pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Sends a signal to the process of a descriptor. A process that has ended does not cause an error.
+/// Sends a signal to a process. If the process has ended, this is not an error.
 pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     let none = std::ptr::null::<libc::siginfo_t>();
     let fd = process.as_raw_fd();
@@ -47,8 +48,8 @@ pub(crate) fn signal(process: &OwnedFd, signal: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Waits for the end of a child that was asked to end. Continues the child if it is stopped, and
-/// kills it after `limit`.
+/// Waits until a child process that was asked to end has ended. A stopped child is continued, and a
+/// child that does not end within `limit` is killed.
 pub(crate) fn end(pid: libc::pid_t, limit: Duration) {
     let begin = Instant::now();
     while is_running(pid) {

@@ -9,18 +9,18 @@ const SCHED_EXT: i32 = 7;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Scheduling {
-    /// The SCHED_* number, combined with SCHED_RESET_ON_FORK if that is set.
+    /// The SCHED_* number, combined with SCHED_RESET_ON_FORK if this flag is set.
     pub(crate) policy: i32,
     pub(crate) priority: i32,
-    /// The kernel keeps the nice value through all changes of the policy.
+    /// The nice value. The kernel keeps it through all changes of the policy.
     pub(crate) nice: i32,
-    /// The flags, runtime, deadline and period of SCHED_DEADLINE.
+    /// The flags, runtime, deadline and period of a SCHED_DEADLINE thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<[u64; 4]>,
 }
 
 impl Scheduling {
-    /// Returns SCHED_RR. Threads that the thread starts are normal threads.
+    /// Returns SCHED_RR at this priority. Threads that such a thread starts are normal threads.
     pub(crate) fn round_robin(priority: u8) -> Scheduling {
         Scheduling::of(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, priority)
     }
@@ -33,8 +33,8 @@ impl Scheduling {
         Scheduling::of(libc::SCHED_OTHER, 0)
     }
 
-    /// Returns SCHED_EXT. Threads that the thread starts inherit it, because the kernel resets only
-    /// real-time policies.
+    /// Returns SCHED_EXT. Threads that such a thread starts inherit it, because the kernel resets
+    /// only real-time policies.
     pub(crate) fn ext() -> Scheduling {
         Scheduling::of(SCHED_EXT, 0)
     }
@@ -43,8 +43,8 @@ impl Scheduling {
         self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_EXT
     }
 
-    /// Returns the policy of threads that a thread of this policy starts, if real-time policies are
-    /// reset.
+    /// Returns the policy that threads started by a thread of this policy get, if real-time
+    /// policies are reset.
     pub(crate) fn of_children(&self) -> Scheduling {
         match self.policy & !libc::SCHED_RESET_ON_FORK {
             policy @ (libc::SCHED_BATCH | libc::SCHED_IDLE) => Scheduling::of(policy, 0),
@@ -85,7 +85,7 @@ fn empty_attr() -> libc::sched_attr {
     attr
 }
 
-/// Reads the policy and priority of thread `tid`. 0 is the calling thread.
+/// Reads the policy and priority of thread `tid`. 0 means the calling thread.
 pub(crate) fn scheduling(tid: u32) -> io::Result<Scheduling> {
     // SAFETY: the parameters live during the calls.
     unsafe {
@@ -115,7 +115,6 @@ pub(crate) fn scheduling(tid: u32) -> io::Result<Scheduling> {
     }
 }
 
-/// Gives thread `tid` this policy and priority. Its nice value stays.
 pub(crate) fn schedule(tid: u32, wanted: &Scheduling) -> io::Result<()> {
     if let Some([flags, runtime, deadline, period]) = wanted.deadline {
         let mut attr = empty_attr();
@@ -143,7 +142,7 @@ pub(crate) fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
 
 const CPU_WORDS: usize = 128;
 
-/// Lists the CPUs that thread `tid` may use. 0 is the calling thread.
+/// Lists the CPUs that thread `tid` may use. 0 means the calling thread.
 pub(crate) fn affinity(tid: u32) -> io::Result<Vec<u16>> {
     let mut words = [0u64; CPU_WORDS];
     // SAFETY: the size matches the set, and any bits are valid.
@@ -174,7 +173,7 @@ fn parse_list(text: &str) -> Option<Vec<u16>> {
     Some(cpus)
 }
 
-/// Pins thread `tid` to these CPUs. 0 is the calling thread.
+/// Pins thread `tid` to these CPUs. 0 means the calling thread.
 pub(crate) fn set_affinity(tid: u32, cpus: &[u16]) -> io::Result<()> {
     let mut words = [0u64; CPU_WORDS];
     for &cpu in cpus {

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The words in their own page, initially 0. Processes that are forked afterwards see them too.
+/// Words in a memory page of their own, initially 0. Processes that are forked afterwards share
+/// them.
 pub(crate) struct SharedWords<const N: usize> {
     at: NonNull<[AtomicU64; N]>,
 }
@@ -27,7 +28,7 @@ impl<const N: usize> SharedWords<N> {
         })
     }
 
-    /// Maps the words at the beginning of a descriptor that can be mapped, such as a BPF map.
+    /// Maps words at the beginning of a descriptor that can be mapped, such as a BPF map.
     pub(crate) fn of(map: BorrowedFd) -> io::Result<SharedWords<N>> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = map.as_raw_fd();

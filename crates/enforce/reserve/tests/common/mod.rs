@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 pub const MS: u64 = 1_000_000;
 pub const HOUR: u64 = 3600 * 1000 * MS;
 
-/// Lets one test run at a time, because the tests depend on when threads run.
 pub fn one_test_at_a_time() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lists the mechanisms that a test can use on this machine, and prints why one is left out. `./dev
-/// test sched-ext` sets `ONBEAT_ENFORCER=sched-ext` in its guest, which selects sched_ext alone.
+/// Lists the mechanisms that a test can use on this machine, and prints why one is left out. With
+/// `ONBEAT_ENFORCER=sched-ext`, as `./dev test sched-ext` sets it in its guest, sched_ext is the
+/// only one.
 pub fn backends(test: &str) -> Vec<Choice> {
     let mut found = Vec::new();
     if unsafe { libc::geteuid() } != 0 {

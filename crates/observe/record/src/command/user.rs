@@ -40,10 +40,10 @@ pub enum Caller {
 /// them only if three facts, which the caller cannot choose, say that sudo set them:
 ///
 /// - onbeat's real user id is 0. A set-user-id program has its caller's environment, and its caller's real
-/// id.
+///   id.
 /// - The loader did not mark onbeat as privileged (`AT_SECURE`), for the same reason.
 /// - One of onbeat's ancestor processes has root's rights and is called `sudo`. This excludes variables that
-/// outlived their sudo, in a daemon or a terminal multiplexer.
+///   outlived their sudo, in a daemon or a terminal multiplexer.
 ///
 /// Root can still make the variables up, but gains nothing: with them onbeat does less than root may. The
 /// command gets that user's rights, and the trace directory is made with them ([`User::act`]). The name

@@ -6,7 +6,7 @@ use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::{ChainEnd, ChainStep};
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
-use onbeat_why::every::{Cut, Every, Whom};
+use onbeat_why::every::{CulpritId, Cut, Every};
 use onbeat_why::{Kind, Reason};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::hash_map::Entry;
@@ -15,12 +15,12 @@ pub(crate) const CULPRITS: &[&str] = &["callback", "thread", "mutex_of", "woken_
 
 pub(crate) const CALLBACK: usize = 0;
 
-fn culprit(whom: Whom) -> i64 {
-    let (kind, number) = match whom {
-        Whom::Callback(n) => (0, n),
-        Whom::Thread(n) => (1, n),
-        Whom::MutexOf(n) => (2, n),
-        Whom::WokenBy(n) => (3, n),
+fn culprit(id: CulpritId) -> i64 {
+    let (kind, number) = match id {
+        CulpritId::Callback(n) => (0, n),
+        CulpritId::Thread(n) => (1, n),
+        CulpritId::MutexOf(n) => (2, n),
+        CulpritId::WokenBy(n) => (3, n),
     };
     (kind << 32) | i64::from(number)
 }

@@ -2,28 +2,28 @@
 
 use serde::Serialize;
 
-/// The kind of a loss.
+/// The way in which an item was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
-    /// Later items took its place in the history.
+    /// Later items took the item's place in the subscription's history.
     Overwritten,
-    /// The middleware did not connect the two, because of a QoS setting.
+    /// The middleware did not connect publisher and subscription, because their QoS does not match.
     Refused,
-    /// A synchroniser joined a later input.
+    /// A synchroniser joined a later item of the same topic.
     PassedOver,
-    /// The item was taken, and no callback ran on it.
+    /// The subscription took the item, and no callback ran on it.
     Read,
     /// The subscription ended, or emptied its history, before it took the item.
     SubscriptionEnded,
     /// The item had not been taken when the recording ended.
     RecordingEnded,
-    /// The recording does not show the cause. The reason says more.
+    /// The recording does not show the cause. A [`LossReason`] says why.
     Unknown,
 }
 
 impl LossKind {
-    /// Returns the kind in words, as tables show it.
+    /// Returns the kind in words, such as `overwritten in the history`, as tables show it.
     pub fn text(self) -> &'static str {
         match self {
             LossKind::Overwritten => "overwritten in the history",
@@ -37,23 +37,24 @@ impl LossKind {
     }
 }
 
-/// Why the cause of a loss is unknown.
+/// The reason why the recording does not show the cause of a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
-    /// The recorder lost events at this time.
+    /// The recorder lost events at the time of the loss.
     LostEvents,
-    /// The subscription took its first item of the publisher later.
+    /// The item was published before the subscription took its first item of this publisher.
     BeforeFirstTake,
-    /// The subscription took no item of the publisher.
+    /// The subscription took no item of this publisher in the whole recording.
     NeverTaken,
     /// The publisher ended, and the item was never taken.
     PublisherEnded,
-    /// One side asks for best effort, so the middleware does not repeat items.
+    /// The history had room. One side asks for best effort, so the middleware does not repeat
+    /// items.
     BestEffort,
-    /// Both sides ask for reliable delivery.
+    /// The history had room, and both sides ask for reliable delivery.
     Reliable,
-    /// The publisher limits for how long its items are valid.
+    /// The history had room, but the publisher limits for how long its items are valid.
     Lifespan,
     /// The depth of the subscription's history is not recorded.
     DepthUnknown,
@@ -62,7 +63,7 @@ pub enum LossReason {
 }
 
 impl LossReason {
-    /// Returns the reason in words.
+    /// Returns the reason in words, as part of a sentence.
     pub fn text(self) -> &'static str {
         match self {
             LossReason::LostEvents => "the recorder lost events at this time",
@@ -86,7 +87,7 @@ impl LossReason {
     }
 }
 
-/// The outcome of a request.
+/// The outcome of a client's request to a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -94,7 +95,7 @@ pub enum RequestKind {
     Answered,
     /// The client took the response later than the limit.
     Late,
-    /// The recording has no server.
+    /// The recording shows no server of the service.
     NoServer,
     /// No callback ran on the request.
     NotExecuted,
@@ -102,9 +103,9 @@ pub enum RequestKind {
     NoResponse,
     /// The service sent a response that the client did not take.
     ResponseNotTaken,
-    /// The recording ended too early.
+    /// The recording ended before the outcome was known.
     RecordingEnded,
-    /// Events were lost, or the client of executed requests is unknown.
+    /// The outcome is unknown: events were lost, or the client of executed requests is unknown.
     Unknown,
 }
 
@@ -120,7 +121,7 @@ impl RequestKind {
         )
     }
 
-    /// Returns the kind in words, as tables show it.
+    /// Returns the outcome in words, such as `never answered: no callback ran`, as tables show it.
     pub fn text(self) -> &'static str {
         match self {
             RequestKind::Answered => "answered",

@@ -31,10 +31,10 @@ use rustc_hash::FxHashMap;
 use std::collections::{HashSet, VecDeque};
 use sums::{Key, Sums};
 
-/// Items that waited longer before they were overwritten are cut with less history.
+/// The longest wait of an overwritten item for which the history is complete.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// The overwritten item behind an execution that is cut.
+/// An overwritten item whose waiting time is to be cut into stretches.
 #[derive(Debug, Clone, Copy)]
 struct OfItem {
     name: u32,
@@ -42,22 +42,23 @@ struct OfItem {
     key: Key,
 }
 
-/// Finds the causes of losses while it reads a recording.
+/// Finds the causes of losses while it processes the events of a recording.
 pub struct Lost {
     synth: Synth,
     follow: Follow<OfItem>,
-    /// Outcomes that a later event can still take back.
+    /// Outcomes of items that a later event can still change.
     waiting: VecDeque<ItemOutcome>,
     sums: Sums,
-    /// The process and the thread that ran each callback last.
+    /// The process and the thread that last ran each callback.
     threads: FxHashMap<u32, (u32, u32)>,
-    /// Times in which the recorder lost events.
+    /// The times in which the recorder lost events.
     lossy: Vec<(u64, u64)>,
     now: u64,
 }
 
 impl Lost {
-    /// Starts with a recording. Responses that take longer than `late_above_ns` count as late.
+    /// Starts to look for losses. `options` are those of the synthesis. Responses that take longer
+    /// than `late_above_ns` count as late.
     pub fn new(options: SynthOptions, late_above_ns: Option<u64>) -> Lost {
         let mut synth = Synth::new(options);
         synth.observe();
@@ -91,7 +92,7 @@ impl Lost {
         self.follow.forget();
     }
 
-    /// Ends the events and returns the losses.
+    /// Ends the events and returns all losses of the recording.
     pub fn finish(mut self) -> Losses {
         self.synth.end_of_events();
         self.take();
@@ -159,7 +160,8 @@ impl Lost {
         }
     }
 
-    /// Counts the outcomes that no later event takes back, or all at the end of the events.
+    /// Counts the outcomes that later events cannot change. At the end of the events, set `all` to
+    /// count the rest.
     fn count(&mut self, all: bool) {
         let now = self.now;
         let is_over = |o: &ItemOutcome| all || o.found_ns.saturating_add(DEFERRAL_NS) < now;
@@ -209,7 +211,7 @@ impl Lost {
     }
 }
 
-/// Removes the loss that was reported by mistake.
+/// Removes a loss that the synthesis reported and then withdrew.
 fn take_back(waiting: &mut VecDeque<ItemOutcome>, sums: &mut Sums, back: &ItemOutcome) {
     let is_meant = |o: &ItemOutcome| {
         (o.to, o.name, o.published_ns) == (back.to, back.name, back.published_ns)
@@ -223,7 +225,6 @@ fn take_back(waiting: &mut VecDeque<ItemOutcome>, sums: &mut Sums, back: &ItemOu
     }
 }
 
-/// Reports whether events were lost between two instants.
 fn is_within(lossy: &[(u64, u64)], begin: u64, end: u64) -> bool {
     let from = lossy.partition_point(|l| l.1 < begin);
     lossy.get(from).is_some_and(|l| l.0 <= end)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// The losses of a recording.
+/// The lost items and requests of a recording.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Losses {
     /// One entry for each topic and subscription or synchroniser, the most losses first.
@@ -23,7 +23,7 @@ pub struct Losses {
 /// The items of a topic on their way to one subscription or synchroniser.
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicLosses {
-    /// The topic.
+    /// The full name of the topic.
     pub topic: String,
     /// The id of the subscription's callback, or of the synchroniser.
     pub to: String,
@@ -35,42 +35,43 @@ pub struct TopicLosses {
     pub executed: u64,
     /// The causes why the other items were not executed, the most frequent first.
     pub causes: Vec<Cause>,
-    /// The longest runs of lost items without an executed one between them, the longest first.
+    /// The longest bursts, the longest first.
     pub bursts: Vec<Burst>,
 }
 
-/// Lost items that followed one another.
+/// Items that were lost one after another, without an executed one between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Burst {
-    /// The publication of the first item, CLOCK_MONOTONIC.
+    /// The instant at which the first item was published, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The publication of the last item.
+    /// The instant at which the last item was published, CLOCK_MONOTONIC.
     pub end_ns: u64,
-    /// The number of items.
+    /// The number of lost items in the burst.
     pub count: u64,
 }
 
-/// A cause for which items were not executed.
+/// A cause for which items of a topic were not executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
-    /// The kind of loss.
+    /// The way in which the items were lost.
     pub kind: LossKind,
-    /// The number of items.
+    /// The number of items that this cause explains.
     pub count: u64,
-    /// The number of items that the history holds, for overwritten items.
+    /// The depth of the subscription's history, in items. Set only for overwritten items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u64>,
-    /// The setting for which the middleware refused the items.
+    /// The QoS setting that does not match. Set only for refused items.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "setting")]
     pub setting: Option<Setting>,
-    /// The id of the callback that gave the synchroniser fewer inputs.
+    /// The id of the callback that gave the synchroniser fewer inputs. Set only for items that were
+    /// passed over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
-    /// Why the cause is unknown.
+    /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// For overwritten items: what took most of the time until a later item took their place, the
-    /// most frequent first.
+    /// The states in which the subscription's thread spent most of the time until later items took
+    /// the place, the most frequent first. Set only for overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
 }
@@ -85,46 +86,48 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
     name.serialize(serializer)
 }
 
-/// The state of the subscription's thread while an item waited.
+/// The state in which the subscription's thread spent most of the time while items waited.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {
-    /// The kind of stretch.
+    /// The kind of state, such as running a callback or waiting for a CPU.
     pub kind: Kind,
-    /// The culprit.
+    /// The callback, thread or mutex owner that caused the state. `None` if there is none or it is
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state of the culprit for at least half of the time, if it did not simply run.
+    /// The state that the culprit was in for at least half of the time. `None` if the culprit
+    /// simply ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
-    /// Why the state is unknown.
+    /// The reason why the state is unknown. `None` for all other states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The number of items for which this took most of the time.
+    /// The number of items for which this state took most of the time.
     pub count: u64,
-    /// The mean time that it took for each of these items.
+    /// The mean time in this state for each of these items, in ns.
     pub mean_ns: u64,
 }
 
-/// The requests to a service.
+/// The requests to one server of a service, and their outcomes.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceLosses {
-    /// The service.
+    /// The full name of the service.
     pub service: String,
     /// The id of the callback that runs on the requests. `None` if the recording has no server.
     pub to: Option<String>,
     /// The ids of the callbacks that sent the requests, at most 16.
     pub from: Vec<String>,
-    /// The number of requests.
+    /// The number of requests that clients sent.
     pub sent: u64,
-    /// The number of requests of each kind, and when the first of them were sent,
-    /// CLOCK_MONOTONIC.
+    /// The number of requests with each outcome, and the instants at which the first of these were
+    /// sent (CLOCK_MONOTONIC).
     pub kinds: Vec<(RequestKind, u64, Vec<u64>)>,
     /// The longest time from a request to its response, ns.
     pub slowest_ns: u64,
 }
 
 impl TopicLosses {
-    /// Returns the number of items that were not executed.
+    /// Returns the number of items on which no callback ran and that no synchroniser joined.
     pub fn lost(&self) -> u64 {
         self.published - self.executed.min(self.published)
     }
@@ -139,7 +142,7 @@ impl ServiceLosses {
     }
 }
 
-/// Adds names to sums. `name` returns a topic or service by its number.
+/// Replaces the numbers in `sums` by names. `name` returns the topic or service with a number.
 pub(super) fn losses(mut sums: Sums, names: &Names, name: impl Fn(u32) -> String) -> Losses {
     sums.end();
     let ids = |from: &BTreeSet<u32>| from.iter().map(|f| names.id(*f)).collect();

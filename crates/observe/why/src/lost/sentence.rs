@@ -7,10 +7,9 @@ use crate::stretch::Culprit;
 use onbeat_document::text::duration;
 use onbeat_synth::outcomes::Setting;
 
-/// The most culprits that a sentence names.
+/// The most culprits that a sentence about losses names.
 const SAID_MAX: usize = 2;
 
-/// Returns the node of a callback's id.
 fn node(id: &str) -> &str {
     id.split_once(':').map_or(id, |(node, _)| node)
 }
@@ -40,8 +39,8 @@ fn mismatch(setting: Setting) -> &'static str {
 }
 
 impl Meanwhile {
-    /// Returns what happened while items to the callback `to` waited, such as `/fusion:timer(100ms)
-    /// ran for 48 ms meanwhile`.
+    /// Returns in words what happened while items to the callback `to` waited, such as
+    /// `/fusion:timer(100ms) ran for 48 ms meanwhile`.
     pub fn text(&self, to: &str) -> String {
         let time = duration(self.mean_ns as f64);
         let by = self.by.as_ref().map(Culprit::text);
@@ -92,7 +91,7 @@ impl Cause {
 }
 
 impl TopicLosses {
-    /// Returns one sentence for each cause, the most frequent first.
+    /// Returns one sentence for each cause of lost items, the most frequent first.
     pub fn sentences(&self) -> Vec<String> {
         self.causes
             .iter()
@@ -148,7 +147,7 @@ impl TopicLosses {
 }
 
 impl ServiceLosses {
-    /// Returns one sentence for each kind of requests that were late or not answered.
+    /// Returns one sentence for each outcome of requests that were late or not answered.
     pub fn sentences(&self) -> Vec<String> {
         let said = self.kinds.iter().filter(|k| k.0 != RequestKind::Answered);
         said.map(|k| self.sentence(k.0, k.1)).collect()

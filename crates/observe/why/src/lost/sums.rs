@@ -7,22 +7,21 @@ use onbeat_synth::outcomes::{ItemOutcome, Loss, Outcome, RequestOutcome, Setting
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The most losses of a subscription that can be taken back after they were counted.
+/// The most counted losses of a subscription that can still be withdrawn.
 const RECENT_MAX: usize = 64;
 
-/// The most bursts that are kept for a subscription.
 const BURSTS_MAX: usize = 3;
 
-/// The most publishers that are named.
+/// The most publishers of a topic that a report names.
 const FROM_MAX: usize = 16;
 
-/// The most culprits of a cause that are kept apart.
+/// The most culprits of a cause that are counted separately.
 const CULPRITS_MAX: usize = 256;
 
-/// The most instants that are kept for one kind of requests.
+/// The most instants that are kept for one outcome of requests.
 const INSTANTS_MAX: usize = 5;
 
-/// A cause with numbers in place of names.
+/// A cause of a loss, with numbers in place of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Key {
     Overwritten { depth: u64 },
@@ -34,12 +33,12 @@ pub(super) enum Key {
     Unknown(LossReason),
 }
 
-/// The cause that took most of the time until items were overwritten.
+/// The items for which one state took most of the time until they were overwritten.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// The culprit's states meanwhile, and the time in each.
+    /// The time in each state that the culprit was in meanwhile.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 
@@ -49,7 +48,6 @@ pub(super) struct OfCause {
     pub(super) culprits: FxHashMap<(Kind, By), Culprit>,
 }
 
-/// Items that were lost one after another.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run {
     pub(super) begin: u64,
@@ -64,16 +62,16 @@ pub(super) struct OfTopic {
     pub(super) executed: u64,
     pub(super) causes: FxHashMap<Key, OfCause>,
     run: Option<Run>,
-    /// The longest runs, the longest first.
+    /// The longest bursts, the longest first.
     pub(super) runs: Vec<Run>,
     recent: VecDeque<(u64, Key)>,
 }
 
-/// The requests to one server, or to none.
+/// The requests to one server. The server may be missing in the recording.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfService {
     pub(super) from: BTreeSet<u32>,
-    /// The number of requests of each kind, and the times at which the first ones were sent.
+    /// The number of requests with each outcome, and when the first of these were sent.
     pub(super) kinds: FxHashMap<RequestKind, (u64, Vec<u64>)>,
     pub(super) slowest: u64,
 }
@@ -81,9 +79,9 @@ pub(super) struct OfService {
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     late_above: Option<u64>,
-    /// By topic and receiver.
+    /// The losses by topic and receiver.
     pub(super) topics: FxHashMap<(u32, u32), OfTopic>,
-    /// By service and server.
+    /// The losses by service and server.
     pub(super) services: FxHashMap<(u32, Option<u32>), OfService>,
 }
 
@@ -98,7 +96,6 @@ impl OfTopic {
         run.count += 1;
     }
 
-    /// Ends the run of lost items.
     fn end_run(&mut self) {
         let Some(run) = self.run.take() else {
             return;
@@ -150,7 +147,7 @@ impl Sums {
         self.topics.keys().map(|k| k.1).collect()
     }
 
-    /// Counts an item. Returns its cause if it was not executed.
+    /// Counts an item, and returns the cause if the item was not executed.
     pub(super) fn item(&mut self, item: &ItemOutcome, events_lost: bool) -> Option<Key> {
         let of = self.topics.entry((item.name, item.to)).or_default();
         if let (Some(from), true) = (item.from, of.from.len() < FROM_MAX) {
@@ -184,7 +181,7 @@ impl Sums {
         Some(key)
     }
 
-    /// Removes a counted loss that was reported by mistake.
+    /// Removes a counted loss that the synthesis has withdrawn.
     pub(super) fn take_back(&mut self, back: &ItemOutcome) {
         let Some(of) = self.topics.get_mut(&(back.name, back.to)) else {
             return;
@@ -198,7 +195,7 @@ impl Sums {
         }
     }
 
-    /// Adds the stretches of the time until an item was overwritten.
+    /// Adds the stretches of the time for which an item waited until it was overwritten.
     pub(super) fn stretches(&mut self, way: (u32, u32), key: Key, pieces: &[Piece]) {
         let mut sums: Vec<((Kind, By), u64)> = Vec::new();
         for piece in pieces {
@@ -262,7 +259,6 @@ impl Sums {
         }
     }
 
-    /// Ends all runs of lost items.
     pub(super) fn end(&mut self) {
         for of in self.topics.values_mut() {
             of.end_run();

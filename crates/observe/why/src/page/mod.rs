@@ -16,10 +16,10 @@ use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-/// The executions whose tables are on the page without scripts.
+/// The number of executions whose tables a browser without scripts shows.
 const TABLES: usize = 5;
 
-/// Names are shown up to this length in the part without scripts.
+/// The length to which names are shortened in the part without scripts.
 const NAME_MAX: usize = 300;
 
 const SCRIPT: &[&str] = &[
@@ -30,11 +30,11 @@ const SCRIPT: &[&str] = &[
     include_str!("main.js"),
 ];
 
-/// An explanation with its title and notes, to be written as a page.
+/// The content of an HTML page that explains executions.
 pub struct Page<'a> {
-    /// The title of the chain, or the id of the callback.
+    /// The heading: the title of the chain, or the id of the callback.
     pub title: &'a str,
-    /// The id of the chain, if it is one.
+    /// The id of the chain. `None` if the page explains a callback.
     pub id: Option<&'a str>,
     /// The ids of the chain's callbacks, first to last.
     pub callbacks: &'a [String],
@@ -44,18 +44,18 @@ pub struct Page<'a> {
     pub start_monotonic_ns: u64,
     /// The start of the recording, ns since 1970.
     pub start_realtime_ns: u64,
-    /// The instant that the page opens, CLOCK_MONOTONIC.
+    /// The instant that the page shows when it is opened, CLOCK_MONOTONIC.
     pub at_ns: Option<u64>,
-    /// The executions.
+    /// The explained executions of the chain or callback.
     pub explanation: &'a Explanation,
 }
 
 impl Page<'_> {
-    /// Returns the page. `instant` formats an instant of CLOCK_MONOTONIC.
+    /// Returns the page as HTML. `instant` formats an instant of CLOCK_MONOTONIC.
     ///
     /// # Errors
     ///
-    /// The data could not be written as JSON.
+    /// Fails if the data cannot be written as JSON.
     pub fn html(&self, instant: &dyn Fn(u64) -> String) -> Result<String, serde_json::Error> {
         let script = format!("(() => {{\n'use strict';\n{}}})();\n", SCRIPT.concat());
         let style = format!(
@@ -172,7 +172,7 @@ fn rows(out: &mut String, execution: &Execution) {
     }
 }
 
-/// Returns the hash of a text as content security policies name it.
+/// Returns the hash of a script or style in the form of a content security policy.
 fn hash(text: &str) -> String {
     format!("sha256-{}", BASE64_STANDARD.encode(Sha256::digest(text)))
 }

@@ -7,18 +7,18 @@ use crate::stretch::{Culprit, During, Execution, Stretch};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-/// A number that stands for no name or no kind.
+/// Stands for a missing name or a missing kind.
 const NONE: i64 = -1;
 
 #[derive(Serialize)]
 struct KindText {
-    /// The kind as `--json` and the styles name it.
+    /// The kind as `--json` and the style sheet name it.
     key: Kind,
     text: &'static str,
     letter: char,
 }
 
-/// The data of a page. Times are in ns since the start of the recording.
+/// The data of a page as its script reads it. Times are in ns since the start of the recording.
 #[derive(Serialize)]
 pub(super) struct Packed {
     /// The start of the recording in ms since 1970.
@@ -29,19 +29,19 @@ pub(super) struct Packed {
     at_ns: Option<u64>,
     kinds: Vec<KindText>,
     names: Vec<String>,
-    /// The rows of the message flow, as numbers of names.
+    /// The rows of the message flow, as indices into `names`.
     places: Vec<usize>,
-    /// Kind, place, text, culprit, kind and text of the culprit's state. The place is a number of
-    /// `places`, and texts are numbers of names.
+    /// For each cause: kind, place, text, culprit, and kind and text of the culprit's state. The
+    /// place is an index into `places`, a text one into `names`.
     causes: Vec<[i64; 6]>,
-    /// Start, latency and number of stretches of each execution, in order of start.
+    /// Start, latency and number of stretches of each execution, sorted by start.
     executions: Vec<u64>,
-    /// Cause and length of each stretch, in order.
+    /// The cause's index and the length of each stretch, in order.
     stretches: Vec<u64>,
     overview: Bins,
 }
 
-/// Bins with start, count, shortest and longest latency.
+/// The overview. Each bin has its start, count, shortest and longest latency.
 #[derive(Serialize)]
 struct Bins {
     width_ns: u64,
@@ -63,7 +63,7 @@ impl Bins {
     }
 }
 
-/// Gives each different name a number.
+/// Gives each different name a number, in the order in which names come.
 #[derive(Default)]
 struct Numbers {
     names: Vec<String>,
@@ -81,7 +81,7 @@ impl Numbers {
     }
 }
 
-/// The parts of a stretch that distinguish its cause from others.
+/// The properties of a stretch that make up its cause.
 type Key<'a> = (
     Kind,
     &'a str,
@@ -161,7 +161,7 @@ fn cause(stretch: &Stretch, row: usize, numbers: &mut Numbers) -> [i64; 6] {
     ]
 }
 
-/// Returns the rows of the message flow: the chain's callbacks, and each other place behind the one
+/// Returns the rows of the message flow: the chain's callbacks, and each other place below the one
 /// that comes before it in an execution.
 fn places<'a>(callbacks: &'a [String], executions: &[&'a Execution]) -> Vec<&'a str> {
     let mut places: Vec<&str> = Vec::new();

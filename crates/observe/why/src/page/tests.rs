@@ -18,7 +18,8 @@ fn component(name: &str) -> Component {
     }
 }
 
-/// An execution with stretches of these kinds and lengths, in the place or another one.
+/// Makes an execution with stretches of these kinds and lengths, which lie in `place` or in another
+/// place.
 fn execution(start: u64, limit: u64, parts: &[(usize, u64)], place: &str) -> Execution {
     let mut begin_ns = 0;
     let stretches = parts.iter().enumerate().map(|(i, &(kind, ns))| {
@@ -99,7 +100,7 @@ fn page(explanation: &Explanation, title: &str) -> String {
     page.html(&|at| format!("{at} of {title}")).unwrap()
 }
 
-/// The part of a page between two texts that each occur once.
+/// Returns the part of a page between two texts that each occur once.
 fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     assert_eq!(page.matches(from).count(), 1, "{from}");
     let rest = page.split_once(from).unwrap().1;
@@ -198,7 +199,6 @@ fn the_page_without_scripts_has_the_longest_executions_and_the_sentence() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// The script of the page reads the same executions as a reader of `--json`.
     #[test]
     fn the_data_of_the_page_is_the_explanation(
         parts in proptest::collection::vec(

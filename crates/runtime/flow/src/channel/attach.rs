@@ -23,16 +23,16 @@ use thiserror::Error;
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AttachError {
     /// The channel already has a producer.
-    #[error("the channel already has a producer: drop that one first")]
+    #[error("the channel already has a producer. Drop that producer first.")]
     SecondProducer,
     /// All places for consumers and observers are taken.
-    #[error("all {consumers} places for consumers and observers are taken: raise `consumers`")]
+    #[error("all {consumers} places for consumers and observers are taken. Raise `consumers` in the channel's options.")]
     Full {
         /// The number of places: `consumers` in the channel's options.
         consumers: usize,
     },
     /// The waker already waits for the greatest possible number of consumers in shared memory.
-    #[error("the waker already waits for {most} consumers in shared memory, its limit: use a second thread with a waker of its own")]
+    #[error("the waker already waits for {most} consumers in shared memory, its limit. Use a second thread with its own waker.")]
     WakerFull {
         /// The limit of a waker.
         most: usize,
@@ -200,8 +200,8 @@ impl Channel {
         })
     }
 
-    /// Empties a ring whose place this process has claimed. Returns `false` if the producer still
-    /// uses the ring.
+    /// Empties the ring of a place that this process has claimed. Returns `false` if the producer
+    /// still uses the ring.
     fn prepare(&self, consumer: usize) -> bool {
         let (state, ring) = (&self.state, self.state.ring(consumer));
         let last = ring.state().load(Ordering::Acquire);

@@ -15,28 +15,28 @@ use std::ops::Deref;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The reason why nothing was received.
+/// The reason why a consumer received nothing.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum ReceiveError {
     /// The consumer already borrows as many items as the channel allows.
-    #[error("the consumer already borrows {borrowed} items, its limit: drop one before receiving the next, or raise `borrowed`")]
+    #[error("the consumer already borrows {borrowed} items, its limit. Drop an item before receiving the next, or raise `borrowed`.")]
     TooManyBorrowed {
         /// The limit: `borrowed` in the channel's options.
         borrowed: usize,
     },
     /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
-    #[error("the producer died: start it again, or attach to the channel of its successor")]
+    #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
     /// The producer is gone, and more items come only after the consumer has dropped the items that
     /// it borrows. The policy exchanges buffers only when the consumer's is empty.
-    #[error("more items come only after the items in use are dropped: drop the items in use")]
+    #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
     /// The link between the channel and its producer has broken, and all items that arrived are
     /// received.
-    #[error("the link to the producer has broken: connect again")]
+    #[error("the link to the producer has broken. Connect again.")]
     Severed,
     /// The item is not a value of the channel's type.
-    #[error("an item of {bytes} bytes is not a value of the channel's type: check the program that sends it")]
+    #[error("an item of {bytes} bytes is not a value of the channel's type. Check the program that sends it.")]
     NotOfType {
         /// The length of the item in bytes.
         bytes: usize,
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Consumer {
 }
 
 enum Wait {
-    /// An item may have arrived, or it is time to check whether the producer is alive.
+    /// The consumer must look again: an item may have arrived, or the producer may have died.
     Again,
     Expired,
     Closed,
@@ -333,7 +333,6 @@ impl Consumer {
         stats::of_producer(&self.state)
     }
 
-    /// Takes the next item's slot. Items that `peek` has shown come first.
     fn take(&self) -> Option<u32> {
         self.peeked.pop().or_else(|| self.take_waiting())
     }
@@ -396,11 +395,11 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// Kept by the consumer as its newest value, and already consumed.
+    /// The consumer keeps the item as its newest value. The item already counts as consumed.
     Newest,
 }
 
-/// An item. It is read where the producer has written it.
+/// An item that a consumer has received. It is read where the producer has written it.
 pub struct Item<'c> {
     consumer: &'c Consumer,
     slot: usize,

@@ -31,7 +31,6 @@ pub(crate) fn takeable_end(state: &ChannelState, ring: &Ring<'_>) -> u32 {
     exchanged.map_or_else(|theirs| theirs, |_| tail)
 }
 
-/// Reports whether the policy lets this ring take one more item. Real-time safe.
 #[inline]
 pub(crate) fn has_credit(state: &ChannelState, ring: &Ring<'_>) -> bool {
     match state.options.policy {

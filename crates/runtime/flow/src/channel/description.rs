@@ -6,7 +6,7 @@ use crate::memory::atomics::Ordering;
 use crate::memory::Memory;
 use thiserror::Error;
 
-/// "onbeat" and a byte that never occurs in text.
+/// The first 8 bytes of a channel's description: "onbeat", and a byte that never occurs in text.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\xff\x01");
 const VERSION: u64 = 1;
 
@@ -31,36 +31,36 @@ mod word {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// The creator has not finished the channel.
-    #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it again")]
+    #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it again.")]
     Unfinished,
     /// The memory does not contain a channel.
-    #[error("this memory contains no channel: check which program has created it")]
+    #[error("this memory contains no channel. Check which program has created it.")]
     Foreign,
     /// The channel has another version of the memory format.
-    #[error("the channel has format {theirs}, but this program uses format {ours}: build both programs with the same onbeat")]
+    #[error("the channel has format {theirs}, but this program uses format {ours}. Build both programs with the same onbeat.")]
     Version {
         /// The version of the channel's format.
         theirs: u64,
         /// The version that this program uses.
         ours: u64,
     },
-    /// The description contains a value without a meaning.
+    /// The description contains a value that has no meaning, because the memory was overwritten.
     #[error(
-        "the channel's {what} is not valid: its memory was overwritten. Create the channel again"
+        "the channel's {what} is not valid, because its memory was overwritten. Create the channel again."
     )]
     Nonsense {
         /// The option that the value belongs to.
         what: &'static str,
     },
-    /// The description contains options that no channel can have.
+    /// The description contains options that [`Channel::new`](crate::Channel::new) would refuse.
     #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
     /// The channel was created with other options.
     #[error(
-        "{what} {theirs} where the channel was created, and {ours} here: use the same in both"
+        "{what} {theirs} where the channel was created, and {ours} here. Use the same options in both."
     )]
     Differs {
-        /// The option, followed by its verb.
+        /// The option and its verb, for example "items are".
         what: &'static str,
         /// The option's value where the channel was created.
         theirs: String,
@@ -203,7 +203,7 @@ pub(crate) fn compare(options: &Options, memory: &Memory) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Reads the name of the items' type. Replaces unprintable characters.
+/// Reads the name of the items' type from the channel's memory. Replaces unprintable characters.
 fn read_name(memory: &Memory) -> String {
     let length = read_word(memory, word::NAME_BYTES);
     let bytes: Vec<u8> = (0..head::NAME_BYTES / 8)
@@ -233,7 +233,7 @@ mod tests {
 
     /// Processes with other builds of this crate read this format. A change needs a new version.
     #[test]
-    fn the_format_of_the_description_is_fixed() {
+    fn the_format_of_a_channels_description_never_changes() {
         let policy = Policy::Swap {
             length: 5,
             flush: true,

@@ -33,21 +33,22 @@ impl LinkId {
     }
 }
 
-/// The data that a recorder reads of an end. `name` is the address of a zero-terminated string.
+/// The data that a recorder reads of an end of a link. `name` is the address of a zero-terminated
+/// string.
 #[repr(C)]
 #[derive(Debug)]
 struct EndRecord {
     link: u64,
     name: u64,
-    /// The number of items that wait before one is replaced.
+    /// The number of items that wait before a newer item replaces the oldest.
     depth: u64,
     /// 1 if items are sent here, 0 if they are received.
     sends: u64,
 }
 
 probe! {
-    /// Marks the creation of `end` (an `EndRecord`). Anything that was at this address before is
-    /// gone.
+    /// Marks the creation of `end` (an `EndRecord`). An earlier end at this address no longer
+    /// exists.
     onbeat_link_init(end) = 5
 }
 probe! {
@@ -85,7 +86,8 @@ impl EndEvents {
         EndEvents::new(link, depth, true)
     }
 
-    /// Creates an end where items are received from `link`.
+    /// Creates an end where items are received from `link`. Up to `depth` items wait before one is
+    /// replaced.
     pub fn receiving(link: &LinkId, depth: usize) -> EndEvents {
         EndEvents::new(link, depth, false)
     }

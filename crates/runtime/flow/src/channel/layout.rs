@@ -2,7 +2,6 @@
 
 use crate::memory::region::ALIGN;
 
-/// The bytes of a slot before its payload: references, sequence number, time, length.
 pub(crate) const SLOT_HEAD: usize = ALIGN;
 
 /// The offsets of the words before the rings: the producer's signal, counters, and the description.
@@ -18,7 +17,6 @@ pub(crate) mod head {
     pub(crate) const STALLED_NS: usize = ALIGN + 24;
     pub(crate) const DELIVERING: usize = ALIGN + 32;
     pub(crate) const DROPPING: usize = ALIGN + 40;
-    /// The head of the ring in `DROPPING` before the drop.
     pub(crate) const DROPPED_HEAD: usize = ALIGN + 48;
     pub(crate) const LOST: usize = ALIGN + 56;
 
@@ -66,7 +64,6 @@ pub(crate) mod slot {
 /// options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
-    /// The largest number of consumers and observers.
     pub(crate) consumers: usize,
     /// The entries of each ring, a power of two.
     pub(crate) entries: usize,
@@ -83,7 +80,7 @@ fn aligned(size: usize) -> Option<usize> {
 }
 
 impl MemoryLayout {
-    /// Returns `None` if the sizes exceed the address space.
+    /// Computes the layout. Returns `None` if the channel is larger than the address space.
     pub(crate) fn new(
         consumers: usize,
         entries: usize,

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use thiserror::Error;
 
-/// A place where channels have names.
+/// A place where channels have names: this process, or the shared memory of a machine.
 pub trait Medium {
     /// The reason why no channel could be returned.
     type Error: std::error::Error + Send + Sync + 'static;
@@ -23,7 +23,7 @@ pub trait Medium {
     fn channel(&self, name: &str, options: Options) -> Result<Channel, Self::Error>;
 }
 
-/// The reason why a channel within a process could not be returned.
+/// The reason why [`InProcess`] could not return a channel.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InProcessError {
     /// The channel could not be created.
@@ -44,7 +44,7 @@ pub enum InProcessError {
     },
 }
 
-/// The channels of this process. They live as long as this value.
+/// The channels of this process by name. A channel stays known until this value is dropped.
 #[derive(Debug, Default)]
 pub struct InProcess {
     channels: Mutex<HashMap<String, Channel>>,

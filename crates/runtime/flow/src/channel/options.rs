@@ -53,7 +53,8 @@ impl Policy {
 /// the payloads that the participant used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDeath {
-    /// The others continue: the producer without that consumer, consumers with the next producer.
+    /// The other participants continue: the producer without that consumer, consumers with the next
+    /// producer.
     #[default]
     Continue,
     /// The producer waits until as many consumers as expected are attached again. Consumers wait
@@ -64,7 +65,7 @@ pub enum OnDeath {
     Fail,
 }
 
-/// The type of a channel's items. Every participant must use the same.
+/// The type of a channel's items. Every participant must use the same type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemType {
     /// The type's name in Rust.
@@ -107,10 +108,10 @@ pub struct Options {
     pub policy: Policy,
     /// The size of the largest payload in bytes.
     pub payload_bytes: usize,
-    /// The largest number of consumers and observers, 1 to 64.
+    /// The largest number of consumers and observers that can attach, 1 to 64.
     pub consumers: usize,
-    /// The largest number of items that one consumer borrows at a time: received, and not dropped
-    /// yet.
+    /// The largest number of items that one consumer borrows at a time. It borrows an item from
+    /// receiving until dropping it.
     pub borrowed: usize,
     /// The number of consumers that must attach before the first item is sent, so that none misses
     /// it.
@@ -153,7 +154,8 @@ impl Options {
         }
     }
 
-    /// Returns the number of bytes that the channel needs.
+    /// Returns the number of bytes that the channel needs, for example for memory given to
+    /// [`Channel::format`](crate::Channel::format).
     pub fn memory_bytes(&self) -> Result<usize, CreateError> {
         Ok(self.layout()?.size)
     }
@@ -200,7 +202,7 @@ impl Options {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CreateError {
     /// A number in the options is zero or too large.
-    #[error("{what} is {value}: give 1 to {most}")]
+    #[error("{what} is {value}. Give 1 to {most}.")]
     Number {
         /// The name of the option that is zero or too large.
         what: &'static str,
@@ -211,24 +213,25 @@ pub enum CreateError {
     },
     /// The options expect more consumers than can attach.
     #[error(
-        "{expected} consumers are expected, but only {consumers} can attach: raise `consumers`"
+        "{expected} consumers are expected, but only {consumers} can attach. Raise `consumers`."
     )]
     Expected {
-        /// The value of `expected` in the options.
+        /// The number of consumers that must attach before the first item: `expected` in the
+        /// options.
         expected: usize,
-        /// The value of `consumers` in the options.
+        /// The number of consumers that can attach: `consumers` in the options.
         consumers: usize,
     },
     /// The system has no memory of that size.
-    #[error("there is no memory for {slots} payloads of {payload_bytes} bytes: use fewer or smaller ones")]
+    #[error("the system has no memory for {slots} payloads of {payload_bytes} bytes. Use fewer or smaller payloads.")]
     Memory {
         /// The number of payloads in the pool.
         slots: usize,
         /// The size of each payload in bytes.
         payload_bytes: usize,
     },
-    /// The memory of the transport is too small.
-    #[error("the channel needs {needed} bytes, but the memory has {size}: call `Options::memory_bytes` for its size")]
+    /// The memory that the transport provides is too small.
+    #[error("the channel needs {needed} bytes, but the memory has {size}. Call `Options::memory_bytes` for the size.")]
     Region {
         /// The number of bytes that the channel needs.
         needed: usize,

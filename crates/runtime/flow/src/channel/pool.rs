@@ -21,13 +21,14 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// The consumers that refer to the slot, one bit each.
+    /// Returns the consumers that refer to the slot, one bit each.
     #[inline]
     pub(crate) fn references(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + slot::REFERENCES)
     }
 
-    /// Removes a consumer's reference. The Release order keeps the consumer's reads before it.
+    /// Removes a consumer's reference. The Release order keeps the consumer's reads before the
+    /// removal.
     #[inline]
     pub(crate) fn release(&self, consumer: usize) {
         self.references()
@@ -39,13 +40,12 @@ impl<'a> Slot<'a> {
         self.memory.u64(self.offset + slot::SEQUENCE)
     }
 
-    /// The time at which the item was sent, in ns (CLOCK_MONOTONIC).
     #[inline]
     pub(crate) fn time_ns(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + slot::TIME)
     }
 
-    /// The item's length in bytes. The caller limits it to the size of payloads.
+    /// Returns the item's length in bytes. The caller limits the length to the size of payloads.
     #[inline]
     pub(crate) fn length(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + slot::LENGTH)

@@ -19,15 +19,15 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum LoanError {
     /// The request is larger than the channel's payloads.
-    #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}")]
+    #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}. Send less, or raise `payload_bytes`.")]
     TooLarge {
         /// The number of bytes that the caller asked for.
         asked: usize,
         /// The number of bytes of the channel's largest payload.
         most: usize,
     },
-    /// All payloads of the pool are in use: a participant does not give them back.
-    #[error("all {slots} payloads are in use: check whether a consumer never drops its items")]
+    /// All payloads of the pool are in use. A consumer keeps its items for too long.
+    #[error("all {slots} payloads of the channel are in use. Check whether a consumer never drops its items.")]
     Exhausted {
         /// The number of payloads in the pool.
         slots: usize,
@@ -39,25 +39,25 @@ pub enum LoanError {
 pub enum SendError {
     /// Some expected consumers have not attached yet.
     #[error(
-        "only {attached} of {expected} expected consumers have attached: attach all before sending"
+        "only {attached} of {expected} expected consumers have attached. Attach all of them before sending."
     )]
     NotStarted {
         /// The number of consumers that have attached so far.
         attached: usize,
-        /// The value of `expected` in the channel's options.
+        /// The number of consumers that must attach first: `expected` in the channel's options.
         expected: usize,
     },
     /// A consumer has not consumed enough.
-    #[error("no credit: a consumer has not consumed {in_flight} items yet")]
+    #[error("the channel has no credit: a consumer has not consumed {in_flight} items yet. Wait, or check the consumer.")]
     NoCredit {
         /// The number of items that the slowest consumer has not consumed.
         in_flight: u64,
     },
     /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
-    #[error("a consumer died: call `resume` to go on without it")]
+    #[error("a consumer died. Call `resume` to continue without it.")]
     ConsumerDied,
     /// The link between the channel and its consumers has broken.
-    #[error("the link to the consumers has broken: connect again")]
+    #[error("the link to the consumers has broken. Connect again.")]
     Severed,
 }
 
@@ -72,7 +72,7 @@ pub enum SendCopyError {
     Send(#[from] SendError),
 }
 
-/// An item that was not sent, and can be sent again.
+/// An item that the channel refused, with the reason. The caller can send it again.
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
@@ -167,7 +167,8 @@ impl Producer {
         None
     }
 
-    /// Sends a copy of these bytes. Waits if the policy says so.
+    /// Sends a copy of these bytes. Waits for expected consumers, and for slow consumers if the
+    /// policy needs that.
     pub fn send(&mut self, payload: &[u8]) -> Result<(), SendCopyError> {
         let mut loan = self.loan(payload.len())?;
         loan.copy_from_slice(payload);
@@ -205,7 +206,7 @@ impl Producer {
         died
     }
 
-    /// Continues after [`SendError::ConsumerDied`].
+    /// Continues with the remaining consumers after [`SendError::ConsumerDied`].
     pub fn resume(&mut self) {
         self.failed.store(false, Relaxed);
     }
@@ -226,7 +227,7 @@ impl Producer {
         }
     }
 
-    /// Withdraws [`Producer::end`], as attaching a new producer does.
+    /// Withdraws [`Producer::end`], as attaching a new producer does: more items may come.
     pub fn go_on(&mut self) {
         let closed = self.state.closed();
         let _ = closed.compare_exchange(CLOSED, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -331,8 +332,8 @@ impl std::fmt::Debug for Loan<'_> {
 }
 
 impl<'p> Loan<'p> {
-    /// Sends the payload. Waits for expected consumers, and for credit if the policy says so. Fails
-    /// only if a consumer died and the channel's [`OnDeath`] is `Fail`, or if the channel was
+    /// Sends the payload. Waits for expected consumers, and for credit if the policy needs it.
+    /// Fails only if a consumer died and the channel's [`OnDeath`] is `Fail`, or if the channel was
     /// severed.
     pub fn send(self) -> Result<(), SendError> {
         self.send_by(None).map_err(|refused| refused.reason)

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn skipped_numbers_appear_as_a_gap() {
+    fn skipped_item_numbers_appear_as_a_gap_to_consumers() {
         let channel = channel();
         let (consumer, mut producer) = (channel.consumer().unwrap(), channel.producer().unwrap());
         producer.send(&[0]).unwrap();

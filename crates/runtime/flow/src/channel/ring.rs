@@ -24,7 +24,7 @@ pub(crate) const LEFT: u32 = 3;
 /// another item.
 const TRIES: usize = 64;
 
-/// Compares entry numbers, which wrap.
+/// Reports whether `number` comes before `other`. Entry numbers wrap.
 pub(crate) fn precedes(number: u32, other: u32) -> bool {
     (number.wrapping_sub(other) as i32) < 0
 }
@@ -94,7 +94,8 @@ impl<'a> Ring<'a> {
         }
     }
 
-    /// The head. A participant that advances it has taken or dropped the oldest entry.
+    /// Returns the head. A participant that advances the head has taken or dropped the oldest
+    /// entry.
     #[inline]
     fn head_word(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + ring::HEAD)
@@ -110,20 +111,20 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::CONSUMED)
     }
 
-    /// The number of entries ever pushed.
+    /// Returns the number of entries that were ever pushed.
     #[inline]
     pub(crate) fn tail(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::TAIL)
     }
 
-    /// The number after the last entry that the consumer may take. Swap buffers and observers use
-    /// it.
+    /// Returns the number after the last entry that the consumer may take. Swap buffers and
+    /// observers use it.
     #[inline]
     pub(crate) fn published(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// The number up to which entries do not wait until the producer's buffer is full.
+    /// Returns the number up to which entries do not wait until the producer's buffer is full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)
@@ -144,7 +145,7 @@ impl<'a> Ring<'a> {
         self.offset + ring::SIGNAL
     }
 
-    /// One of the states above, or any number if the memory was overwritten.
+    /// Returns one of the states above, or any number if the memory was overwritten.
     #[inline]
     pub(crate) fn state(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::STATE)
@@ -195,7 +196,7 @@ impl<'a> Ring<'a> {
         moved.ok().map(|_| slot)
     }
 
-    /// Appends a slot. The caller has made room. Only the producer calls this.
+    /// Appends a slot to the ring. The caller has made room. Only the producer calls this.
     #[inline]
     pub(crate) fn push(&self, slot: u32, sequence: u64) {
         let tail = self.tail().load(Ordering::Relaxed);
@@ -257,7 +258,6 @@ impl<'a> Ring<'a> {
         tail.wrapping_sub(done)
     }
 
-    /// Returns the number of entries that were dropped since the ring was reset.
     pub(crate) fn dropped(&self) -> u64 {
         let counted = self.dropped_word().load(Ordering::Relaxed);
         let low = self.head().dropped;
@@ -276,7 +276,7 @@ mod tests {
     use crate::memory::region::Heap;
 
     #[test]
-    fn entries_come_in_order_and_the_oldest_is_dropped_when_there_are_too_many() {
+    fn a_full_ring_drops_the_oldest_entry_and_keeps_the_order() {
         let layout = MemoryLayout::new(1, 4, 1, 0).unwrap();
         let memory = Memory::new(Box::new(Heap::new(layout.size, 2).unwrap()));
         let ring = Ring::new(&memory, &layout, 0);

@@ -18,7 +18,8 @@ pub(crate) const CLOSED: u32 = 1;
 pub(crate) const SEVERED: u32 = 2;
 
 pub(crate) struct ChannelState {
-    /// A copy in this process. The memory is not trusted and its options are never read again.
+    /// The options, copied into this process. The channel's memory is not trusted, and its options
+    /// are never read again.
     pub(crate) options: Options,
     pub(crate) layout: MemoryLayout,
     memory: Memory,
@@ -80,13 +81,13 @@ impl ChannelState {
         Signal::at(&self.memory, head::SIGNAL)
     }
 
-    /// The number of items sent, which is also the number of the next one.
+    /// Returns the number of items sent, which is also the number of the next one.
     #[inline]
     pub(crate) fn sent(&self) -> &AtomicU64 {
         self.memory.u64(head::SENT)
     }
 
-    /// The number of items that were sent while no consumer was attached.
+    /// Returns the number of items that were sent while no consumer was attached.
     pub(crate) fn unheard(&self) -> &AtomicU64 {
         self.memory.u64(head::UNHEARD)
     }
@@ -113,24 +114,24 @@ impl ChannelState {
         self.memory.u32(head::PRODUCERS)
     }
 
-    /// The number of consumers that ever died.
+    /// Returns the number of consumers that have died since the channel was created.
     pub(crate) fn lost(&self) -> &AtomicU64 {
         self.memory.u64(head::LOST)
     }
 
-    /// The producer's journal: the slot that it is delivering, plus one.
+    /// Returns the producer's journal: the slot that it is delivering, plus one.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
-    /// The producer's journal: the ring whose oldest entry it is dropping, plus one.
+    /// Returns the producer's journal: the ring whose oldest entry it is dropping, plus one.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)
     }
 
-    /// The producer's journal: the head of the `dropping` ring before the drop.
+    /// Returns the producer's journal: the head of the `dropping` ring before the drop.
     #[inline]
     pub(crate) fn dropped_head(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPED_HEAD)

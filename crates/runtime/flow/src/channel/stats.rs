@@ -19,15 +19,15 @@ pub struct ProducerStats {
     pub lost_consumers: u64,
 }
 
-/// The counters of a consumer or observer.
+/// The counters of one consumer or observer of a channel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConsumerStats {
-    /// The number of items that it can receive.
+    /// The number of items that the consumer can receive now.
     pub waiting: u64,
-    /// The number of items that it has not consumed yet: those that wait, and those that it
-    /// borrows.
+    /// The number of items that the consumer has not consumed yet: items that wait, and items that
+    /// it borrows.
     pub in_flight: u64,
-    /// The number of items that newer ones replaced before it received them.
+    /// The number of items that newer items replaced before the consumer received them.
     pub dropped: u64,
     /// The consumer is an observer: the producer never waits for it.
     pub observer: bool,
@@ -59,7 +59,6 @@ pub(crate) fn most_in_flight(state: &ChannelState) -> u64 {
     u64::from(most.unwrap_or(0))
 }
 
-/// Counts the consumers that are attached, observers not included.
 pub(crate) fn attached(state: &ChannelState) -> usize {
     state
         .rings()

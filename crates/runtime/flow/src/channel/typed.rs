@@ -82,7 +82,7 @@ impl<T: ?Sized + Payload> Typed<T> {
         })
     }
 
-    /// Returns the untyped channel.
+    /// Returns the untyped channel, for example for its counters.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
@@ -136,7 +136,7 @@ impl<T: Payload> TypedProducer<T> {
 }
 
 impl<T: Payload> TypedProducer<T> {
-    /// Sends a copy. Waits if the policy says so.
+    /// Sends a copy of the value. Waits as [`Producer::send`] does.
     pub fn send(&mut self, value: &T) -> Result<(), SendCopyError> {
         self.producer.send(value.as_bytes())
     }
@@ -154,13 +154,13 @@ impl<T: Payload> TypedProducer<[T]> {
 }
 
 impl<T: ?Sized> TypedProducer<T> {
-    /// Returns the untyped producer.
+    /// Returns the untyped producer, for example for [`Producer::flush`].
     pub fn bytes(&mut self) -> &mut Producer {
         &mut self.producer
     }
 }
 
-/// A [`Loan`] of a `T`.
+/// A [`Loan`] whose payload is a value of `T`.
 #[derive(Debug)]
 pub struct TypedLoan<'p, T: ?Sized> {
     loan: Loan<'p>,
@@ -198,7 +198,7 @@ impl<T: ?Sized + Payload> DerefMut for TypedLoan<'_, T> {
     }
 }
 
-/// A [`Consumer`] of `T`.
+/// A [`Consumer`] whose items are values of `T`, read where the producer has written them.
 #[derive(Debug)]
 pub struct TypedConsumer<T: ?Sized> {
     consumer: Consumer,
@@ -249,13 +249,13 @@ impl<T: ?Sized + Payload> TypedConsumer<T> {
         self.consumer.waiting()
     }
 
-    /// Returns the untyped consumer.
+    /// Returns the untyped consumer, for example for [`Consumer::stats`].
     pub fn bytes(&self) -> &Consumer {
         &self.consumer
     }
 }
 
-/// An [`Item`] that is a `T`.
+/// An [`Item`] whose payload is a value of `T`.
 #[derive(Debug)]
 pub struct TypedItem<'c, T: ?Sized> {
     item: Item<'c>,
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_slices_arrive_and_other_types_are_refused() {
+    fn a_typed_channel_carries_values_and_refuses_other_types() {
         let scans = Typed::<[u16]>::slices(Policy::DropOldest { depth: 3 }, 100).unwrap();
         let (mut lidar, mapping) = (scans.producer().unwrap(), scans.consumer().unwrap());
         for length in [0, 1, 100] {

@@ -63,7 +63,7 @@ impl Input {
 /// The way the inputs activate a task together.
 #[derive(Debug, Clone, Copy)]
 pub enum Condition {
-    /// Every triggering input has triggered.
+    /// Every input with a threshold above 0 has triggered.
     All,
     /// At least one input has triggered.
     Any,
@@ -93,7 +93,7 @@ pub struct Activation {
     combination: TimeAndData,
     /// The waiting items do not fulfil the task's condition on contents.
     is_withheld: bool,
-    /// The first release or slot that was not used yet.
+    /// The number of the first release or slot that was not used yet.
     next: u64,
     overruns: u64,
     by_time: u64,
@@ -163,7 +163,7 @@ impl Activation {
         self.is_withheld = !is_fulfilled;
     }
 
-    /// Reports whether one of time and data is enough.
+    /// Reports whether the task runs on time or data alone ([`TimeAndData::Either`]).
     pub fn is_either(&self) -> bool {
         self.combination == TimeAndData::Either
     }
@@ -190,12 +190,13 @@ impl Activation {
         self.arrived[input] = self.arrived[input].saturating_sub(items);
     }
 
-    /// Reports whether the condition is [`Condition::Predicate`].
+    /// Reports whether the task has a condition of its own on the number of items
+    /// ([`Condition::Predicate`]).
     pub fn has_predicate(&self) -> bool {
         matches!(self.condition, Condition::Predicate(_))
     }
 
-    /// Reports whether the task has a schedule.
+    /// Reports whether time, too, decides when the task runs.
     pub fn has_schedule(&self) -> bool {
         self.releases.is_some() || self.timer.is_some()
     }
@@ -210,8 +211,8 @@ impl Activation {
         self.overruns
     }
 
-    /// Reports whether enough items have come for the condition, and fulfil the condition on
-    /// contents.
+    /// Reports whether enough items have come for the condition, and whether they fulfil the
+    /// condition on contents.
     #[inline]
     pub fn has_data(&self) -> bool {
         !self.is_withheld && self.has_items()
@@ -232,7 +233,7 @@ impl Activation {
         }
     }
 
-    /// Reports whether an unused release, an open slot or a timer's end is there. Always true
+    /// Reports whether there is an unused release, an open slot or a timer's end. Always true
     /// without a schedule.
     #[inline]
     fn time_allows(&self, now_ns: u64) -> bool {
@@ -260,8 +261,8 @@ impl Activation {
     }
 
     /// Begins an execution: uses the items and the release that activated it, and cancels a
-    /// one-shot timer. Returns whether time alone has activated it, where data may too. Real-time
-    /// safe.
+    /// one-shot timer. Returns whether time alone has activated a task that data may also activate.
+    /// Real-time safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let by_time = self.is_either() && !self.has_data();
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_time_or_data_runs_for_each_of_the_two() {
+    fn a_task_of_time_or_data_runs_on_time_alone_and_on_data_alone() {
         let period = Schedule::Period {
             period_ns: 10,
             offset_ns: 0,
@@ -512,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_triggering_input_time_alone_decides() {
+    fn a_task_without_a_triggering_input_runs_on_time_alone() {
         let mut a = either(&[Input::NON_TRIGGERING], after(10, TimerStart::Completion));
         a.start(0);
         assert!(!a.is_ready(9) && a.is_ready(10) && !a.begin(10));
@@ -551,10 +552,10 @@ mod tests {
     }
 
     proptest! {
-        /// The property holds for any schedule: a task runs at most once per release or slot and
-        /// never outside. Its wake-up time is the first at which it is ready.
+        /// Checks for any schedule: a task runs at most once per release or slot, and never
+        /// outside. Its wake-up time is the first time at which it is ready.
         #[test]
-        fn a_task_runs_at_its_times_only(
+        fn a_task_runs_only_at_the_times_of_its_schedule(
             cycle in 1u64..50,
             origin in 0u64..40,
             cuts in prop::collection::btree_set(0u64..50, 0..8),
@@ -592,10 +593,10 @@ mod tests {
             }
         }
 
-        /// The property holds for any arrivals. A task of *data OR time* runs for every item in the
-        /// step that sees it. Its watchdog never runs earlier than the delay after the last
-        /// execution, and always in the first step from then on. The wake-up time is the first at
-        /// which the task is ready.
+        /// Checks for any arrivals: a task of *data OR time* runs for every item in the step that
+        /// sees it. Its watchdog never runs earlier than the delay after the last execution, and
+        /// always in the first step from then on. The wake-up time is the first time at which the
+        /// task is ready.
         #[test]
         fn a_watchdog_is_neither_early_nor_late(
             delay in 1u64..20,

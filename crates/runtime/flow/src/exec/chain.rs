@@ -54,7 +54,7 @@ pub enum ChainError {
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A task's output goes to an earlier task. Outputs go to later tasks only.
-    #[error("'{to}' runs before '{from}': add the tasks in the order in which they run")]
+    #[error("task '{to}' runs before '{from}', so it cannot use its output. Add the tasks in the order in which they run.")]
     Order {
         /// The name of the sending task.
         from: String,
@@ -63,7 +63,7 @@ pub enum ChainError {
     },
 }
 
-/// A task of a chain.
+/// The identity of a task of a chain, as [`Chain::task`] returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskId(usize);
 
@@ -155,8 +155,8 @@ impl<S> Chain<S> {
         task.core.label_condition();
     }
 
-    /// Connects one task's output to an input of a later one. An output may have several receivers,
-    /// and an input several sources.
+    /// Connects one task's output to an input of a later task. An output may have several
+    /// receivers, and an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), ChainError> {
         self.tasks[to.0].core.check_input(input)?;
         let name = self.tasks[from.0].core.name.clone();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_joins_by_contents_with_a_time_out() {
+    fn a_chain_joins_items_by_their_contents_or_times_out() {
         use crate::{Channel, Consumer, Options, Policy};
         struct Car {
             sensors: [Consumer; 2],

@@ -8,15 +8,14 @@ const TIMES: usize = 64;
 
 #[repr(align(64))]
 pub(crate) struct Edge {
-    /// The number of items passed on so far. The producer writes it.
+    /// The number of items that the producer has passed on. Only the producer writes it.
     tail: AtomicU64,
     /// The times of the latest items, by item number modulo `TIMES`. Empty if no arrival times are
     /// kept. The producer writes them.
     times_ns: Box<[AtomicU64]>,
-    /// The number of items that have arrived so far. The consumer writes it.
+    /// The number of items that have arrived at the consumer. Only the consumer writes it.
     head: AtomicU64,
-    /// Set if an item may activate the consumer. If not set, items do not wake the consumer's
-    /// thread.
+    /// An item may activate the consumer. If `false`, items do not wake the consumer's thread.
     wakes: bool,
 }
 
@@ -31,7 +30,6 @@ impl Edge {
         }
     }
 
-    /// Passes one item on. Real-time safe. Only the producer calls this.
     #[inline]
     pub(crate) fn push(&self, time_ns: u64) {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -58,7 +56,7 @@ impl Edge {
         self.head.store(head, Ordering::SeqCst);
     }
 
-    /// Reports whether no item is under way that may activate the consumer.
+    /// Reports whether every item that may activate the consumer has arrived there.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.wakes || self.tail.load(Ordering::SeqCst) == self.head.load(Ordering::SeqCst)
     }

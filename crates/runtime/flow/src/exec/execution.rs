@@ -8,7 +8,6 @@ use crate::wait::clock;
 
 #[derive(Debug)]
 struct Source {
-    /// The handle of the callback that a recorder sees.
     callback: u64,
     arrived: u64,
     taken: u64,
@@ -18,7 +17,7 @@ struct Source {
     most_per_execution: u64,
 }
 
-/// The last item that an execution uses of a source, as a recorder sees it.
+/// The last item of a source that an execution uses, as a recorder sees it.
 struct Taken {
     callback: u64,
     sequence: u64,
@@ -48,7 +47,7 @@ impl Source {
 pub(crate) enum Completion {
     Output,
     Nothing,
-    /// Stop the executor, because the execution was late.
+    /// The execution was late, and the executor must stop.
     Stop,
 }
 
@@ -183,7 +182,6 @@ impl TaskCore {
         }
     }
 
-    /// Returns when time alone may let the task run, or `None` while it waits for data.
     pub(crate) fn wake_ns(&self, now_ns: u64, is_draining: bool) -> Option<u64> {
         let data_alone = self.is_source || self.activation.is_either();
         match is_draining && data_alone {
@@ -248,7 +246,6 @@ impl TaskCore {
         items > known
     }
 
-    /// Adds items that arrive from a source. Real-time safe.
     #[inline]
     pub(crate) fn arrive(&mut self, source: usize, items: u32) {
         let source = &mut self.sources[source];
@@ -258,10 +255,11 @@ impl TaskCore {
 
     /// Reports the start of an execution to a recorder, and returns the callback that activated it.
     ///
-    /// With several inputs that is the last one that the task waits for; an output of another task
-    /// comes before a feed. The other outputs are reported as subscriptions whose callbacks only
-    /// stored their item. If time alone has activated the task, all of them are. Items from outside
-    /// of the executor are reported when the task's code receives them.
+    /// With several inputs, this is the callback of the last input that the task waits for. Outputs
+    /// of other tasks have precedence over feeds. The other outputs are reported as subscriptions
+    /// whose callbacks only stored their item. If time alone has activated the task, all outputs
+    /// are reported so. Items from outside of the executor are reported when the task's code
+    /// receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {
         let mut last: Option<Taken> = None;

@@ -65,17 +65,17 @@ pub enum GraphError {
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The graph has no thread to run the tasks.
-    #[error("graph '{graph}' has no thread: give it at least one")]
+    #[error("graph '{graph}' has no thread. Give it at least one.")]
     NoThreads {
         /// The name of the graph.
         graph: String,
     },
     /// The graph has no thread with this number.
     #[error(
-        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0"
+        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]
     NoThread {
-        /// The name of the refused task.
+        /// The name of the task, as in its options.
         task: String,
         /// The thread number that the program gave.
         thread: usize,
@@ -84,25 +84,26 @@ pub enum GraphError {
     },
     /// A task with a feed is not assigned to a thread. A feed wakes one thread, so the task must be
     /// assigned to it.
-    #[error("task '{task}' gets items from outside, so its thread must be known: assign the task to a thread with `on`, and give that thread's waker to the consumer")]
+    #[error("task '{task}' gets items from outside, but has no fixed thread. Assign the task to a thread with `on`, and give that thread's waker to the consumer.")]
     FedAnywhere {
         /// The name of the refused task.
         task: String,
     },
     /// The connections form a circle.
-    #[error("these tasks wait for one another in a circle: {}: remove one of the connections", path.join(" -> "))]
+    #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]
     Circle {
-        /// The names of the tasks. The first one is again at the end.
+        /// The names of the tasks along the circle. The first name is again at the end.
         path: Vec<String>,
     },
-    /// The connections and the given order together form a circle.
-    #[error("in this order these tasks wait for one another: {}: put each task after its predecessors", path.join(" -> "))]
+    /// The connections and the given order contradict each other: tasks would wait for one another
+    /// for ever.
+    #[error("in this order these tasks wait for one another: {}. Put each task after its predecessors.", path.join(" -> "))]
     Deadlock {
-        /// The names of the tasks. The first one is again at the end.
+        /// The names of the tasks along the circle. The first name is again at the end.
         path: Vec<String>,
     },
     /// The given order does not contain each task once.
-    #[error("task '{task}' is in the order {times} times: name every task once")]
+    #[error("the order names task '{task}' {times} times. Name every task once.")]
     Incomplete {
         /// The name of the refused task.
         task: String,
@@ -110,7 +111,7 @@ pub enum GraphError {
         times: usize,
     },
     /// The given order contradicts a task's thread.
-    #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another: change one of the two")]
+    #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change one of the two.")]
     Elsewhere {
         /// The name of the refused task.
         task: String,
@@ -118,7 +119,7 @@ pub enum GraphError {
         thread: usize,
     },
     /// The given order is for another number of threads.
-    #[error("the order is for {given} threads, but the graph has {threads}: give one list for each thread")]
+    #[error("the order is for {given} threads, but the graph has {threads}. Give one list for each thread.")]
     Threads {
         /// The number of threads in the order.
         given: usize,
@@ -160,8 +161,8 @@ impl Graph {
         }
     }
 
-    /// Connects one task's output to an input of another. An output may have several receivers, and
-    /// an input several sources.
+    /// Connects one task's output to an input of another task. An output may have several
+    /// receivers, and an input several sources.
     pub fn connect(&mut self, from: TaskId, to: TaskId, input: usize) -> Result<(), GraphError> {
         Ok(self.program.connect(from, to, input)?)
     }
@@ -184,13 +185,14 @@ impl Graph {
         );
     }
 
-    /// Returns the tasks of each thread, in the order in which it goes through them.
+    /// Returns the tasks of each thread, in the order in which the thread runs them.
     pub fn order(&self) -> Result<Vec<Vec<TaskId>>, GraphError> {
         let order = self.plan()?.into_iter();
         Ok(order.map(|t| t.into_iter().map(TaskId).collect()).collect())
     }
 
-    /// Starts all threads once each has its settings, or none.
+    /// Starts all threads as soon as each has its settings. If one thread cannot get them, starts
+    /// none.
     pub fn start(self) -> Result<Running, GraphError> {
         let order = self.plan()?;
         Ok(pool::start(self.program, &order, None, step)?)
@@ -248,8 +250,8 @@ impl Graph {
         jobs
     }
 
-    /// Checks that a given order contains all tasks, each on a thread where it may run, and that no
-    /// task waits for a later one.
+    /// Checks that a given order contains all tasks, each on a thread where the task may run, and
+    /// that no task waits for a later one.
     fn check(&self, order: &[Vec<usize>]) -> Result<(), GraphError> {
         let threads = self.program.threads.len();
         if order.len() != threads {

@@ -9,7 +9,7 @@ use thiserror::Error;
 pub enum TaskResult {
     /// The execution produced an item for the tasks that follow.
     Output,
-    /// The execution produced no output.
+    /// The execution produced no item, so it does not activate the tasks that follow.
     Nothing,
 }
 
@@ -25,16 +25,16 @@ pub enum Overrun {
     Stop,
 }
 
-/// The options that say how a task is activated and watched.
+/// The options of a task: inputs, activation, deadline, and the reaction to a late execution.
 #[derive(Debug, Clone)]
 pub struct TaskOptions {
-    /// The inputs, numbered from 0.
+    /// The inputs of the task. Their indices are the input numbers of connections and feeds.
     pub inputs: Vec<Input>,
     /// The way the inputs activate the task together.
     pub condition: Condition,
     /// The times at which the task may run, in addition to the condition.
     pub schedule: Option<Schedule>,
-    /// The choice whether time and data must both activate the task, or either is enough.
+    /// The choice whether the task needs both time and data, or either of them.
     pub time_and_data: TimeAndData,
     /// The longest time that an execution may take, in ns. The clock is read only if there is a
     /// deadline.
@@ -57,7 +57,8 @@ impl Default for TaskOptions {
 }
 
 impl TaskOptions {
-    /// Returns options for a task with this number of inputs. An item at each of them activates it.
+    /// Returns options for a task with this number of inputs. The task runs when each input has an
+    /// item.
     pub fn each(inputs: usize) -> TaskOptions {
         TaskOptions {
             inputs: vec![Input::EACH; inputs],
@@ -107,7 +108,7 @@ impl TaskOptions {
     }
 }
 
-/// The counters of a task.
+/// The counters of a task, from the start of its executor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskStats {
     /// The number of times that the task has run.
@@ -118,8 +119,8 @@ pub struct TaskStats {
     pub longest_ns: u64,
     /// The number of releases of the task's period that passed unused.
     pub overruns: u64,
-    /// The number of time-outs: executions that the schedule started without data, in a task for
-    /// which either is enough.
+    /// The number of time-outs: executions that the schedule started without data. Only a task with
+    /// [`TimeAndData::Either`](crate::activation::TimeAndData) counts them.
     pub by_time: u64,
 }
 
@@ -136,14 +137,14 @@ pub enum TaskError {
     },
     /// The options do not limit how often the task runs.
     #[error(
-        "task '{task}' has neither a triggering input nor a schedule, so it would run at every step: add one"
+        "task '{task}' has neither a triggering input nor a schedule, so it would run at every step. Add one of them."
     )]
     Unbounded {
         /// The name of the refused task.
         task: String,
     },
-    /// The task has no input with this number.
-    #[error("task '{task}' has {inputs} inputs, numbered from 0, and no input {input}")]
+    /// A connection or a feed names an input number that the task does not have.
+    #[error("task '{task}' has no input {input}: it has {inputs}, numbered from 0. Give one of these numbers.")]
     NoInput {
         /// The name of the refused task.
         task: String,

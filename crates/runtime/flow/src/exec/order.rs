@@ -1,6 +1,7 @@
 //! Orders tasks: finds circles among connections, and computes list schedules.
 
-/// Finds a circle among tasks. The first task is again at the end.
+/// Finds a circle among tasks, whose followers are given by index. Returns the tasks along the
+/// circle, with the first task again at the end.
 pub(super) fn circle(followers: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Visit {

@@ -13,14 +13,15 @@ use thiserror::Error;
 
 /// The error of an executor that stopped because the code of a task panicked.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("a task on thread '{thread}' has panicked, and all threads were stopped: the panic message is on standard error")]
+#[error("a task on thread '{thread}' has panicked, and all threads were stopped. The panic message is on standard error.")]
 pub struct Panicked {
     /// The name of the task's thread.
     pub thread: String,
 }
 
 /// Starts a program on its threads: all of them or, if one cannot get its settings, none. `order`
-/// has the tasks of each thread. `priorities` has a number per task, for the executor by priority.
+/// contains the tasks of each thread. `priorities` has one number per task if the executor runs by
+/// priority.
 pub(super) fn start(
     mut program: Program,
     order: &[Vec<usize>],
@@ -55,7 +56,7 @@ struct WaitingThread {
     name: String,
     handle: std::thread::JoinHandle<()>,
     settings: mpsc::Receiver<Result<(), ThreadError>>,
-    /// Lets the thread run. Dropping the sender ends the thread.
+    /// The sender that lets the thread run. Dropping it ends the thread.
     go: mpsc::Sender<()>,
 }
 
@@ -112,7 +113,7 @@ impl WaitingThread {
     }
 }
 
-/// Stops all threads when its own thread ends, also by a panic.
+/// A guard that stops all threads when its own thread ends, also by a panic.
 struct StopAtEnd(Arc<ExecutorState>);
 
 impl Drop for StopAtEnd {
@@ -140,7 +141,7 @@ impl Running {
         self.state.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Ends each thread after the execution in progress. Unused items are left.
+    /// Ends each thread after its execution in progress. Items that no task has used are discarded.
     pub fn stop(&mut self) -> Result<(), Panicked> {
         self.state.stop();
         self.join()

@@ -54,7 +54,7 @@ use crate::channel::{AttachError, Channel, Item};
 use crate::wait::Waker;
 use thiserror::Error;
 
-/// The reason why tasks cannot run by priority.
+/// The reason why an executor by priority refuses a task or cannot start.
 #[derive(Debug, Error)]
 pub enum PriorityError {
     /// The options of a task are impossible.
@@ -65,7 +65,7 @@ pub enum PriorityError {
     Thread(#[from] ThreadError),
     /// The executor has no thread with this number.
     #[error(
-        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0"
+        "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]
     NoThread {
         /// The name of the refused task.
@@ -75,17 +75,17 @@ pub enum PriorityError {
         /// The number of threads that the executor has.
         threads: usize,
     },
-    /// A receive task cannot get items of its channel.
+    /// A receive task cannot attach to its channel.
     #[error("task '{task}' cannot receive: {reason}")]
     Attach {
         /// The name of the refused task.
         task: String,
-        /// The reason why the consumer could not attach.
+        /// The reason why the task's consumer could not attach.
         reason: AttachError,
     },
 }
 
-/// An executor of tasks with priorities, before its start.
+/// An executor of tasks with priorities, before its threads start.
 pub struct Priorities {
     program: Program,
     priority_of_task: Vec<u32>,
@@ -168,7 +168,8 @@ impl Priorities {
         self.program.wakers[thread].clone()
     }
 
-    /// Starts all threads once each has its settings, or none.
+    /// Starts all threads as soon as each has its settings. If one thread cannot get them, starts
+    /// none.
     pub fn start(self) -> Result<Running, PriorityError> {
         let order = self.order();
         let Priorities {
@@ -179,7 +180,6 @@ impl Priorities {
         Ok(pool::start(program, &order, Some(&priority_of_task), step)?)
     }
 
-    /// Returns the tasks of each thread, highest priority first.
     fn order(&self) -> Vec<Vec<usize>> {
         let mut order = vec![Vec::new(); self.program.threads.len()];
         for (task, &thread) in self.thread_of_task.iter().enumerate() {

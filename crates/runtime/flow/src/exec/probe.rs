@@ -27,14 +27,13 @@ struct TaskRecord {
 #[derive(Debug)]
 struct CallbackRecord {
     task: u64,
-    /// The address of the subscription's topic, or 0 for the timer.
     source: u64,
     kind: u64,
 }
 
 probe! {
-    /// Marks the creation of `callback` (a `CallbackRecord`). Anything that was at this address
-    /// before is gone.
+    /// Marks the creation of `callback` (a `CallbackRecord`). An earlier callback at this address
+    /// no longer exists.
     onbeat_flow_task_init(callback) = 1
 }
 probe! {
@@ -78,7 +77,6 @@ impl CallbackProbe {
 #[derive(Debug)]
 pub(crate) struct TaskProbe {
     record: Box<TaskRecord>,
-    /// Keeps the strings alive that `record` refers to.
     _texts: [CString; 3],
     timer: CallbackProbe,
 }

@@ -6,7 +6,7 @@ use super::task::ErasedTask;
 use super::thread::ThreadOptions;
 use crate::wait::Waker;
 
-/// A task of an executor with several threads.
+/// The identity of a task of an executor with several threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub(crate) usize);
 

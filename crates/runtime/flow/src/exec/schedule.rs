@@ -30,7 +30,7 @@ pub enum Schedule {
     After {
         /// The delay after `start`; not 0.
         delay_ns: u64,
-        /// The event from which the delay counts.
+        /// The event from which the delay counts: an item, or the task's last completion.
         start: TimerStart,
     },
 }
@@ -39,20 +39,20 @@ pub enum Schedule {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
     /// The period, the cycle or the delay is 0.
-    #[error("the period, cycle or delay is 0: give its length in ns")]
+    #[error("the period, cycle or delay is 0. Give a length in ns.")]
     Empty,
     /// A timer counts from items of an input that the task does not have.
     #[error(
-        "a timer counts from input {input}, but the task has {inputs} inputs, numbered from 0"
+        "a timer counts from input {input}, but the task has {inputs} inputs, numbered from 0. Name one of them."
     )]
     NoInput {
-        /// The input number that the timer names.
+        /// The number of the input whose items the timer counts from.
         input: usize,
         /// The number of inputs that the task has.
         inputs: usize,
     },
     /// A slot is empty, overlaps the one before it, or leaves the cycle.
-    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the one before or leaves the cycle: correct its start or end")]
+    #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the slot before it or leaves the cycle. Correct its start or end.")]
     Slot {
         /// The slot's number, from 0.
         index: usize,
@@ -109,7 +109,7 @@ impl std::fmt::Display for Schedule {
     }
 }
 
-/// A schedule that was checked.
+/// A schedule whose values were checked.
 #[derive(Debug, Clone)]
 pub(crate) enum Clock {
     Releases(Releases),
@@ -142,7 +142,7 @@ impl Clock {
     }
 }
 
-/// A period or slots. Its releases or slots are numbered from 0.
+/// The releases of a period, or the slots of a cycle, numbered from 0.
 #[derive(Debug, Clone)]
 pub(crate) struct Releases {
     cycle: Cycle,
@@ -172,7 +172,8 @@ impl Releases {
         Ok(Releases { cycle, slots })
     }
 
-    /// Reports whether this is a period. Releases of a period that pass unused are overruns.
+    /// Reports whether the releases are those of a period. Releases of a period that pass unused
+    /// are overruns.
     pub(crate) fn is_periodic(&self) -> bool {
         self.slots.is_none()
     }
@@ -186,7 +187,6 @@ impl Releases {
         Some(cycle * per_cycle + slot as u64)
     }
 
-    /// Returns the current cycle, and the current release or open slot within it.
     #[inline]
     fn position(&self, now_ns: u64) -> Option<(u64, usize)> {
         let position = self.cycle.position(now_ns);

@@ -5,7 +5,6 @@ use super::options::TaskStats;
 use crate::wait::Waker;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// A task's counters. Its thread writes them, any thread may read them.
 #[derive(Default)]
 pub(crate) struct SharedStats {
     executions: AtomicU64,
@@ -41,8 +40,8 @@ pub(crate) struct ExecutorState {
     pub(crate) stats: Vec<SharedStats>,
     pub(crate) is_stopped: AtomicBool,
     pub(crate) is_draining: AtomicBool,
-    /// A counter per thread. It changes when the thread becomes idle or busy while draining, and is
-    /// odd while the thread is idle.
+    /// One counter per thread, which is odd while the thread is idle. It changes when the thread
+    /// becomes idle or busy while draining.
     pub(crate) idle: Vec<AtomicU64>,
     pub(crate) ended: AtomicUsize,
     pub(crate) owner: Waker,
@@ -67,15 +66,15 @@ impl ExecutorState {
         self.wakers.iter().for_each(Waker::wake);
     }
 
-    /// Reports whether all threads are idle and no item is under way. The last thread to become
+    /// Reports whether all threads are idle and no item is on its way. The last thread that becomes
     /// idle gets `true`.
     pub(crate) fn is_quiet(&self) -> bool {
         let before = self.all_idle();
         before.is_some() && self.edges.iter().all(Edge::is_quiet) && self.all_idle() == before
     }
 
-    /// Returns the sum of the idle counters, if all threads are idle. The counters only grow, so
-    /// equal sums mean equal counters.
+    /// Returns the sum of the idle counters, or `None` if a thread is busy. The counters only grow,
+    /// so equal sums mean equal counters.
     fn all_idle(&self) -> Option<u64> {
         let mut sum = 0u64;
         for idle in &self.idle {

@@ -44,7 +44,7 @@ pub struct Task<S> {
 }
 
 impl<S: Send + 'static> Task<S> {
-    /// Creates a task with a state of its own.
+    /// Creates a task. The task owns `state`, and `run` gets it in each execution.
     pub fn new(
         name: &str,
         options: TaskOptions,
@@ -171,11 +171,11 @@ pub(crate) struct ErasedTask {
 
 pub(crate) trait TaskCode: Send {
     fn poll(&mut self, core: &mut TaskCore) -> bool;
-    /// Reports whether the waiting items fulfil the condition on contents. True if there is no
-    /// condition.
+    /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the task
+    /// has no such condition.
     fn is_fulfilled(&mut self) -> bool;
-    /// Returns since when the next item of the feeds waits, in ns, if the task has set such a
-    /// function.
+    /// Returns the time since when the next item of the feeds waits, in ns of CLOCK_MONOTONIC.
+    /// `None` if the task has not set [`Task::waiting_since`].
     fn since_ns(&mut self) -> Option<u64>;
     fn run(&mut self) -> TaskResult;
 }

@@ -27,11 +27,12 @@ pub enum Scheduling {
 /// The settings of a thread: name, policy, priority, CPUs, memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadOptions {
-    /// The name. The kernel keeps its first 15 bytes.
+    /// The thread's name. The kernel keeps the first 15 bytes.
     pub name: String,
     /// The kernel's scheduling policy, and the priority.
     pub scheduling: Scheduling,
-    /// The CPUs that the thread may run on. If empty, it keeps those of the thread that starts it.
+    /// The CPUs that the thread may run on. If empty, the thread keeps the CPUs of the thread that
+    /// starts it.
     pub cpus: Vec<usize>,
     /// Locks the memory of the whole process, present and future (mlockall), and leaves it locked.
     pub lock_memory: bool,
@@ -71,61 +72,63 @@ impl ThreadOptions {
 #[derive(Debug, Error)]
 pub enum ThreadError {
     /// The thread could not be started.
-    #[error("cannot start thread '{thread}' with a stack of {stack_bytes} bytes: {reason}. Use fewer threads or smaller stacks")]
+    #[error("cannot start thread '{thread}' with a stack of {stack_bytes} bytes: {reason}. Use fewer threads or smaller stacks.")]
     Spawn {
-        /// The name in the options of the thread that failed.
+        /// The name of the thread that could not be started.
         thread: String,
-        /// The stack size in its options.
+        /// The size of the stack that the thread's options ask for.
         stack_bytes: usize,
-        /// The error that the system returned.
+        /// The error that the kernel returned for creating the thread.
         reason: io::Error,
     },
     /// The policy or priority is not permitted or impossible.
-    #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Priorities of fifo and rr are 1 to 99 and need root, CAP_SYS_NICE or RLIMIT_RTPRIO")]
+    #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Give fifo or rr a priority of 1 to 99, and run as root, with CAP_SYS_NICE or with RLIMIT_RTPRIO.")]
     Scheduling {
-        /// The name in the options of the thread that failed.
+        /// The name of the thread that could not get its policy or priority.
         thread: String,
         /// The policy: `fifo`, `rr` or `other`.
         policy: &'static str,
         /// The priority that the thread's options ask for.
         priority: u8,
-        /// The error that the system returned.
+        /// The error that the kernel returned for setting the policy.
         reason: io::Error,
     },
     /// The thread may not run on these CPUs.
-    #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}. Give CPUs that exist and that the process may use (taskset -p)")]
+    #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}. Give CPUs that exist and that the process may use (taskset -p).")]
     Cpus {
-        /// The name in the options of the thread that failed.
+        /// The name of the thread that could not get its CPUs.
         thread: String,
         /// The CPUs that the thread's options ask for.
         cpus: Vec<usize>,
-        /// The error that the system returned.
+        /// The error that the kernel returned for setting the CPUs.
         reason: io::Error,
     },
     /// The process may not lock its memory.
-    #[error("thread '{thread}' cannot lock its memory: {reason}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)")]
+    #[error("thread '{thread}' cannot lock its memory: {reason}. Run as root, with CAP_IPC_LOCK or with a larger RLIMIT_MEMLOCK (ulimit -l).")]
     Memory {
-        /// The name in the options of the thread that failed.
+        /// The name of the thread whose options ask for locked memory.
         thread: String,
-        /// The error that the system returned.
+        /// The error that the kernel returned for locking the memory.
         reason: io::Error,
     },
     /// The stack is too small for the bytes to touch.
-    #[error("thread '{thread}' cannot touch {prefault_bytes} bytes of its stack of {stack_bytes}: 64 KiB must stay free. Lower `prefault_bytes` or raise `stack_bytes`")]
+    #[error("thread '{thread}' cannot touch {prefault_bytes} bytes of its stack of {stack_bytes}: 64 KiB must stay free. Lower `prefault_bytes` or raise `stack_bytes`.")]
     Stack {
-        /// The name in the options of the thread that failed.
+        /// The name of the thread whose stack is too small.
         thread: String,
-        /// The number of bytes to touch.
+        /// The number of bytes of the stack to touch before the first task: `prefault_bytes` in the
+        /// options.
         prefault_bytes: usize,
-        /// The stack size in its options.
+        /// The size of the whole stack that the thread's options ask for.
         stack_bytes: usize,
     },
 }
 
-/// The bytes of the stack that stay untouched, because the thread itself needs them meanwhile.
+/// The bytes of the stack that are not touched, because the thread needs them while it touches the
+/// others.
 const STACK_RESERVE: usize = 64 << 10;
 
-/// Applies settings to the calling thread, and reads them back. Not real-time safe.
+/// Applies settings to the calling thread, then reads them back to check them. Not real-time safe.
 pub fn apply(options: &ThreadOptions) -> Result<(), ThreadError> {
     let thread = || options.name.clone();
     if !options.cpus.is_empty() {

@@ -8,11 +8,10 @@ use super::task::ErasedTask;
 use super::worker::{LocalOutput, Outputs, RemoteInput, Worker, WorkerTask};
 use std::sync::Arc;
 
-/// The thread of a task, and its position on that thread.
 type Place = (usize, usize);
 
-/// Distributes a program's tasks over workers. `order` has the tasks of each thread. `priorities`
-/// has a number per task, for the executor by priority.
+/// Distributes a program's tasks over workers. `order` contains the tasks of each thread.
+/// `priorities` has one number per task if the executor runs by priority.
 pub(super) fn wire(
     program: Program,
     order: &[Vec<usize>],

@@ -8,8 +8,8 @@ use crate::wait::clock;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-/// Runs tasks of a worker that are ready at this time, and returns how many ran. Each executor has
-/// its own.
+/// A function that runs the ready tasks of a worker at this time (ns) and returns how many ran.
+/// Each kind of executor has its own.
 pub(crate) type Step = fn(&mut Worker, u64) -> usize;
 
 pub(crate) struct LocalOutput {
@@ -27,7 +27,6 @@ pub(crate) struct Outputs {
 pub(crate) struct RemoteInput {
     edge: usize,
     source: usize,
-    /// The number of items that have arrived so far.
     seen: u64,
     /// The number of the item at which this poll ends. A fast producer cannot prolong the poll.
     until: u64,
@@ -52,9 +51,9 @@ pub(crate) struct WorkerTask {
     pub(crate) is_conditional: bool,
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
-    /// The priority, for the executor by priority. Higher runs first.
     pub(crate) priority: u32,
-    /// The time since when the task is ready, and its number among tasks of the same time.
+    /// The time since when the task is ready, and its place among tasks that became ready at the
+    /// same time.
     pub(crate) ready_since: Option<(u64, u64)>,
 }
 
@@ -64,7 +63,7 @@ pub(crate) struct Worker {
     pub(crate) state: Arc<ExecutorState>,
     pub(crate) is_draining: bool,
     is_idle: bool,
-    /// Arrivals are ordered by time.
+    /// The worker orders items by their arrival times.
     is_timed: bool,
     readied: u64,
     receiving: Vec<usize>,

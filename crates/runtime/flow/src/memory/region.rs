@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The alignment of the memory and of every payload, in bytes: a cache line.
 pub const ALIGN: usize = 64;
 
-/// The producer's place. Consumer `c` has place `c + 1`.
+/// The number of the producer's place in [`Region::claim`]. Consumer `c` has place `c + 1`.
 pub const PRODUCER: usize = 0;
 
 /// The memory of a channel, and the places of its participants.
@@ -25,19 +25,19 @@ pub const PRODUCER: usize = 0;
 /// `base` points to `size` bytes, aligned to [`ALIGN`], which were zero at the beginning and may be
 /// read and written until the value is dropped. This process touches them only through the channel.
 pub unsafe trait Region: Send + Sync {
-    /// Returns the address of the first byte.
+    /// Returns the address of the first byte, aligned to [`ALIGN`].
     fn base(&self) -> NonNull<u8>;
 
-    /// Returns the size in bytes.
+    /// Returns the size of the memory in bytes.
     fn size(&self) -> usize;
 
     /// Reports whether other processes see the memory. The channel does not trust their data.
     fn is_shared(&self) -> bool;
 
-    /// Takes a place. Returns `false` if a living participant has it.
+    /// Takes a place for this participant. Returns `false` if a living participant has the place.
     fn claim(&self, place: usize) -> bool;
 
-    /// Gives a place up.
+    /// Gives up a place that this participant has taken.
     fn release(&self, place: usize);
 
     /// Reports whether a living participant has this place.
@@ -56,7 +56,6 @@ unsafe impl Send for Heap {}
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// Allocates zeroed memory. Returns `None` if the system has no memory of that size.
     pub(crate) fn new(size: usize, places: usize) -> Option<Heap> {
         let layout = Layout::from_size_align(size.max(ALIGN), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.

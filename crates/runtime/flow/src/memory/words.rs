@@ -9,7 +9,8 @@ mod plain {
     use super::*;
     use std::ptr::NonNull;
 
-    /// A region's bytes. Clones share them. The region lives until the last clone is dropped.
+    /// The memory of a region, which clones share. The region lives until the last clone is
+    /// dropped.
     #[derive(Clone)]
     pub(crate) struct Memory {
         base: NonNull<u8>,
@@ -99,7 +100,7 @@ mod plain {
 #[cfg(not(loom))]
 pub(crate) use plain::Memory;
 
-/// The model for loom: one word per offset and size. No offset is used in both sizes.
+/// The stand-in for loom: one word per offset and size. No offset is used in both sizes.
 #[cfg(loom)]
 mod modelled {
     use super::*;
@@ -169,7 +170,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
-    fn memory_is_zeroed_aligned_and_bounded() {
+    fn channel_memory_is_zeroed_aligned_and_bounded() {
         let memory = Memory::new(Box::new(Heap::new(100, 1).unwrap()));
         assert_eq!(memory.u64(96 - 8).load(Relaxed), 0);
         memory.u32(4).store(7, Relaxed);

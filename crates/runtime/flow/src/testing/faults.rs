@@ -1,7 +1,8 @@
 //! Fault points: a test can kill this process at any of them, between two steps that others can
 //! see.
 
-/// Marks a fault point. Costs nothing unless the feature `fault-points` is on.
+/// Marks a point at which tests can kill the process. Costs nothing unless the feature
+/// `fault-points` is on.
 #[inline(always)]
 pub(crate) fn point() {
     #[cfg(feature = "fault-points")]
@@ -26,13 +27,13 @@ mod counted {
         }
     }
 
-    /// Starts to count points. At the point with this number the process kills itself.
+    /// Starts to count fault points. The process kills itself at the point with this number.
     pub fn die_at(number: u64) {
         PASSED.store(0, Ordering::Relaxed);
         LAST.store(number, Ordering::Relaxed);
     }
 
-    /// Returns the number of points passed since [`die_at`].
+    /// Returns the number of fault points that the process has passed since [`die_at`].
     pub fn passed() -> u64 {
         PASSED.load(Ordering::Relaxed)
     }

@@ -14,7 +14,6 @@ fn channel(policy: Policy) -> Channel {
     Channel::new(options).unwrap()
 }
 
-/// Tries all interleavings with up to `switches` involuntary context switches.
 fn check(switches: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
@@ -46,12 +45,12 @@ fn everything_arrives(policy: Policy, items: u64) {
 }
 
 #[test]
-fn credit_loses_no_item_and_no_wake_up() {
+fn a_channel_with_credit_loses_no_item_and_no_wake_up() {
     check(2, || everything_arrives(Policy::Credit { credits: 1 }, 2));
 }
 
 #[test]
-fn swap_loses_no_item_and_no_wake_up() {
+fn a_channel_that_swaps_loses_no_item_and_no_wake_up() {
     let policy = |length, flush| Policy::Swap { length, flush };
     check(2, move || everything_arrives(policy(1, true), 2));
     check(2, move || everything_arrives(policy(1, false), 2));

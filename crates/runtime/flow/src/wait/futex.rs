@@ -35,7 +35,6 @@ mod calls {
         }
     }
 
-    /// Sleeps while the word has the value `seen`, at most until `deadline_ns` (CLOCK_MONOTONIC).
     pub(crate) fn wait(word: Word<'_>, deadline_ns: Option<u64>) {
         let deadline = deadline_ns.map(timespec);
         let pointer = deadline
@@ -67,7 +66,6 @@ mod calls {
         }
     }
 
-    /// The kernel's `struct futex_waitv`.
     #[repr(C)]
     #[derive(Clone, Copy)]
     struct Waiter {
@@ -78,7 +76,8 @@ mod calls {
     }
 
     const SIZE_U32: u32 = 2;
-    /// The call exists since Linux 5.16. Its number is the same on every architecture.
+    /// The number of the call futex_waitv, the same on every architecture. It exists since Linux
+    /// 5.16.
     const SYS_FUTEX_WAITV: libc::c_long = 449;
     /// The polling period where the kernel cannot wait for several words.
     const POLL_NS: u64 = 1_000_000;
@@ -138,7 +137,7 @@ mod calls {
 #[cfg(not(loom))]
 pub(crate) use calls::{wait, wait_any, wake};
 
-/// The model for loom: all threads sleep on one condition variable, since spurious wake-ups are
+/// The stand-in for loom: all threads sleep on one condition variable, since spurious wake-ups are
 /// allowed.
 #[cfg(loom)]
 mod modelled {

@@ -6,7 +6,8 @@ use super::futex::{self, Word};
 use crate::memory::atomics::{fence, AtomicU32, Ordering};
 use crate::memory::Memory;
 
-/// A signal: a count of notifications, and a count of sleepers.
+/// A signal in channel memory, which wakes a thread: a count of notifications and a count of
+/// sleepers.
 #[derive(Clone, Copy)]
 pub(crate) struct Signal<'a> {
     count: &'a AtomicU32,

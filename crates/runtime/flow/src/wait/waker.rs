@@ -23,13 +23,13 @@ pub struct Waker {
 pub(crate) struct WakerWords {
     count: AtomicU32,
     sleepers: AtomicU32,
-    /// The signals in shared memory. Their producers cannot reach the words above.
+    /// The signals in shared memory. Producers in other processes cannot reach the words above.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
     /// The number of remote signals, so that a thread without any takes no lock.
     remotes: AtomicUsize,
 }
 
-/// A consumer's signal in shared memory. The memory stays mapped as long as this value lives.
+/// The signal of a consumer in shared memory. The memory stays mapped as long as this value lives.
 struct RemoteSignal {
     memory: Memory,
     offset: usize,
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Waker {
 }
 
 impl Waker {
-    /// Creates a place where no thread sleeps yet.
+    /// Creates a waker at which no thread sleeps yet.
     pub fn new() -> Waker {
         Waker::default()
     }

@@ -315,7 +315,7 @@ pub fn impossible_requests_are_refused_with_a_hint(medium: &impl Medium) {
     };
     assert_eq!(make(|_| ()), None);
     let zero = make(|o| o.policy = Policy::Credit { credits: 0 }).unwrap();
-    assert!(zero.to_string().contains("give 1 to"), "{zero}");
+    assert!(zero.to_string().contains("Give 1 to"), "{zero}");
     assert!(matches!(
         make(|o| o.payload_bytes = 0),
         Some(CreateError::Number { .. })
@@ -451,7 +451,6 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct QueueModel {
     ready: VecDeque<u64>,
-    /// The items in the producer's buffer of a swap.
     filling: VecDeque<u64>,
     urgent: bool,
     borrowed: usize,

@@ -34,8 +34,8 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The chunk size in the hello of an [`Auto`] end. No plain TCP end has such large chunks, so it
-/// refuses the hello.
+/// The chunk size in the hello of an [`Auto`] end. No plain TCP end has such large chunks, so a
+/// plain TCP end refuses the hello.
 const ANY_BACKEND: usize = u32::MAX as usize;
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time without a peer after which both ends connect and choose again. One of them may have
@@ -195,8 +195,6 @@ impl Auto {
     }
 }
 
-/// Returns the machine, user, namespaces and capabilities of this thread, or `None` if /proc does
-/// not report them.
 fn own_place() -> Option<Place> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = boot.trim().split('-').collect();

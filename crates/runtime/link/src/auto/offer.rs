@@ -24,7 +24,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// The reason why an end cannot offer a backend.
+/// The reason why an end cannot offer a backend to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// The program was built without the feature `verbs`.
@@ -45,8 +45,8 @@ impl fmt::Display for Lack {
         f.write_str(match self {
             Lack::Feature => "it was built without the feature `verbs`",
             Lack::Device => "no RDMA device has the connection's address",
-            Lack::OwnMemory => "the application brings its own memory",
-            Lack::Hidden => "its process hides from others",
+            Lack::OwnMemory => "the application provides its own memory",
+            Lack::Hidden => "other processes may not inspect its process",
             Lack::Apart => "users, namespaces or capabilities differ",
         })
     }
@@ -63,7 +63,7 @@ pub enum End {
     Both,
 }
 
-/// A faster backend that the ends do not use, because one of them lacks it.
+/// A faster backend that the ends do not use, because one or both of them lack it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
     /// The backend that is not used.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_common_backend_is_chosen_and_what_one_end_lacks_is_named() {
+    fn the_fastest_common_backend_is_chosen_and_each_lack_is_named() {
         assert_eq!(choose(&ALL, &ALL).to_string(), "over shared memory");
         assert_eq!(choose(&ALL, &elsewhere(ALL)).to_string(), "over RDMA");
         let deviceless = elsewhere(without(Lack::Device));
@@ -282,7 +282,7 @@ mod tests {
         };
         assert_eq!(
             choose(&own_memory, &ALL).to_string(),
-            "over RDMA; no shared memory (the listening end: the application brings its own memory)"
+            "over RDMA; no shared memory (the listening end: the application provides its own memory)"
         );
     }
 
@@ -315,7 +315,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn offers_survive_writing_and_reading(
+        fn an_offer_is_read_as_it_was_written(
             boot: [u8; 16], user: u32, namespaces: [u64; 3], capabilities: u64,
             codes in [0u8..5, 0u8..5], refuses: bool
         ) {

@@ -37,9 +37,9 @@ impl Hosts {
 pub enum HostState {
     /// The receiving host's expected consumers have not attached yet.
     Waiting,
-    /// The relay passes items.
+    /// The relay passes items to the other host.
     Open,
-    /// The relay has ended regularly.
+    /// The channel has ended regularly, and the relay with it.
     Closed,
     /// The link broke, or was not resumed in time.
     Severed,
@@ -47,14 +47,12 @@ pub enum HostState {
 
 #[derive(Debug)]
 pub(super) struct Control {
-    /// The sending host's thread waits here.
     pub(super) waker: Waker,
     pub(super) progress: Progress,
     pub(super) consumers_ready: AtomicBool,
     pub(super) consumed: AtomicU64,
     pub(super) hosts: Arc<Hosts>,
     has_left: AtomicBool,
-    /// The number of items that newer ones replaced before they left the sending host.
     lost: AtomicU64,
     page: Option<Arc<dyn Shown>>,
     stopping: AtomicBool,
@@ -134,7 +132,6 @@ impl Control {
         }
     }
 
-    /// Stores how many items newer ones replaced before they left. Real-time safe.
     pub(super) fn set_lost(&self, items: u64) {
         if self.lost.swap(items, Ordering::Relaxed) != items {
             if let Some(page) = &self.page {

@@ -29,7 +29,7 @@ pub enum PlaceError {
     #[error("only a sending host can have several receiving hosts. Use `and_to` on Links::sending with tcp:// or verbs://.")]
     SecondHost,
     /// The channel's port number would be larger than 65535.
-    #[error("port {first} + {number} is larger than 65535. Begin with a smaller port.")]
+    #[error("the port number {first} + {number} of a channel is larger than 65535. Begin with a smaller port number.")]
     Port {
         /// The port number of the first channel.
         first: u16,
@@ -56,7 +56,7 @@ pub enum LinksError {
     #[error(transparent)]
     End(#[from] SetupError),
     /// The two hosts have asked for different channels.
-    #[error("channel '{channel}': this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
+    #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
         /// The channel that this host has asked for.
         channel: String,
@@ -100,7 +100,7 @@ pub enum LinksError {
         reason: String,
     },
     /// The channel was opened before, with other options.
-    #[error("channel '{channel}' was opened with other options before: {before:?}")]
+    #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
         /// The channel that was asked for again.
         channel: String,
@@ -108,7 +108,9 @@ pub enum LinksError {
         before: Box<Options>,
     },
     /// Each channel needs a port number, and none is left.
-    #[error("too many channels: one address has 65536 at most")]
+    #[error(
+        "one address has port numbers for at most 65536 channels. Use a second address for more."
+    )]
     TooMany,
     /// The channel in shared memory could not be opened.
     #[error(transparent)]

@@ -6,7 +6,6 @@ pub(super) const HEAD_BYTES: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassedItem<'a> {
     pub(super) number: u64,
-    /// The number of items so far that newer items replaced before they left the sending host.
     pub(super) lost: u64,
     pub(super) payload: &'a [u8],
 }
@@ -74,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive_writing_and_reading(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
+        fn a_relays_message_is_read_as_it_was_written(number: u64, lost: u64, payload: Vec<u8>, which in 0..4) {
             let payload = &payload[..];
             let message = match which {
                 0 => Message::Ready,

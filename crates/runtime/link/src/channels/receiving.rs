@@ -46,7 +46,6 @@ struct ItemWriter<'a> {
 }
 
 impl ItemWriter<'_> {
-    /// Handles a message of the sending relay. The error says what is wrong with the message.
     fn handle(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
         match Message::parse(bytes) {
             Some(Message::Item(item)) => self.put(&item),
@@ -55,7 +54,7 @@ impl ItemWriter<'_> {
                 self.producer.end();
                 Ok(())
             }
-            _ => Err("messages that a sending relay does not send"),
+            _ => Err("it sent a message that no sending relay sends"),
         }
     }
 
@@ -66,7 +65,7 @@ impl ItemWriter<'_> {
             payload,
         } = *item;
         if number < self.next || number == u64::MAX || lost < self.control.lost() {
-            return Err("items out of order");
+            return Err("it sent items out of order");
         }
         self.control.set_lost(lost);
         self.next = number + 1;
@@ -77,7 +76,7 @@ impl ItemWriter<'_> {
         producer.skip_to(number);
         let loan = producer.loan(payload.len());
         let mut loan =
-            loan.map_err(|_| "items that are larger than agreed, or too many of them")?;
+            loan.map_err(|_| "it sent items that are larger than agreed, or too many of them")?;
         loan.copy_from_slice(payload);
         // The credits never let the other host wait here. But consumers that left before the first
         // item came can delay it.

@@ -57,7 +57,6 @@ fn is_done(control: &Control) -> bool {
     control.is_stopping() || control.is_over()
 }
 
-/// Sends items until the relay has nothing left to send. Returns why the link ended, if it did.
 fn pass_items(
     channel: &Channel,
     consumer: &Consumer,
@@ -153,7 +152,7 @@ pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control
     }
     if is_nonsense {
         control.end(Some(&End::Protocol {
-            what: "messages that a receiving relay does not send",
+            what: "it sent a message that no receiving relay sends",
         }));
     }
 }

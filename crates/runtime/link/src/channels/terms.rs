@@ -55,8 +55,6 @@ impl Direction {
     }
 }
 
-/// Returns how many items may be sent and not consumed. `None` if the policy does not make the
-/// producer wait.
 pub(super) fn credits(policy: Policy) -> Option<usize> {
     match policy {
         Policy::Credit { credits } => Some(credits),

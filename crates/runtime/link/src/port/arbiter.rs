@@ -81,7 +81,6 @@ pub struct Patience {
     /// The time since which the more urgent transfer could have posted a chunk, but has not.
     since_ns: Option<u64>,
     granted: u64,
-    /// The seats that this transfer has passed over, one per bit.
     passed: u64,
     /// The chunks that the port had granted when this want was published, and when its own chunk
     /// was granted.
@@ -89,7 +88,6 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Begins the wait of a want that was published after the port had granted `granted` chunks.
     pub fn since_grant(granted: u64) -> Patience {
         let counted = Some((granted, 0));
         Patience {
@@ -285,7 +283,6 @@ impl<'p> Arbiter<'p> {
         wait(now_ns)
     }
 
-    /// Withdraws the wants of all seats that are more urgent than `want`.
     fn pass_over(&self, seat: usize, want: u64, patience: &mut Patience) {
         for at in (0..SEATS).filter(|at| *at != seat) {
             let other = self.seat(at);
@@ -338,7 +335,6 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    /// Wakes a seat's thread, so that it asks again. Makes a system call only if the thread sleeps.
     pub fn ring(&self, seat: usize) {
         let seat = self.seat(seat);
         seat.bell.fetch_add(1, SeqCst);
@@ -353,8 +349,6 @@ impl<'p> Arbiter<'p> {
         self.seat(seat).bell.load(SeqCst)
     }
 
-    /// Sleeps until the seat's bell rings or until `until_ns`. Returns at once if the bell no
-    /// longer equals `bell`.
     pub fn sleep(&self, seat: usize, bell: u32, until_ns: u64) {
         let seat = self.seat(seat);
         seat.asleep.store(ON_BELL, SeqCst);
@@ -430,7 +424,7 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a seat, if the seat has no other one: seat, priority, shares per
+        /// The arrival of a message at a seat that has no other one: seat, priority, shares per
         /// chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
@@ -495,7 +489,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_go_in_the_order_of_an_all_seeing_scheduler(steps in prop::collection::vec((step(), 0..8_usize), 1..60)) {
+        fn chunks_leave_in_the_order_of_an_ideal_scheduler(steps in prop::collection::vec((step(), 0..8_usize), 1..60)) {
             let page = page();
             let (mut waiting, mut expected) = ([None; 8], [None; 8]);
             let (mut posted, mut free) = (Vec::new(), RULES.shares);

@@ -25,10 +25,9 @@ const LEAST_PART: u64 = 16;
 #[derive(Default)]
 pub struct Meter {
     bytes: AtomicU64,
-    /// The start of the current interval, ns; 0 without an interval.
     begun_ns: AtomicU64,
     begun_bytes: AtomicU64,
-    /// The number of bytes that were acknowledged while a transfer waited for the port.
+    /// The number of bytes that the peers acknowledged while a transfer waited for the port.
     waited: AtomicU64,
     begun_waited: AtomicU64,
     /// The rate of the previous interval, bit/s; 0 before the first one.
@@ -40,7 +39,6 @@ pub struct Meter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     Waited,
-    /// No transfer waited, but posted bytes were not acknowledged yet.
     Busy,
     Idle,
 }
@@ -48,7 +46,6 @@ pub enum Load {
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
     pub bits_per_second: u64,
-    /// The time that the current window takes on the wire at `bits_per_second`, ns.
     pub window_ns: u64,
     pub round_trip_ns: u64,
 }
@@ -125,7 +122,6 @@ impl Meter {
         (is_over && is_full).then_some((sent, took_ns))
     }
 
-    /// Changes the rate in force if this sample and the one before both differ enough from it.
     pub fn judge(&self, given: u64, sample: &Sample) {
         let in_force = self.rate(given);
         let before = self
@@ -186,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_a_slower_link_is_measured_and_stays() {
+    fn the_rate_of_a_slower_link_is_measured_and_kept() {
         for truth in [100_000_000, 300_000_000, 700_000_000] {
             let meter = Meter::default();
             let rates = on_a_link(&meter, truth, 100_000, 12);

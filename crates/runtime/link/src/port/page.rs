@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const SEATS: usize = 64;
 pub const SHARES: usize = 256;
 const LABEL_WORDS: usize = 6;
-/// The first word of every page. Its last byte is the version of the format.
 const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x04");
 pub const TERMS: usize = 6;
 
@@ -82,7 +81,6 @@ impl Counts {
         all.iter().for_each(|c| c.store(0, Ordering::Relaxed));
     }
 
-    /// Adds to a count. Only the owner of the seat may call it.
     pub fn add(count: &AtomicU64, more: u64) {
         count.fetch_add(more, Ordering::Relaxed);
     }
@@ -105,7 +103,6 @@ impl Seat {
         self.label_bytes.store(length as u32, Ordering::Relaxed);
     }
 
-    /// Returns the label with control characters escaped, since its bytes are untrusted.
     pub fn label(&self) -> String {
         let words = self.label.iter().map(|w| w.load(Ordering::Relaxed));
         let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -120,7 +117,6 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Makes a page that only this process uses.
     pub fn alone(name: &str, terms: [u64; TERMS]) -> Result<Mapped, LinkError> {
         let memory = SharedMemory::create(name, size_of::<Page>())?;
         let mapped = Mapped { memory };
@@ -149,11 +145,6 @@ impl Mapped {
         Ok(is_page.then_some((mapped, terms)))
     }
 
-    /// Finds the page of that name, or creates it with these terms. Returns the page and the terms
-    /// that it has.
-    ///
-    /// # Errors
-    /// Those of [`Mapped::find`]; another process is making the page and does not finish.
     pub fn shared(name: &str, terms: [u64; TERMS]) -> Result<(Mapped, [u64; TERMS]), LinkError> {
         let creation = name::Creation::begin(name)?;
         if let Some(found) = Mapped::find(name)? {
@@ -187,7 +178,6 @@ impl Mapped {
         self.memory.release(seat);
     }
 
-    /// Reports whether a living process has this seat.
     pub fn is_taken(&self, seat: usize) -> bool {
         self.memory.is_claimed(seat)
     }

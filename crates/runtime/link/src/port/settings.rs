@@ -191,8 +191,6 @@ impl Settings {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }
 
-    /// Builds the model like [`Settings::model`], for a measured rate and the chunk and window that
-    /// follow from it.
     pub(super) fn model_at(
         &self,
         bits_per_second: u64,
@@ -210,8 +208,6 @@ impl Settings {
         }
     }
 
-    /// Returns the most bytes on the wire that a full window can hold, over all sizes of the chunks
-    /// in it.
     fn window_of(&self, in_force: InForce, mtu: usize, sealed: bool) -> usize {
         let window = |need: u64| {
             let most = self.most_content(need, in_force.chunk);
@@ -223,8 +219,6 @@ impl Settings {
         needs.map(window).max().unwrap_or(0)
     }
 
-    /// Returns the size of the largest content, up to `chunk` bytes, that needs at most `need`
-    /// shares.
     fn most_content(&self, need: u64, chunk: usize) -> usize {
         let (mut fits, mut too_large) = (0, chunk as u64 + 1);
         while fits + 1 < too_large {
@@ -238,7 +232,6 @@ impl Settings {
         fits as usize
     }
 
-    /// Returns the chunk size and the window at a measured rate.
     pub(super) fn at_rate(&self, bits_per_second: u64) -> InForce {
         if !self.is_measured || bits_per_second >= self.bits_per_second {
             return InForce {

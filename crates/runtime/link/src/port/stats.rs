@@ -35,15 +35,15 @@ pub struct TransferStats {
     pub priority: u8,
     /// The transfer is waiting for the port.
     pub waits: bool,
-    /// The amount that the transfer has sent: bytes of content, chunks, and complete messages.
+    /// The bytes of content, chunks and complete messages that the transfer has sent.
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
     /// The longest time that one chunk has waited for the port, ns.
     pub longest_wait_ns: u64,
     /// The most chunks that other transfers were granted while one chunk of this transfer waited.
-    /// For the most urgent transfer this is at most one per other transfer, unless others passed it
-    /// over.
+    /// For the most urgent transfer this is at most one chunk per other transfer, unless others
+    /// passed it over.
     pub most_before: u64,
     /// The time that the application has waited for credits, ns.
     pub credit_wait_ns: u64,
@@ -58,7 +58,7 @@ pub struct TransferStats {
     pub expired: u64,
 }
 
-/// The amount that a transfer has sent through the port.
+/// The bytes, chunks and messages that a transfer has sent through the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
     /// The number of bytes of content that were sent.

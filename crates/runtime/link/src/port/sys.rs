@@ -54,7 +54,6 @@ pub fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> Result<u64> {
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
-/// Returns the shortest round trip to the peer that the kernel has measured, in ns.
 pub fn shortest_round_trip_ns(socket: BorrowedFd<'_>) -> Option<u64> {
     /// The size of `tcp_info` up to `tcpi_min_rtt` (Linux 4.6 or later), in words of 32 bits.
     const WORDS: usize = 38;
@@ -73,7 +72,6 @@ pub fn shortest_round_trip_ns(socket: BorrowedFd<'_>) -> Option<u64> {
     Some(u64::from(us) * 1000)
 }
 
-/// Makes the kernel report acknowledgements of [`write_marked`] in the socket's error queue.
 pub fn report_acknowledgements(socket: BorrowedFd<'_>) -> Result<()> {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
     let flags = REPORT;
@@ -99,8 +97,6 @@ struct Control {
     flags: u32,
 }
 
-/// Writes into the socket. The kernel reports an event when the peer has acknowledged the last
-/// byte.
 pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usize> {
     let head = libc::cmsghdr {
         cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u32>(),
@@ -152,12 +148,11 @@ pub fn take_reports(socket: BorrowedFd<'_>) {
 pub enum SocketEvent {
     Nothing,
     Report,
-    /// The connection has ended, so no further report comes.
     Ended,
 }
 
-/// Sleeps until the socket has a report, another thread writes `other`, or `until_ns`
-/// (CLOCK_MONOTONIC) has come.
+/// Sleeps until the socket has a report, until `other` becomes readable, or until `until_ns`
+/// (CLOCK_MONOTONIC).
 pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -> SocketEvent {
     let mut watched = [
         // The kernel reports errors and error-queue events without a request.

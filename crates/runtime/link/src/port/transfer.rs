@@ -21,7 +21,6 @@ use std::sync::Arc;
 /// preempted since the grant.
 const LEAST_LEFT: u64 = 2;
 
-/// A chunk that was granted shares and is not acknowledged yet.
 struct Posted {
     lent: Lent,
     need: usize,
@@ -32,14 +31,12 @@ struct Posted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listener {
     Port,
-    /// The posting thread, which waits only for acknowledgements.
     Poster,
 }
 
 struct Connection {
     stream: Option<TcpStream>,
     posted: VecDeque<Posted>,
-    /// The acknowledged bytes of the connection, as of the last time that the meter counted them.
     counted: u64,
     listener: Listener,
 }
@@ -132,8 +129,6 @@ impl Transfer {
         (given, self.mapped.page().meter.measured(given))
     }
 
-    /// Returns the present size of a chunk's content, in bytes: the agreed size, or less if the
-    /// wire is slower than the given rate.
     pub fn chunk(&self) -> usize {
         self.in_force().chunk
     }
@@ -210,7 +205,6 @@ impl Transfer {
         self.published.store(granted, Relaxed);
     }
 
-    /// Wakes the transfer that may send next. Allocates nothing, and does not wait.
     pub fn pass_on(&self) {
         self.arbiter().wake_next(now_ns());
     }
@@ -308,7 +302,6 @@ impl Transfer {
         counts.longest_wait_ns.fetch_max(wait_ns, Relaxed);
     }
 
-    /// Counts a chunk that was written. `offset` is the position of the chunk in its message.
     pub fn wrote(&self, bytes: usize, offset: usize, is_last: bool, turn: &Turn) {
         let counts = &self.own_seat().counts;
         Counts::add(&counts.bytes, bytes as u64);
@@ -399,8 +392,6 @@ impl Transfer {
         is_freed
     }
 
-    /// Counts a chunk that was posted over RDMA, where [`Transfer::acknowledged`] reports the
-    /// acknowledgements.
     #[cfg(feature = "verbs")]
     pub fn posted_one(&self) {
         self.written.fetch_add(1, Relaxed);
@@ -438,8 +429,6 @@ impl Transfer {
         }
     }
 
-    /// Returns the count of the bell. Read it before asking: a sleep returns at once if the bell
-    /// has rung since then.
     pub fn bell(&self) -> u32 {
         self.arbiter().bell(self.seat)
     }
@@ -508,8 +497,6 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Posts chunks until the connection's own chunks fill the window. Returns the bell as read
-    /// before the last question.
     fn fill(transfer: &Transfer, stream: &TcpStream, turn: &mut Turn) -> u32 {
         let chunk = vec![7; transfer.chunk()];
         loop {

@@ -19,7 +19,6 @@ pub struct Watched {
     transfers: Mutex<[Weak<Transfer>; SEATS]>,
 }
 
-/// The watching thread, which ends when this value is dropped.
 pub struct Watch {
     watched: Arc<Watched>,
     thread: Option<JoinHandle<()>>,
@@ -86,10 +85,6 @@ impl Watched {
 }
 
 impl Watch {
-    /// Starts the watching thread.
-    ///
-    /// # Errors
-    /// The kernel gives no thread or descriptor.
     pub fn start() -> Result<Watch> {
         let watched = Watched {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,

@@ -19,10 +19,8 @@ use std::thread::JoinHandle;
 
 /// The longest time for which a closing end waits while the peer receives nothing, in ns.
 const LINGER_NS: u64 = 10_000_000_000;
-/// The longest time between two looks of a waiting call at the link's state, in ns.
 const LOOK_NS: u64 = 100_000_000;
 
-/// The thread of a link with acknowledgement. It ends when both halves are dropped.
 pub struct Thread {
     shared: Arc<Shared>,
     running: Option<JoinHandle<()>>,

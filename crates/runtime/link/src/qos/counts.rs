@@ -9,11 +9,11 @@ use std::sync::Arc;
 /// The counts of the messages that an end has sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SentCounts {
-    /// The number of messages that this end has sent.
+    /// The number of messages that this end has sent, each counted once.
     pub messages: u64,
     /// The number of messages and values that were not sent because they were too old.
     pub stale: u64,
-    /// The number of periods in which nothing was sent.
+    /// The number of periods in which this end should have sent a message and sent none.
     pub late: u64,
     /// The number of times that a message was sent again.
     pub resent: u64,
@@ -37,7 +37,7 @@ pub struct ReceivedCounts {
     pub doubled: u64,
     /// The number of messages that never arrived intact.
     pub lost: u64,
-    /// The number of periods in which nothing arrived.
+    /// The number of periods in which a message should have arrived and none did.
     pub late: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Counts {
     pub received: ReceivedCounts,
     /// The number of times that the peer fell silent.
     pub silences: u64,
-    /// The peer is silent at present.
+    /// The peer is silent at present: it has given no sign of life within the agreed time.
     pub is_silent: bool,
     /// The shortest round trip while the ends exchanged their terms, ns. Ages of data are wrong by
     /// at most this time ([`super::fresh`]).
@@ -78,7 +78,6 @@ pub struct Counters {
     is_silent: AtomicU64,
     round_trip_ns: AtomicU64,
     page: Option<Arc<dyn Shown>>,
-    /// The period of sending, and the period of receiving.
     pub paces: [Pace; 2],
 }
 
@@ -111,7 +110,6 @@ impl Counters {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// Sets whether the peer is silent, and counts each new silence.
     pub fn set_silent(&self, is_silent: bool) {
         let before = self.is_silent.swap(is_silent.into(), Ordering::Relaxed);
         if is_silent && before == 0 {

@@ -15,11 +15,11 @@
 //!
 //! Pure: no clock. No allocation.
 
-/// The divisor for the drift of two clocks: their difference changes by at most a thousandth (1000
+/// The divisor for the drift of two clocks. Their difference changes by at most a thousandth (1000
 /// ppm) of the time.
 const DRIFT: u64 = 1000;
 
-/// An estimate of how long messages from the peer are on their way.
+/// An estimate of how long messages from the peer travel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transit {
     least: Option<(i128, u64)>,
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_error_of_an_age_is_within_its_bound(
+        fn the_error_of_a_data_age_is_within_its_stated_bound(
             offset in -1_000_000_000_000_000i128..1_000_000_000_000_000,
             drift_ppm in -1000i128..1000,
             messages in proptest::collection::vec((0u64..10_000_000_000, 0u64..50_000_000), 1..40),

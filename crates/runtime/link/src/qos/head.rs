@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Checks the test vectors of RFC 3720, appendix B.4.
+    /// Uses the test vectors of RFC 3720, appendix B.4.
     #[test]
     fn the_check_sum_is_crc32c() {
         assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_reads_what_bytes_wrote_and_detects_one_changed_bit(
+        fn a_head_is_read_as_written_and_one_changed_bit_is_detected(
             number: u64, sent_ns: u64, remaining_ns: Option<u64>, oldest: u64,
             content in proptest::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index,
         ) {
@@ -141,7 +141,7 @@ mod tests {
         }
 
         #[test]
-        fn parsed_bytes_are_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_parsed_head_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some((head, content)) = Head::parse(&bytes) {
                 prop_assert_eq!([&head.bytes()[..], content].concat(), bytes);
             }

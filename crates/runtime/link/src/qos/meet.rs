@@ -18,14 +18,12 @@ const ROUNDS: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
-    /// This end acknowledges messages, and expects its peer to do the same.
     pub acknowledges: bool,
     /// The time after which this end counts its peer as silent, ns. 0 means never.
     pub silence_ns: u64,
 }
 
 pub struct Met {
-    /// The peer's terms. `None` if the link ended before they arrived.
     pub theirs: Option<Terms>,
     pub transit: Transit,
 }

@@ -91,8 +91,8 @@ use window::{Outbox, Retry, MOST_CREDITS};
 
 type Ways = (Box<dyn Sends>, Box<dyn Receives>);
 
-/// The bytes that a slot needs besides the message: a head, and terms, which are larger than a
-/// small message.
+/// The bytes that a slot needs besides the message: for a head, and for the terms, which are larger
+/// than a small message.
 const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 
 /// The reaction of an end to a broken promise.
@@ -128,7 +128,7 @@ fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
 }
 
 impl Qos {
-    /// Makes an empty set of promises.
+    /// Makes an empty set of promises, to which the caller adds promises.
     pub fn new() -> Qos {
         Qos::default()
     }
@@ -176,7 +176,6 @@ impl Qos {
         self
     }
 
-    /// Reports whether the ends answer each other. Only then the link needs a thread.
     fn answers(&self) -> bool {
         self.acknowledged.is_some() || self.alive_within.is_some()
     }
@@ -264,8 +263,8 @@ impl<B: Backend> QosLink<B> {
         Ok((outgoing, incoming))
     }
 
-    /// Makes recorders see the application's messages instead of the backend's. Terms, status and
-    /// repeated messages are then not recorded.
+    /// Makes recorders see the application's messages instead of the backend's. Recordings then
+    /// lack terms, status and repeated messages.
     fn events(&self, halves: &mut Halves, sizes: Sizes) -> (EndEvents, EndEvents) {
         let (out, incoming) = (halves.0.unseen(), halves.1.unseen());
         let sending = out.map(|link| EndEvents::sending(&link, sizes.credits));
@@ -368,8 +367,6 @@ impl<B: Backend> QosLink<B> {
         })
     }
 
-    /// Returns the application's sizes for these sizes of the backend. `None` if no application
-    /// sizes lead to them.
     fn outer_sizes(&self, sizes: Sizes) -> Option<Sizes> {
         let outer = Sizes {
             credits: match self.qos.answers() {

@@ -38,8 +38,6 @@ pub struct Arrived {
 }
 
 pub trait Sends: Send {
-    /// Sends a message and returns its head. [`Kind::Void`] in the head says that the message
-    /// became too old.
     fn send(
         &mut self,
         request: Request,
@@ -54,8 +52,6 @@ pub trait Sends: Send {
 }
 
 pub trait Receives: Send {
-    /// Receives the next intact message. Returns `false` if no such message came before the
-    /// deadline.
     fn receive(
         &mut self,
         deadline_ns: Option<u64>,

@@ -11,7 +11,6 @@ use crate::interface::End;
 use crate::resume::Violation;
 use onbeat_flow::clock::now_ns;
 
-/// The longest time between two looks of the thread at its time-outs, in ns.
 const MOST_WAIT_NS: u64 = 100_000_000;
 
 #[derive(Debug, Clone, Copy)]
@@ -19,12 +18,10 @@ pub struct Rhythm {
     pub timeout_ns: Option<u64>,
     /// The longest time between two signs of life of this end. The peer asks for it.
     pub beat_ns: Option<u64>,
-    /// The time without a message after which the peer counts as silent.
     pub silence_ns: Option<u64>,
 }
 
 impl Rhythm {
-    /// Returns how long the thread may wait for the peer: half of the shortest limit.
     fn wait_ns(&self) -> u64 {
         let all = [self.timeout_ns, self.beat_ns, self.silence_ns];
         let least = all.into_iter().flatten().min().unwrap_or(u64::MAX);
@@ -141,8 +138,8 @@ fn send_again(shared: &Shared, due: Due) {
 
 fn violation_text(violation: Violation) -> &'static str {
     match violation {
-        Violation::Credits => "more messages than it has credits",
-        _ => "impossible counts of messages",
+        Violation::Credits => "it sent more messages than it has credits",
+        _ => "it reports impossible counts of messages",
     }
 }
 
@@ -182,7 +179,7 @@ fn handle_message(
         return Ok(());
     }
     if content.len() > shared.sizes.message_bytes {
-        return Err("a message that is larger than agreed");
+        return Err("it sent a message that is larger than agreed");
     }
     drop(state);
     let place = shared.place(number);

@@ -35,15 +35,13 @@ pub struct Kept {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hand {
     Thread,
-    /// The thread holds the receiving half, and the application waits for it.
     Wanted,
     Application,
 }
 
-/// The end of a link: which halves are closed, and how the link has ended.
 #[derive(Debug, Default)]
 pub struct Ends {
-    /// Whether this end's application has dropped its sending half, and its receiving half.
+    /// Two flags: this end's application has dropped its sending half, and its receiving half.
     pub ours: (bool, bool),
     /// The number of messages that the peer has sent. `None` while the peer may send more.
     pub last: Option<u64>,
@@ -178,20 +176,16 @@ impl Shared {
 }
 
 impl State {
-    /// Returns how the link has ended for the sending half, or `None` while it can send.
     pub fn end_of_sending(&self) -> Option<End> {
         let closed = self.ends.peer_receives_no_more.then_some(End::Closed);
         self.ends.end.clone().or(closed)
     }
 
-    /// Returns how the link has ended for the receiving half. `None` while it can receive, or while
-    /// received messages are left.
     pub fn end_of_receiving(&self) -> Option<End> {
         let is_over = self.ends.last == Some(self.inbox.progress().0);
         is_over.then_some(End::Closed).or(self.ends.end.clone())
     }
 
-    /// Reports whether the peer has received all messages and their status, or the link has ended.
     pub fn is_settled(&self) -> bool {
         let is_done = self.outbox.is_done() || self.ends.peer_receives_no_more;
         self.ends.end.is_some() || is_done && !self.status_due

@@ -13,7 +13,6 @@ pub struct Status {
     pub consumed: u64,
     /// The messages after the consumed ones that have arrived, one per bit.
     pub arrived: u64,
-    /// The number of messages that the end has sent. `None` while it may send more.
     pub last: Option<u64>,
     pub receives_no_more: bool,
     pub asks: bool,
@@ -50,7 +49,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_reads_what_bytes_wrote(
+        fn a_status_is_read_as_it_was_written(
             consumed: u64, arrived: u64, last in proptest::option::of(0..u64::MAX),
             receives_no_more: bool, asks: bool,
         ) {
@@ -59,7 +58,7 @@ mod tests {
         }
 
         #[test]
-        fn parsed_bytes_are_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn any_parsed_status_is_written_again_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             if let Some(status) = Status::parse(&bytes) {
                 prop_assert_eq!(status.bytes().to_vec(), bytes);
             }

@@ -25,7 +25,6 @@ pub struct Retry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// The message arrived, or was given up.
     Done,
     Writing,
     /// The message was sent. `more` is how often it may be sent again, `due_ns` when that is due.
@@ -38,9 +37,9 @@ enum Open {
 /// An action that is due for a message. Each variant holds the message's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// The message has to be sent again.
+    /// The sender must send the message again.
     Again(u64),
-    /// The message was given up.
+    /// The message was given up: the peer acknowledged none of its copies.
     GivenUp(u64),
 }
 
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_counts_are_refused() {
+    fn impossible_counts_of_a_receiver_are_refused() {
         let mut out = Outbox::new(64, RETRY);
         out.begin();
         for (consumed, arrived) in [(2, 0), (0, 0b10), (1, 1), (u64::MAX, 1), (0, 1 << 63)] {

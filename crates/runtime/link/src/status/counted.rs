@@ -11,7 +11,6 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::{EndEvents, LinkId};
 use std::sync::Arc;
 
-/// The ids under which a recorder sees the two directions of a link, at one of its ends.
 #[derive(Debug)]
 pub(crate) struct Directions {
     out: Way,

@@ -4,7 +4,6 @@ use crate::interface::Sizes;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const WORDS: usize = 64;
-/// The size of a text in the page. Its length is in the two bytes before it.
 pub(crate) const TEXT_BYTES: usize = 254;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeatLS");
 const VERSION: u64 = 1;
@@ -32,7 +31,6 @@ pub(crate) enum Word {
     ReceivedNs,
     Published,
     Read,
-    /// The number of sends that found no credit until their deadline.
     NoCredit,
     /// The number of messages that the peer has not consumed, plus 1. 0 means that the backend
     /// cannot report it.
@@ -48,7 +46,6 @@ pub(crate) enum Word {
     PortGiven,
     PortMeasured,
     PortChunk,
-    /// The first count of the promises.
     Qos = 32,
 }
 
@@ -96,7 +93,7 @@ pub enum State {
     Connected,
     /// The connection is broken, and the ends will resume it.
     Broken,
-    /// One of the ends has closed, or is gone.
+    /// One of the ends has closed or is gone, so the link has ended.
     Ended,
 }
 
@@ -185,17 +182,16 @@ pub struct LinkStatus {
     pub peer: String,
     /// The state of the link: waiting, connected, broken or ended.
     pub state: State,
-    /// The time at which the end was made, and the time at which its state last changed, in ns of
-    /// CLOCK_MONOTONIC.
+    /// Two times in ns of CLOCK_MONOTONIC: when the end was made, and when its state last changed.
     pub since_ns: [u64; 2],
     /// The sizes on which the ends have agreed.
     pub sizes: Sizes,
-    /// The traffic to the peer, and the traffic from the peer.
+    /// The traffic in the two directions: to the peer, and from the peer.
     pub passed: [Passed; 2],
-    /// The number of messages that the peer has not consumed, or `None` if the backend cannot
-    /// report it. Then the number of sends that found no credit until their deadline.
+    /// Two numbers: messages that the peer has not consumed, or `None` if the backend cannot report
+    /// them, and sends that found no credit until their deadline.
     pub credit: (Option<u64>, u64),
-    /// The number of connections after the first, and the number of refused handshakes.
+    /// Two numbers: connections after the first, and refused handshakes.
     pub resumed_refused: [u64; 2],
     /// The number of a channel's items that newer ones replaced before they left the sending host.
     /// `None` if the link carries no channel.

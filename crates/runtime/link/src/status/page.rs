@@ -15,7 +15,6 @@ use std::sync::Arc;
 pub(super) const NAME: &str = "onbeat-link-status";
 const SIZE: NonZeroUsize = NonZeroUsize::new(PAGE_BYTES).unwrap();
 
-/// A status page in shared memory, and the file descriptor by which other processes find it.
 #[derive(Debug)]
 pub(crate) struct Page {
     base: NonNull<u8>,
@@ -103,7 +102,6 @@ impl Page {
         self.write(Text::Peer, name);
     }
 
-    /// Sets the link's state, unless the link has ended: an ended link stays ended.
     pub(crate) fn set_state(&self, state: State) {
         let word = self.word(Word::State as usize);
         let before = word.load(Ordering::Relaxed);
@@ -113,7 +111,6 @@ impl Page {
         }
     }
 
-    /// Stores a value in a word of the page. Real-time safe: one instruction.
     pub(crate) fn set(&self, word: Word, value: u64) {
         self.word(word as usize).store(value, Ordering::Relaxed);
     }

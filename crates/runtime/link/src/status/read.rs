@@ -32,7 +32,7 @@ pub struct Survey {
     /// The number of processes that this one may not examine. They belong to other users or have
     /// more rights.
     pub hidden: usize,
-    /// The number of pages that another version of onbeat has written.
+    /// The number of status pages that are damaged or that another version of onbeat has written.
     pub foreign: usize,
 }
 

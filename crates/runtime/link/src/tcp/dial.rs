@@ -46,7 +46,7 @@ pub fn connect(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Turns off Nagle's algorithm, and limits the unsent bytes in the kernel to one chunk. A more
-/// urgent message waits for these bytes and for those on the wire.
+/// urgent message waits for these bytes and for the bytes on the wire.
 pub fn tune(stream: &TcpStream, chunk: usize) -> Result<()> {
     let socket = SockRef::from(stream);
     socket.set_nonblocking(false)?;

@@ -46,10 +46,6 @@ pub struct Door<'l> {
 }
 
 impl<'l> Door<'l> {
-    /// Makes a door at which the handshakes of several peers can run at once.
-    ///
-    /// # Errors
-    /// The kernel gives no pipe.
     pub fn new(listener: &'l TcpListener, key: &Key, hello: Hello) -> std::io::Result<Door<'l>> {
         Ok(Door {
             listener,
@@ -170,10 +166,6 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts to refuse connections. `hello` contains the session of this end.
-    ///
-    /// # Errors
-    /// The kernel gives no thread or descriptor.
     pub fn start(listener: &TcpListener, key: &Key, hello: Hello) -> std::io::Result<Keeper> {
         let (listener, key) = (listener.try_clone()?, key.clone());
         let (wake, waking) = Waking::new()?;

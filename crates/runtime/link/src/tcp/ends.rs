@@ -28,10 +28,6 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts the threads of an end.
-    ///
-    /// # Errors
-    /// The kernel gives no thread.
     pub fn start(
         shared: Arc<Shared>,
         route: Route,

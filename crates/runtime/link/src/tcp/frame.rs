@@ -44,11 +44,11 @@ pub struct Status {
 /// The head of a frame, checked against the agreed sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
-    /// A head that a chunk of a message follows.
+    /// The head of a chunk of a message. The bytes of the chunk follow.
     Message(Chunk),
-    /// A head that a chunk of a value follows.
+    /// The head of a chunk of a value. The bytes of the chunk follow.
     Value(Chunk),
-    /// A head that 16 more bytes of a status follow ([`Status::of`]).
+    /// The head of a status. 16 more bytes of the status follow ([`Status::of`]).
     Status {
         /// The flags of the status, as bits.
         flags: u8,
@@ -114,8 +114,8 @@ impl Chunk {
         self.offset + self.bytes == self.total
     }
 
-    /// Checks that the chunk lies within the whole and the limits. Only an empty message or value
-    /// has an empty chunk.
+    /// Checks that the chunk lies within its message or value, and within the limits. Only an empty
+    /// message or value has an empty chunk.
     fn is_possible(&self, chunk: usize, whole: usize) -> bool {
         let rest = self.total.checked_sub(self.offset);
         let fits =

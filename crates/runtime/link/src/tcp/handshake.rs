@@ -53,7 +53,7 @@ pub struct Hello {
 pub struct Session(pub(super) [u8; 32]);
 
 impl Session {
-    /// Returns the hash. Only a holder of the key can compute it.
+    /// Returns the hash as bytes. Only a holder of the key can compute it.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -155,7 +155,8 @@ enum Step {
     Hello = 1,
     Answer = 2,
     Proof = 3,
-    /// The key or the version is wrong. Not encrypted, because the ends have no common key.
+    /// The key or the version is wrong. This step is not encrypted, because the ends have no common
+    /// key.
     Refused = 4,
 }
 
@@ -255,7 +256,7 @@ pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Resul
     Ok(agreed)
 }
 
-/// The nonce of the proof. No later message of the session uses it.
+/// The nonce of the message that proves the key. No later message of the session uses it.
 const PROOF_NONCE: u64 = u64::MAX - 1;
 
 /// Shakes hands as the listening end. `answer` gets the peer's hello. It returns this end's hello,

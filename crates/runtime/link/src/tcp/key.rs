@@ -29,7 +29,7 @@ pub enum KeyError {
     File {
         /// The path of the file, escaped.
         path: String,
-        /// The operation that failed, as a verb phrase.
+        /// The operation that failed, as a verb phrase, for example "create it".
         what: &'static str,
         /// The error of the operation `what`.
         source: std::io::Error,

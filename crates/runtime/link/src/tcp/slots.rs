@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The end's memory: owned, or mapped until the process ends.
 struct Block {
     base: NonNull<u8>,
     bytes: usize,

@@ -21,8 +21,6 @@ pub struct Connection {
 
 pub struct Link {
     pub connection: Option<Arc<Connection>>,
-    /// A number that identifies the present connection. It changes when the end leaves the
-    /// connection.
     generation: u64,
     resumed: bool,
     /// The peer has reported its counts at least once, so the peer knows this session too.
@@ -45,7 +43,6 @@ pub struct Values {
     pub asked: bool,
 }
 
-/// The counts of requests for the peer's value.
 #[derive(Default)]
 pub struct Questions {
     pub wanted: u64,
@@ -77,7 +74,6 @@ pub struct State {
     pub receives_no_more: bool,
     pub peer: Status,
     pub status_due: bool,
-    /// The writer has taken a status and not finished writing it.
     pub status_under_way: bool,
     pub link: Link,
     pub end: Option<End>,
@@ -94,7 +90,6 @@ pub struct Shared {
     state: Lock<State>,
     pub application_bell: Bell,
     pub writer_bell: Bell,
-    /// The bell of the reader and of the supervisor.
     pub connection_bell: Bell,
     /// The number of message chunks that have left. It shows progress in a message that takes
     /// longer than a closing end waits.
@@ -155,8 +150,6 @@ impl Shared {
         }
     }
 
-    /// Writes the number of messages that the peer has not consumed into the status page. Real-time
-    /// safe.
     pub fn show_in_flight(&self, state: &State) {
         if let Some(page) = &self.page {
             let consumed = state.sender.progress().consumed;
@@ -165,8 +158,6 @@ impl Shared {
         }
     }
 
-    /// Writes the port's present rates and chunk size into the status page. Real-time safe: stores
-    /// a few atomics.
     pub fn show_port(&self) {
         if let (Some(page), Some(seat)) = (&self.page, &self.seat) {
             let (given, measured) = seat.rates();
@@ -176,8 +167,6 @@ impl Shared {
         }
     }
 
-    /// Returns the present chunk size: the agreed one, or less if the port is slower than the rate
-    /// that it was given.
     pub fn chunk_now(&self) -> usize {
         let seat = self.seat.as_ref();
         seat.map_or(self.chunk, |seat| seat.chunk().clamp(1, self.chunk.max(1)))
@@ -227,7 +216,6 @@ impl Shared {
         }
     }
 
-    /// Wakes another link if the port lets that link send next.
     pub fn pass_port_on(&self) {
         if let Some(seat) = &self.seat {
             seat.pass_on();
@@ -316,7 +304,8 @@ impl State {
         self.link.generation == generation
     }
 
-    /// Leaves the connection, if there is one. The end ignores data that arrives by it later.
+    /// Leaves the present connection, if there is one. The end ignores data that this connection
+    /// delivers later.
     pub fn leave(&mut self) {
         self.link.generation += 1;
         if let Some(old) = self.link.connection.take() {
@@ -334,8 +323,8 @@ impl State {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
-    /// Reports whether the peer has received all messages and counts of this end, as far as it
-    /// still receives any.
+    /// Reports whether the link has ended, or the peer has received all counts of this end and all
+    /// messages that it still accepts.
     pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()
@@ -350,7 +339,7 @@ impl State {
         }
     }
 
-    /// Returns the most urgent thing to write. Counts are first, since the peer may wait for
+    /// Returns the most urgent thing to write. Counts come first, since the peer may wait for
     /// credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {
@@ -369,8 +358,6 @@ impl State {
         self.next_message().map(Work::Message)
     }
 
-    /// Returns the message that is being written or comes next. Returns `None` if no message may be
-    /// sent now.
     pub fn next_message(&self) -> Option<Posted> {
         let may_go = self.link.connection.is_some() && self.link.resumed;
         let number = self.sender.to_transmit().filter(|_| may_go)?;

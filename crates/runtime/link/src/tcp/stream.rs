@@ -35,8 +35,6 @@ impl<'c, W: Write> FrameWriter<'c, W> {
         &mut self.stream
     }
 
-    /// Writes a frame, which is a head and a body. Copies nothing if the connection is not
-    /// encrypted.
     pub fn write(&mut self, head: &[u8], body: &[u8]) -> Result<()> {
         if self.keys.is_none() {
             return self.write_clear(head, body);

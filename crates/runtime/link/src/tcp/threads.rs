@@ -61,8 +61,6 @@ pub fn write(shared: &Shared) {
     }
 }
 
-/// Waits for something to write. Returns `None` once the connection `generation` is not the present
-/// one.
 fn next_work(shared: &Shared, generation: u64) -> Option<Work> {
     let mut state = shared.lock();
     let beat_ns = now_ns() + BEAT_NS;
@@ -107,7 +105,6 @@ fn perform(
     }
 }
 
-/// Waits until the port lets a chunk of `bytes` leave. Writes counts that become due meanwhile.
 fn wait_for_port(
     shared: &Shared,
     generation: u64,
@@ -215,7 +212,6 @@ fn write_status(
     Ok(())
 }
 
-/// Writes counts that are due, since the peer may wait for them. Called between two chunks.
 fn write_due_status(
     shared: &Shared,
     generation: u64,
@@ -324,9 +320,9 @@ impl From<std::io::Error> for Stopped {
 impl From<Violation> for Stopped {
     fn from(violation: Violation) -> Stopped {
         Stopped::Protocol(match violation {
-            Violation::Progress => "impossible counts of messages",
-            Violation::Turn => "a message out of turn",
-            Violation::Credits => "more messages than it has credits",
+            Violation::Progress => "it reports impossible counts of messages",
+            Violation::Turn => "it sent a message out of order",
+            Violation::Credits => "it sent more messages than it has credits",
         })
     }
 }
@@ -362,11 +358,11 @@ fn read_frame<R: Read>(
     let mut head = [0; HEAD_BYTES];
     reader.read_exact(&mut head)?;
     let head = Head::parse(&head, shared.limits())
-        .ok_or(Stopped::Protocol("bytes that are not a frame"))?;
+        .ok_or(Stopped::Protocol("it sent bytes that are not a frame"))?;
     let left = || Stopped::Broken("a newer connection has replaced this one".into());
     match head {
         Head::Message(chunk) => {
-            let out_of_turn = Stopped::Protocol("a chunk out of turn");
+            let out_of_turn = Stopped::Protocol("it sent a chunk out of order");
             let is_next = follows(of_message, &chunk);
             is_next.then_some(()).ok_or(out_of_turn)?;
             let state = shared.lock();
@@ -432,7 +428,7 @@ fn read_value<R: Read>(
     of_value: &mut Option<Chunk>,
     chunk: Chunk,
 ) -> Result<(), Stopped> {
-    let unasked = Stopped::Protocol("a value that this end did not ask for");
+    let unasked = Stopped::Protocol("it sent a value that this end did not ask for");
     let state = shared.lock();
     let is_due = state.questions.asked > state.questions.answered && follows(of_value, &chunk);
     drop(state);

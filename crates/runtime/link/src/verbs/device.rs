@@ -25,7 +25,6 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::other(error.to_string())
 }
 
-/// An RDMA device that has an address of this machine.
 pub struct Device {
     context: Arc<DeviceContext>,
     port: u8,
@@ -45,8 +44,9 @@ impl Device {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
-        let devices = DeviceList::new()
-            .map_err(|_| Error::other("no libibverbs.so.1: install rdma-core's libibverbs"))?;
+        let devices = DeviceList::new().map_err(|_| {
+            Error::other("libibverbs.so.1 is missing. Install libibverbs of rdma-core.")
+        })?;
         for device in devices.iter() {
             let Ok(context) = device.open() else { continue };
             if let Some(found) = Device::on(context, wanted) {
@@ -55,8 +55,8 @@ impl Device {
         }
         let count = devices.len();
         Err(Error::other(format!(
-            "none of {count} RDMA devices has the address {address} under RoCE v2 \
-             (Soft-RoCE: rdma link add NAME type rxe netdev INTERFACE)"
+            "none of {count} RDMA devices has the address {address} under RoCE v2. \
+             For Soft-RoCE, run `rdma link add NAME type rxe netdev INTERFACE`."
         )))
     }
 
@@ -149,7 +149,8 @@ impl Device {
             .setup_max_dest_read_atomic(1)
             .setup_min_rnr_timer(12)
             .setup_address_vector(&address);
-        let pair = Arc::get_mut(&mut queue.pair).ok_or_else(|| failed("it is in use"))?;
+        let pair =
+            Arc::get_mut(&mut queue.pair).ok_or_else(|| failed("the queue pair is in use"))?;
         pair.0.modify(&attributes).map_err(failed)?;
         let mut attributes = QueuePairAttribute::new();
         attributes
@@ -198,13 +199,7 @@ impl Pair {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     Sent(Kind),
-    /// The peer has written bytes into the slots of messages to this end.
-    Written {
-        /// The immediate value that the peer sent with the bytes.
-        tag: u32,
-        /// The number of bytes that the peer has written, as the device counted it.
-        bytes: usize,
-    },
+    Written { tag: u32, bytes: usize },
     Told(u32),
 }
 
@@ -233,7 +228,6 @@ pub enum Request {
     Tag(u32),
 }
 
-/// A queue pair and its completion queue. No call allocates, except on errors.
 pub struct Queue {
     pair: Arc<Pair>,
     cq: Arc<BasicCompletionQueue>,
@@ -252,12 +246,10 @@ impl Queue {
         Arc::clone(&self.pair)
     }
 
-    /// Reports whether the peer's device has acknowledged all posted requests.
     pub fn is_idle(&self) -> bool {
         self.sent == self.done
     }
 
-    /// Returns how many requests the peer's device has acknowledged.
     pub fn acknowledged(&self) -> u64 {
         self.done
     }
@@ -266,7 +258,6 @@ impl Queue {
         self.sent - self.done < self.limit
     }
 
-    /// Posts one more receive, so that the peer may send once more.
     pub fn post_receive(&mut self) -> Result<()> {
         // SAFETY: zeros are valid: a request without memory.
         let mut request: sys::ibv_recv_wr = unsafe { std::mem::zeroed() };
@@ -369,7 +360,6 @@ impl Queue {
         }
     }
 
-    /// Waits for a completion event, for `wake` to become readable, or until the deadline.
     pub fn wait(&self, wake: BorrowedFd<'_>, deadline_ns: Option<u64>) {
         let timeout = deadline_ns.map_or(PollTimeout::NONE, |deadline| {
             // Rounded up, so that the caller does not spin in the last millisecond.
@@ -400,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_outs_last_for_at_least_what_was_asked_and_not_thrice() {
+    fn a_time_out_lasts_one_to_three_times_the_requested_time() {
         for ms in [1, 10, 500, 2000, 20_000] {
             let asked = Duration::from_millis(ms);
             let each = 4096u64 << timeout_code(asked);

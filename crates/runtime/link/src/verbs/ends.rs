@@ -33,7 +33,6 @@ impl Lane {
         &self.session.shared
     }
 
-    /// Returns the next completion, or `None` if there is none or the queue pair is broken.
     fn next_done(&mut self) -> Option<Done> {
         let queue = self.queue.as_mut().filter(|_| !self.is_broken)?;
         match queue.next_done() {
@@ -99,7 +98,6 @@ impl Lane {
     }
 }
 
-/// A place on a port, through which a half sends its messages in chunks.
 pub struct Egress {
     pub seat: Seated,
     pub chunk: usize,
@@ -150,11 +148,14 @@ impl VerbsOutgoing {
                         None => self
                             .lane
                             .shared()
-                            .violated("an impossible count of messages"),
+                            .violated("it reports an impossible count of messages"),
                     }
                     self.lane.post_receive();
                 }
-                Done::Written { .. } => self.lane.shared().violated("a message out of turn"),
+                Done::Written { .. } => self
+                    .lane
+                    .shared()
+                    .violated("it sent a message out of order"),
             }
         }
         if let (true, Some(egress), Some(queue)) = (any, &self.egress, &self.lane.queue) {
@@ -353,7 +354,7 @@ pub struct VerbsIncoming {
     received: u64,
     consumed: u64,
     lengths: Box<[usize]>,
-    /// The copy of the message that the application reads. The peer cannot change it.
+    /// The copy of the message that the application reads. The peer cannot change the copy.
     copy: Box<[u8]>,
     chunk: Option<usize>,
     /// The number of posted reads and writes of the peer's memory, and the number of finished ones.
@@ -396,13 +397,13 @@ impl VerbsIncoming {
             return shared.violated("a message in chunks");
         };
         if tags::ahead(self.received, told, 0).is_none() {
-            return shared.violated("a message out of turn");
+            return shared.violated("it sent a message out of order");
         }
         if self.received - self.consumed >= shared.sizes.credits as u64 {
-            return shared.violated("more messages than it has credits");
+            return shared.violated("it sent more messages than it has credits");
         }
         if bytes > shared.sizes.message_bytes {
-            return shared.violated("a message larger than agreed");
+            return shared.violated("it sent a message that is larger than agreed");
         }
         self.lengths[self.place(self.received)] = bytes;
         self.received += 1;
@@ -417,7 +418,7 @@ impl VerbsIncoming {
                 Done::Sent(Kind::Message) => {}
                 Done::Sent(Kind::Value) => self.accesses.1 += 1,
                 Done::Written { tag, bytes } => self.arrived(tag, bytes),
-                Done::Told(_) => self.lane.shared().violated("a count out of turn"),
+                Done::Told(_) => self.lane.shared().violated("it sent a count out of order"),
             }
         }
         any
@@ -589,7 +590,7 @@ impl Remote for Peer<'_> {
     }
 
     fn impossible(&self) -> Unread {
-        let what = "impossible heads of values";
+        let what = "it published impossible heads of values";
         self.half.lane.shared().violated(what);
         Unread::Over(End::Protocol { what })
     }

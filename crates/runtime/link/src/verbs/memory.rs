@@ -15,7 +15,6 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
-/// The memory of an end: owned, or mapped until the process ends.
 pub struct Block {
     base: NonNull<u8>,
     bytes: usize,
@@ -30,10 +29,6 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Takes the application's memory, or allocates it.
-    ///
-    /// # Errors
-    /// The sizes are impossible, or the memory is too small.
     pub fn new(sizes: Sizes, memory: Memory) -> std::result::Result<Block, SetupError> {
         let needed = sizes.memory_bytes()?;
         let (memory, owned) = match memory {
@@ -69,7 +64,6 @@ impl Drop for Block {
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Words {
-    /// The slots and lengths of this end's values, which the peer reads.
     heads: HeadWords,
     /// The slot that the peer is reading, plus 1. The peer writes it.
     pinned: AtomicU64,
@@ -129,7 +123,6 @@ impl Keys {
     }
 }
 
-/// All memory of an end, registered with its device.
 pub struct EndMemory {
     /// The registrations of `words` and `block`. They must be dropped before these two.
     regions: Mutex<Vec<Arc<MemoryRegion>>>,
@@ -210,7 +203,6 @@ impl EndMemory {
         })
     }
 
-    /// Returns the endpoint with the addresses and keys of the memory that the peer may access.
     pub fn windows(&self, endpoint: Endpoint) -> Endpoint {
         Endpoint {
             ring: self.keys.ring.window(),
@@ -221,13 +213,11 @@ impl EndMemory {
         }
     }
 
-    /// Returns a transfer from the start of the outgoing slots, without a destination.
     #[cfg(test)]
     pub fn to_any(&self, bytes: usize) -> Transfer {
         self.keys.out.to(0, bytes, Window::default(), 0)
     }
 
-    /// Ends the registrations. All keys become invalid.
     pub fn revoke(&self) {
         self.regions
             .lock()
@@ -260,7 +250,6 @@ impl EndMemory {
 pub struct OutMemory(Arc<EndMemory>);
 
 impl OutMemory {
-    /// Returns the slot of a message to write. The peer has consumed the slot's previous message.
     pub fn message(&mut self, place: usize, bytes: usize) -> &mut [u8] {
         let parts = self.0.parts;
         // SAFETY: only the sending half uses this part, and borrows it only once.
@@ -287,7 +276,6 @@ impl OutMemory {
         }
     }
 
-    /// Returns the heads of this end's values, and the slot that the peer is reading.
     pub fn heads(&self) -> (&HeadWords, &AtomicU64) {
         (&self.0.words.heads, &self.0.words.pinned)
     }
@@ -327,14 +315,13 @@ impl InMemory {
         &self.0.words.peer_heads
     }
 
-    /// Returns a transfer of a value in the peer's `slot` to this end.
     pub fn value_here(&self, slot: usize, bytes: usize, values: Window) -> Transfer {
         let at = slot * self.0.parts.sizes.value_bytes;
         self.0.keys.read.to(0, bytes, values, at)
     }
 
-    /// Returns a transfer that tells the peer which slot is being read: the slot plus 1, or 0 for
-    /// none.
+    /// Returns a transfer that informs the peer which slot this end reads: the slot plus 1, or 0
+    /// for none.
     pub fn pin_to_peer(&self, pin: u64, reading: Window) -> Transfer {
         let word = &self.0.words.pin;
         word.store(pin, std::sync::atomic::Ordering::SeqCst);

@@ -74,7 +74,6 @@ use tags::MOST_CHUNKS;
 pub struct Verbs {
     side: Tcp,
     key: Key,
-    /// The size of a chunk, in bytes. `None` if messages are written in one piece.
     chunk: Option<usize>,
     port: Option<(Port, u8)>,
     polling: bool,
@@ -257,7 +256,7 @@ fn join(
                 "the other end has no RDMA device with the connection's address",
             ))
         }
-        _ => return Err(Error::other("the other end sent a record out of turn")),
+        _ => return Err(Error::other("the other end sent a record out of order")),
     };
     device.join(&mut queues.out, out, &theirs, theirs.incoming, gone_after)?;
     device.join(
@@ -270,7 +269,7 @@ fn join(
     side.tell(Record::Ready)?;
     match next()? {
         Record::Ready => Ok(theirs),
-        _ => Err(Error::other("the other end sent a record out of turn")),
+        _ => Err(Error::other("the other end sent a record out of order")),
     }
 }
 

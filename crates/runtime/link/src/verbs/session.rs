@@ -38,7 +38,8 @@ pub struct Side {
 }
 
 impl Side {
-    /// Sends a record. If the connection is broken, the thread that reads from it notices this.
+    /// Sends a record. If the connection is broken, the thread that reads from the connection
+    /// notices the break.
     pub fn tell(&self, record: Record) -> std::io::Result<()> {
         let mut sent = lock(&self.sent);
         sealed::send(&mut &self.stream, &self.keys, &mut sent, &record.bytes())
@@ -63,7 +64,6 @@ pub struct Shared {
     sent_by_peer: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
-    /// The queue pairs of dropped halves, which the peer may still use.
     parked: Mutex<Vec<Queue>>,
 }
 
@@ -150,13 +150,11 @@ impl Shared {
         let _ = self.side.stream.shutdown(Shutdown::Both);
     }
 
-    /// Ends the link because the peer has broken the protocol.
     pub fn violated(&self, what: &'static str) {
         self.finish(End::Protocol { what });
         let _ = self.side.stream.shutdown(Shutdown::Both);
     }
 
-    /// Ends the link, makes every key invalid, and wakes the halves.
     fn finish(&self, end: End) {
         lock(&self.state).end.get_or_insert(end);
         self.flags.fetch_or(ENDED, Ordering::AcqRel);
@@ -174,8 +172,10 @@ impl Shared {
                 Ok(Record::ReceivesNoMore) => {
                     self.flags.fetch_or(PEER_RECEIVES_NO_MORE, Ordering::AcqRel);
                 }
-                Ok(_) => break wrong("a record out of turn"),
-                Err(e) if e.kind() == ErrorKind::InvalidData => break wrong("an unknown record"),
+                Ok(_) => break wrong("it sent a record out of order"),
+                Err(e) if e.kind() == ErrorKind::InvalidData => {
+                    break wrong("it sent an unknown record")
+                }
                 Err(e) => break self.after_the_last(&e),
             }
             self.wake();
@@ -191,7 +191,8 @@ impl Shared {
         }
         let reason = lock(&self.state).reason.clone();
         End::Gone {
-            reason: reason.unwrap_or_else(|| format!("its side channel ended: {error}")),
+            reason: reason
+                .unwrap_or_else(|| format!("its TCP connection for control ended: {error}")),
         }
     }
 }
@@ -200,7 +201,6 @@ fn wrong(what: &'static str) -> End {
     End::Protocol { what }
 }
 
-/// A link's threads and queue pairs. They end when both halves are dropped.
 pub struct Session {
     pub shared: Arc<Shared>,
     watching: Option<JoinHandle<()>>,
@@ -208,11 +208,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the thread that watches the peer. At a listening end `keeper` refuses later
-    /// connections.
-    ///
-    /// # Errors
-    /// The kernel gives no thread or descriptor.
     pub fn start(
         parts: Parts,
         received: Counter,

@@ -12,15 +12,14 @@
 /// are credits.
 const COUNT_BITS: u32 = 16;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
-/// The most chunks that a message can have.
 pub const MOST_CHUNKS: usize = 1 << (32 - COUNT_BITS);
 
 pub fn of_count(count: u64) -> u32 {
     (count & COUNT) as u32
 }
 
-/// Returns how far the count in tag `told` is ahead of `count`. Returns `None` if it is ahead by
-/// more than `most`.
+/// Returns how far the count in the tag `told` is ahead of `count`. Returns `None` if the distance
+/// is more than `most`.
 pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
     let difference = u64::from(told.wrapping_sub(of_count(count))) & COUNT;
     (u64::from(told) <= COUNT && difference <= most).then_some(difference)
@@ -50,7 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_go_on_where_their_tags_begin_anew() {
+    fn counts_continue_when_their_tags_wrap() {
         let turn = 1 << COUNT_BITS;
         for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
             for more in 0..4 {
@@ -64,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_is_told_by_its_last_write(
+        fn the_last_write_of_a_message_identifies_the_message(
             number: u64, chunk in 1_usize..1 << 20, chunks in 1..=MOST_CHUNKS, last in 0_usize..1 << 20
         ) {
             let tag = of_message(number, chunks);

@@ -69,7 +69,6 @@ impl Publisher {
         slot
     }
 
-    /// Publishes the value of `bytes` bytes that was written into the slot of [`Publisher::begin`].
     pub fn finish(&mut self, heads: &HeadWords, slot: usize, bytes: usize) {
         self.version += 1;
         self.published = Some(slot);
@@ -85,9 +84,8 @@ pub trait Remote {
     type Error;
     fn heads(&mut self) -> Result<Heads, Self::Error>;
     fn fetch(&mut self, slot: usize, bytes: usize) -> Result<(), Self::Error>;
-    /// Writes into the publisher's memory which slot this reader reads.
     fn pin(&mut self, slot: Option<usize>) -> Result<(), Self::Error>;
-    /// Returns the error for heads that a correct publisher cannot write.
+    /// Returns an error for heads that a correct publisher cannot write.
     fn impossible(&self) -> Self::Error;
 }
 
@@ -208,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_never_torn_and_comes_soon(
+        fn a_fetched_value_is_never_torn_and_the_fetch_ends_soon(
             script in proptest::collection::vec(0u8..20, 0..40), begun in 0u8..9
         ) {
             let mut side = Side { script, ..Side::default() };
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_impossible_heads_is_found_out() {
+    fn a_peer_with_impossible_heads_of_values_is_detected() {
         for (newest, length) in [(1 << 2 | 3, 8), (1 << 2, 17), (1 << 2, u64::MAX)] {
             let side = &mut Side {
                 script: vec![0; 100],

@@ -3,7 +3,6 @@
 //! Compiled without the feature `verbs` too, because it reads bytes of the network, and is tested
 //! and fuzzed.
 
-/// The number of a queue pair, and the number of its first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lane {
     pub number: u32,
@@ -20,11 +19,9 @@ pub struct Window {
     pub key: u32,
 }
 
-/// The addresses and keys of an end, sent before the first message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Endpoint {
     pub gid: [u8; 16],
-    /// The verbs code of the MTU: 1 to 5.
     pub mtu: u8,
     pub out: Lane,
     pub incoming: Lane,
@@ -42,7 +39,6 @@ pub enum Record {
     Endpoint(Endpoint),
     /// The end has no RDMA device with the connection's address. Sent instead of an endpoint.
     NoDevice,
-    /// The end has connected its queue pairs to the peer's.
     Ready,
     /// The number of all messages that the end has sent. It sends no more.
     SendsNoMore(u64),
@@ -140,7 +136,6 @@ impl Record {
         }
     }
 
-    /// Reads a record from the peer. Returns `None` if the bytes are not a record.
     pub fn parse(bytes: &[u8]) -> Option<Record> {
         let mut reader = Reader(bytes);
         let record = match reader.take::<1>()?[0] {
@@ -181,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_no_record_is_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn bytes_that_are_not_a_record_are_refused(garbage in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some(record) = Record::parse(&garbage) {
                 prop_assert_eq!(record.bytes(), garbage);
             }

@@ -442,7 +442,7 @@ macro_rules! backends {
                 backends::sizes($pair);
             }
             #[test]
-            fn a_credit_comes_back_on_consumption() {
+            fn a_credit_returns_when_the_message_is_consumed() {
                 backends::credits($pair);
             }
             #[test]
@@ -462,7 +462,7 @@ macro_rules! backends {
                 backends::latest($pair);
             }
             #[test]
-            fn an_end_that_does_not_fit_learns_the_reason() {
+            fn an_end_with_other_settings_learns_why_it_is_refused() {
                 backends::refusals($pair);
             }
             #[test]

@@ -19,7 +19,6 @@ const STATUS: u8 = 5;
 pub struct Noise {
     /// The messages to harm: number, harm, and how many copies are harmed.
     messages: Vec<(u64, Harm, usize)>,
-    /// The number of statuses that are changed, counted from the first.
     statuses: usize,
     values: bool,
     pub is_mute: Arc<AtomicBool>,

@@ -29,7 +29,8 @@ fn enter(namespace: &File) {
 }
 
 impl Place {
-    /// Runs a function in the network namespace. Threads that it starts stay there.
+    /// Runs a function in this place's network namespace. Threads that the function starts stay in
+    /// the namespace.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         if self.namespace == "-" {
             return run();

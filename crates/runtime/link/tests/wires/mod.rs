@@ -104,7 +104,6 @@ impl Host {
         made.join().unwrap()
     }
 
-    /// Runs a function on this host, in its network namespace. Threads that it starts stay there.
     pub fn within<T>(&self, run: impl FnOnce() -> T) -> T {
         let here = File::open("/proc/thread-self/ns/net").unwrap();
         enter(&self.namespace);

@@ -14,7 +14,6 @@ pub(super) const MAX_OF_CPU: usize = 32;
 const BUCKETS: usize = 320;
 const HISTOGRAM: usize = BUCKETS + 2;
 
-/// The mapped `struct control`. Each change is one store.
 pub(super) struct Control {
     words: SharedWords<6>,
 }
@@ -40,7 +39,8 @@ impl Control {
         &self.words[1]
     }
 
-    /// Holds the number + 1 of the table for the next round, or 0 to keep the table.
+    /// Returns the word for the table of the next round: its number + 1, or 0 to keep the current
+    /// table.
     pub(super) fn next_table(&self) -> &AtomicU64 {
         &self.words[4]
     }
@@ -112,7 +112,6 @@ pub(super) fn table_of_cpu(cpu: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(cpu.get(32..36)?.try_into().ok()?))
 }
 
-/// Counts the ends of a server's slots, and the threads that were still working then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ends {
     pub(super) ends: u64,

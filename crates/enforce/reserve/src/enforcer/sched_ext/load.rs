@@ -55,7 +55,7 @@ pub fn find_sched_ext() -> Result<(), SchedExtError> {
 }
 
 impl Programs {
-    /// Loads the programs, which do not schedule threads yet.
+    /// Loads the BPF programs. They do not schedule threads yet.
     pub(super) fn load() -> Result<Programs, SchedExtError> {
         find_sched_ext()?;
         // The error contains libbpf's messages too, except for the kernel's long reasons.
@@ -102,7 +102,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Fills one of the two tables. No CPU may be using that table.
+    /// Fills one of the two tables in the kernel. No CPU may be using this table.
     pub(super) fn give_table(
         &self,
         number: u32,
@@ -127,7 +127,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Registers as the machine's sched_ext scheduler and starts a timer on each CPU.
+    /// Registers the programs as the machine's sched_ext scheduler and starts a timer on each CPU.
     pub(super) fn attach(&mut self, cpus: &[u16]) -> Result<(), SchedExtError> {
         let mut maps = self.object.maps_mut();
         let ops = maps.find(|m| m.name() == OsStr::new("onbeat_slots"));

@@ -44,7 +44,7 @@ pub enum SchedExtError {
         "the sched_ext scheduler {0:?} is running, and the kernel allows only one. End it first."
     )]
     Taken(String),
-    /// A server has no slot for a long time.
+    /// A server has no slot for more than 20 s, which the kernel does not allow.
     #[error("server {0:?} has no slot for more than 20 s, but the kernel ends a sched_ext scheduler that lets a thread wait for 30 s. Use cgroup freezers.")]
     Pause(String),
     /// The servers or events are more than the BPF programs have room for.
@@ -57,7 +57,7 @@ pub enum SchedExtError {
     Load(String),
 }
 
-/// The number of the table that the programs use now or from the next round on.
+/// Which of the two tables the programs use now, or from the next round on.
 struct Given {
     table: u32,
 }
@@ -133,8 +133,8 @@ impl SchedExt {
     }
 }
 
-/// Refuses servers and tables that are too large for the programs or not allowed by the kernel's
-/// watchdog.
+/// Refuses a table that is too large for the programs, or pauses that the kernel's watchdog does
+/// not allow.
 fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError> {
     if servers.len() > layout::MAX_SERVERS {
         return Err(SchedExtError::Room(format!("{} servers", servers.len())));

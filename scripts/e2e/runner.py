@@ -88,11 +88,12 @@ class Runner:
             self.foreign = self.supervisor.start(lambda: foreign.run(Harness(work, 0)))
 
     def run(self, tests):
-        """Runs all of them; those that want the machine for themselves come last."""
+        """Runs all of them: the large ones first, so that small ones fill the places beside them; those that want
+        the machine for themselves last."""
         begin = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.interrupt)
-        todo = [(t, 1) for t in sorted(tests, key=lambda t: t.places >= PLACES)]
+        todo = [(t, 1) for t in sorted(tests, key=lambda t: (t.places >= PLACES, -t.places))]
         try:
             while todo or self.running:
                 while fitting := next((t for t in todo if self.fits(*t)), None):

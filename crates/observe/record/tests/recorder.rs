@@ -698,26 +698,29 @@ fn run_tests(args: &[String]) -> ExitCode {
         python: PathBuf::from(cache).join("ros-kilted/bin/python"),
         dir: tempfile::tempdir().expect("a directory"),
     };
-    let chosen: Vec<&Test> = tests
-        .filter(|(name, _)| filter.is_empty() || filter.iter().any(|f| name.contains(f.as_str())))
+    let is_chosen =
+        |name: &str| filter.is_empty() || filter.iter().any(|f| name.contains(f.as_str()));
+    let chosen: Vec<&Test> = tests.filter(|(name, _)| is_chosen(name)).collect();
+    let alone: Vec<&Test> = alive::ALONE
+        .iter()
+        .filter(|(name, _)| is_chosen(name))
         .collect();
+    let number = chosen.len() + alone.len();
     if let Some(reason) = refusal(&harness) {
-        for (name, _) in &chosen {
+        for (name, _) in chosen.iter().chain(&alone) {
             println!("skipped {name}: {reason}");
         }
-        println!("0 passed, 0 failed, {} skipped", chosen.len());
+        println!("0 passed, 0 failed, {number} skipped");
         return ExitCode::SUCCESS;
     }
-    let failed = run_side_by_side(&harness, &chosen);
-    println!(
-        "{} passed, {failed} failed, 0 skipped",
-        chosen.len() - failed
-    );
+    // Two at a time, because most tests wait.
+    let failed = run_side_by_side(&harness, &chosen, 2) + run_side_by_side(&harness, &alone, 1);
+    println!("{} passed, {failed} failed, 0 skipped", number - failed);
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Runs two tests at a time, because they mostly wait. Returns the number of tests that failed.
-fn run_side_by_side(harness: &Harness, tests: &[&Test]) -> usize {
+/// Runs `lanes` tests at a time. Returns the number of tests that failed.
+fn run_side_by_side(harness: &Harness, tests: &[&Test], lanes: usize) -> usize {
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let run = || {
         while let Some((name, test)) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -733,10 +736,7 @@ fn run_side_by_side(harness: &Harness, tests: &[&Test]) -> usize {
             }
         }
     };
-    std::thread::scope(|scope| {
-        scope.spawn(run);
-        run();
-    });
+    std::thread::scope(|scope| (0..lanes).for_each(|_| drop(scope.spawn(run))));
     failed.load(Ordering::Relaxed)
 }
 

@@ -12,7 +12,7 @@ use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// Stands for the hypervisor where a thread id is expected: it had the CPU.
+/// The thread id that stands for the hypervisor, in waits during which it had the CPU.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
@@ -155,15 +155,16 @@ pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
-    /// The recording names bystanders: threads that are not observed, but had a CPU for which an observed
-    /// thread waited. Older recordings do not.
+    /// The recording names bystanders: threads that are not observed, but had a CPU for which an
+    /// observed thread waited. Older recordings do not name them.
     has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
     names: FxHashMap<u32, CauseThread>,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
-    /// The waits of all threads for a CPU, or `None` if the caller of the synthesis has not asked for them.
+    /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
+    /// them.
     pub(super) held: Option<Vec<Held>>,
 }
 
@@ -283,7 +284,6 @@ impl Causes {
         self.names.insert(tid, who);
     }
 
-    /// Keeps the waits of an ended instance until [`Causes::add`] takes them.
     pub(super) fn keep_waits(&mut self, instance: InstanceId, waits: Vec<Wait>) {
         self.pending_waits.insert(instance, waits);
     }

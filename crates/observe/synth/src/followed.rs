@@ -18,6 +18,8 @@ pub struct ChainEnd {
 }
 
 /// The execution of one callback within the execution of a chain. All times are on CLOCK_MONOTONIC.
+/// `pid` and `tid` are the ids of the process and of the thread that ran the callback.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainStep {
     /// The number of the callback or synchroniser, as an index into
@@ -39,9 +41,7 @@ pub struct ChainStep {
     pub released_ns: Option<u64>,
     /// At a synchroniser: the number of the callback whose input came last. `None` for other steps.
     pub last_input: Option<u32>,
-    /// The id of the process that ran the callback.
     pub pid: u32,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
 }
 

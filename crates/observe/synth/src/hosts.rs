@@ -29,7 +29,7 @@ pub enum HostsError {
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
     /// There are more hosts than the limit for one model. The value is the number of hosts.
-    #[error("{0} hosts are too many. Join at most {MOST_HOSTS}.")]
+    #[error("a model cannot have more than {MOST_HOSTS} hosts, and these are {0}. Join fewer.")]
     TooMany(usize),
     /// The host has more CPUs than a model of so many hosts can distinguish: the name of the host and the
     /// limit.
@@ -43,7 +43,7 @@ pub enum HostsError {
 /// Grows with the recording, by 24 bytes per message.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The host's name as the reports show it.
+    /// The name that reports show for the host.
     pub name: String,
     /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,
@@ -109,7 +109,7 @@ pub struct Clock {
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
-    /// The number in the model of the host's first CPU.
+    /// The number that the host's first CPU has in the model.
     pub first_cpu: u16,
     /// Counts items that this host published without a time stamp. onbeat cannot match takes on other hosts
     /// with these items.
@@ -244,8 +244,8 @@ pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     Ok(clocks)
 }
 
-/// Estimates the clock of host `i` from its messages with host `j`, whose clock is known. Returns `None` if
-/// they exchanged none.
+/// Estimates the clock of host `j` from its messages with host `i`, whose clock is `known`. Returns
+/// `None` if the two exchanged no messages.
 fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<Clock> {
     if !hosts[i].boot.is_empty() && hosts[i].boot == hosts[j].boot {
         return Some(Clock {

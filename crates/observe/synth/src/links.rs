@@ -13,7 +13,7 @@ pub struct Link {
     pub to: String,
 }
 
-/// The reason why a text does not state a link.
+/// The reason why a text is not a link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkParseError {
     /// The text has no arrow. The value is the text.

@@ -17,14 +17,14 @@ pub struct NameRule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
     /// The text has no `=`, or nothing before it. The value is the text.
-    #[error("the name rule '{0}' does not have the form 'REGEX=REPLACEMENT'")]
+    #[error("the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'.")]
     Form(String),
     /// The part before the last `=` is not a regular expression, or the expression is too large.
-    #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}")]
+    #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}. Correct the expression.")]
     Regex {
-        /// The text of the rule that cannot be used.
+        /// The text of the whole rule.
         rule: String,
-        /// The description of the fault in the regular expression.
+        /// The fault in the regular expression, as the regex parser describes it.
         why: String,
     },
 }

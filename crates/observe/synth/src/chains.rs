@@ -96,13 +96,14 @@ struct Step {
     /// The time at which the step before published the item that this execution took.
     via_pub: u64,
     start: u64,
+    /// The start of the lineage's first callback.
     origin: u64,
     refs: u32,
     began: Began,
     /// The data came this way before: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the doubts of all junctions on the way. The higher it is, the less certain is it
-    /// that the data went this way.
+    /// The sum of the doubts of all junctions on the way. The higher it is, the less certain is
+    /// this way of the data.
     doubts: u8,
 }
 

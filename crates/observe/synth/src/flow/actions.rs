@@ -145,7 +145,6 @@ impl Flow {
         }
     }
 
-    /// Removes the references to an instance that ends, because its number may be reused.
     pub(super) fn action_end(&mut self, instance: InstanceId) {
         for goal in &mut self.ways.services.actions.goals {
             if goal.answered_by == Some(instance) {

@@ -68,7 +68,8 @@ impl Ids<'_> {
     }
 }
 
-/// Adds an ordinal to an id if `before` equal ones came before: `#2`, `#3` and so on.
+/// Adds an ordinal (`#2`, `#3` and so on) to an id if `before` vertices with the same id came
+/// before.
 fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
@@ -76,7 +77,7 @@ fn with_ordinal(base: String, before: u32) -> String {
     }
 }
 
-/// Returns a timer's period as its id shows it: the set period, else the measured one, else `?`.
+/// Returns the period in a timer's id: the set period, or the measured one if none is set, or `?`.
 fn timer_period(v: &Vertex) -> String {
     if let Some(set) = v.looks.period_ns {
         return in_ms(set);

@@ -94,7 +94,7 @@ pub(crate) struct Measured {
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
-    /// Notes that an execution ended whose item was published at `time`. Reports whether an execution with a
+    /// Records that an execution ended whose item was published at `time`. Returns true if an execution with a
     /// later item of the same publisher had ended before.
     pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
         let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {

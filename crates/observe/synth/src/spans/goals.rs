@@ -197,8 +197,8 @@ impl Spans {
         }
     }
 
-    /// Begins the task that executes a goal, or continues the suspended one. Returns false if no
-    /// goal was accepted, because then the executor did not publish.
+    /// Begins the task that executes an accepted goal, or continues the suspended one. Returns
+    /// false if there is no such task, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,
@@ -293,8 +293,8 @@ impl Spans {
         }
     }
 
-    /// Returns the goal's result from which a service makes its response. Returns `None` if the
-    /// service is not an action's, or if its own callback runs.
+    /// Returns what made the response that a service sends. This is a goal's result if an action's
+    /// server sends results by the service and the service's own callback does not run.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,

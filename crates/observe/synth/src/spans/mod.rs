@@ -198,7 +198,7 @@ impl Spans {
     }
 
     /// Records that the thread was just created by the thread `by` of the same process. `by` is 0
-    /// if another process created it or the creator is unknown.
+    /// if no thread of the process created it.
     pub(crate) fn created(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         thread.account.created(time);

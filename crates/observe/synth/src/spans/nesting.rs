@@ -88,7 +88,7 @@ impl Spans {
 
     /// Decides about the last read within a callback, because nothing follows on the thread. The
     /// read was the callback's own input if the callback is known to take from this entity.
-    /// Otherwise it counts for nothing.
+    /// Otherwise the read is dropped.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {

@@ -131,8 +131,9 @@ impl Spans {
     }
 
     /// Returns the timer of a starting callback, if the thread has called several timers before it
-    /// runs their callbacks. The inner option is `None` while it is unknown which timer it is. The
-    /// timer's read is then kept with the others.
+    /// runs their callbacks. The inner option is `None` while it is unknown which timer it is.
+    ///
+    /// If `read` is the call of a timer, it is moved to the other called timers.
     fn called_timer(
         &mut self,
         cx: &Context,

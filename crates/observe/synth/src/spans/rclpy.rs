@@ -95,7 +95,7 @@ impl Spans {
         }
     }
 
-    /// Handles the first trigger after a read. `last` is the thread's trigger before that.
+    /// Handles the first trigger after a read. The thread's `last_trigger` is already this one.
     fn first_trigger(
         &mut self,
         cx: &mut Context,

@@ -149,8 +149,8 @@ impl Spans {
     }
 }
 
-/// Returns the rank of an endpoint by the user code that an execution runs for it: a callback
-/// within the execution, a callback later, or none.
+/// Returns the rank of an action's endpoint. An execution that handles several endpoints belongs to
+/// the one with the highest rank, because that one's user code runs in it.
 fn importance(cx: &Context, e: EntityId) -> u8 {
     match cx.entities.get(e).action.map(|a| a.part) {
         Some(ActionPart::Feedback) => 4,

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_moved_to_another_cpu_waited_for_the_first_cpu() {
+    fn a_thread_that_moved_to_another_cpu_waited_for_its_first_cpu() {
         let mut causes = with_bystanders();
         causes.record_switch(0, 100, 7, 20);
         causes.record_switch(1, 120, 8, 0);

@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubtful_step_gives_its_place_to_a_surer_one() {
+    fn a_full_list_of_lineages_drops_the_most_doubtful_one() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let path = paths.root(VertexId::new(0)).unwrap();
         let began = Began {

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_one_direction_give_a_bound_and_the_sentence_states_it() {
+    fn messages_in_one_direction_limit_the_clock_offset_from_one_side_and_the_model_says_so() {
         let (mut a, mut b) = (Machine::new("a", 0, 0.0), Machine::new("b", 5_000_000, 0.0));
         (0..100).for_each(|i| message(&mut a, &mut b, START + i * MS, 80_000 + i));
         let hosts = [a.seen, b.seen];
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_compared_in_the_most_certain_pairs_and_need_messages() {
+    fn clocks_are_compared_in_the_pairs_with_the_smallest_error_and_a_host_without_messages_is_refused() {
         let mut m = [
             Machine::new("a", 0, 0.0),
             Machine::new("b", 700_000_000, 0.0),

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_two_callbacks_and_an_arrow() {
+    fn a_link_is_parsed_from_two_callbacks_and_an_arrow() {
         let link: Link = "/f:subscription(/in)->  /f:timer(100ms)".parse().unwrap();
         assert_eq!(link.from, "/f:subscription(/in)");
         assert_eq!(link.to, "/f:timer(100ms)");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_user_apply_in_addition() {
+    fn name_rules_of_the_user_apply_beside_the_built_in_ones() {
         assert_eq!(named("/worker_17", &["/worker_[0-9]+=/worker"]), "/worker");
         assert_eq!(named("/a=b_3", &["(a=b)_[0-9]=$1"]), "/a=b");
         assert_eq!(

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_enter_a_callback_that_closes_a_loop_once() {
+    fn an_origin_enters_a_callback_that_closes_a_loop_only_once() {
         let (mut all, v) = (Origins::default(), VertexId::new);
         all.close(v(5), 20);
         let item = all.begin(None, v(1), 30);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_is_due_on_the_grid_of_its_period() {
+    fn a_timer_is_due_at_multiples_of_its_period_after_its_creation() {
         let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
         let mut due = |time, idle| called(&mut harness, time, idle);
         assert_eq!(due(12, None), Some(11), "late by 1 ms");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_moves_the_grid_and_a_changed_period_holds_from_the_next_call_on() {
+    fn a_reset_moves_the_due_times_and_a_changed_period_applies_from_the_next_call_on() {
         let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
         harness.push("9ms cpu0 10/10 timer_reset timer=0x50");
         assert_eq!(called(&mut harness, 20, None), Some(19));

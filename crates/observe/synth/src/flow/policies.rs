@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_policy_joins_inputs_of_one_stamp_and_drops_older_ones() {
+    fn an_exact_time_policy_joins_inputs_of_equal_stamps_and_drops_older_ones() {
         let exact = Policy::new(false, 3);
         // The second input of the first subscription has no partner.
         let inputs = [
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approximate_policy_waits_until_the_set_is_proven() {
+    fn an_approximate_time_policy_waits_until_no_later_input_can_be_better() {
         let approximate = Policy::new(true, 2);
         // The input at 50 is between those at 0 and 60. Only the one at 60 shows which is nearer.
         let inputs = [(0, 0), (1, 50), (0, 60), (1, 150), (0, 160)];

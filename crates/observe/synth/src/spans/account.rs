@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_account_fills_the_gap_of_a_missing_switch() {
+    fn the_kernels_cpu_time_fills_the_gap_of_a_missing_switch() {
         let mut account = Account::new(0);
         account.switch_in(100);
         let begin = account.mark(110);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_account_leaves_out_what_a_host_took() {
+    fn the_kernels_cpu_time_leaves_out_time_that_a_host_took() {
         let mut account = Account::new(0);
         account.cpu_time(0, 0, CountedFrom::Reading);
         let begin = account.mark(0);

@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn two_clients_that_publish_nothing_share_the_stretch() {
+    fn the_time_of_two_clients_that_publish_nothing_is_split_between_them() {
         let trace = [
             PY,
             &response(10_000, 0x1040),

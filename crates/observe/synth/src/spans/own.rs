@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_waits_long_for_a_mutex_is_within_its_execution() {
+    fn a_long_wait_for_a_mutex_does_not_end_an_execution() {
         // The second execution sleeps 6 ms for a mutex, longer than the 4 ms until its period begins.
         let trace = [
             NODE,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn publications_of_executor_and_unscheduled_threads_have_no_owner() {
+    fn publications_by_executors_and_by_threads_without_scheduler_events_have_no_owner() {
         // Without scheduler events, the beginning of the thread's run is unknown. A thread of an
         // executor is not one of the application's own threads.
         let trace = "

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_leaves_a_span_without_an_end() {
+    fn a_span_that_an_exception_ended_is_aborted() {
         let trace = format!(
             "{PAIR}
 11ms cpu0 10/10 timer_call timer=0x50
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn late_attach_ties_a_callback_to_the_read_before_it() {
+    fn late_attach_assigns_a_callback_to_the_entity_that_was_read_before_it() {
         let trace = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
 2ms cpu0 10/10 callback_start callback=0x60

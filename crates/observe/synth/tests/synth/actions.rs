@@ -185,7 +185,7 @@ fn results_that_rclpy_takes_together_with_the_state_are_followed() {
 }
 
 #[test]
-fn two_requests_of_an_action_taken_at_once_are_both_served() {
+fn two_requests_of_an_action_that_are_taken_at_once_both_have_executions() {
     let mut s = WALK.to_string();
     for n in 1..=10 {
         let t = n * 100_000;
@@ -267,7 +267,7 @@ fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
 }
 
 #[test]
-fn results_belong_to_the_goal_whose_answer_asked_for_them() {
+fn a_result_belongs_to_the_goal_whose_answer_led_to_the_request_for_it() {
     // The second goal is sent before the first one's result comes.
     let sent = |t: u64, n: u64| {
         format!("{t}us cpu0 10/10 wait_set_init\n{t}us cpu0 10/10 request_send rmw=0x1040 sequence={n}\n")

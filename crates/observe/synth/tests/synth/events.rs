@@ -286,7 +286,7 @@ fn a_sleep_of_a_callback_is_not_its_end() {
 }
 
 #[test]
-fn the_coverage_counts_executions_on_an_unseen_input() {
+fn the_coverage_counts_executions_whose_input_was_not_recorded() {
     // The take of a loaned message has no probe, so the callback starts after no event.
     let mut s = CREATED.to_string();
     for i in 1..=5 {

@@ -315,7 +315,7 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
 }
 
 #[test]
-fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
+fn a_stated_junction_excludes_the_other_inputs_of_the_node() {
     // The node has more subscriptions than paths are followed into one output.
     let topics: Vec<String> = (0..20).map(|i| format!("/x{i}")).collect();
     let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -348,7 +348,7 @@ fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
 }
 
 #[test]
-fn chains_that_end_beside_the_first_outputs_of_a_node_are_complete() {
+fn chains_of_many_inputs_that_no_output_waits_for_are_complete() {
     // More subscriptions than lineages are followed have an input at the first outputs. Only every
     // second output has one of each, so that no output waits for them.
     const INPUTS: usize = 20;

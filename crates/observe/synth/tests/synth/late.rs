@@ -67,7 +67,7 @@ fn a_name_found_after_the_first_executions_applies_to_them_too() {
 }
 
 #[test]
-fn several_nodes_of_a_process_each_have_their_callbacks() {
+fn callbacks_of_a_process_with_several_nodes_belong_to_their_own_nodes() {
     for found in [2, 25] {
         // The nodes are found at once, or after some executions.
         let nodes = NODES.replace("{t}", &format!("{found}ms"));
@@ -88,7 +88,7 @@ fn several_nodes_of_a_process_each_have_their_callbacks() {
 }
 
 #[test]
-fn with_a_second_node_the_callbacks_of_the_first_become_guessed() {
+fn with_a_second_node_in_the_process_the_node_of_each_callback_is_a_guess() {
     let trace = format!(
         "{COMMAND}{ENDPOINTS}2ms cpu0 10/10 node_found node=0x0 name=/first{}
 95ms cpu0 10/10 node_found node=0x0 name=/second{}",
@@ -153,7 +153,7 @@ fn a_synchroniser_is_found_in_a_node_that_is_named_late() {
 }
 
 #[test]
-fn fusions_of_a_guessed_node_stay_open_and_drop_no_lineage() {
+fn junctions_of_a_guessed_node_stay_undecided_and_drop_no_lineage() {
     // A process of several nodes with unknown names. Its sixteen subscriptions store `/x0` to
     // `/x15`. Eight fusions publish `/y0` to `/y7`, each when both of its inputs are there. A
     // subscription to each takes it.
@@ -799,7 +799,7 @@ fn own_loop(start: &str, together: bool) -> String {
 }
 
 #[test]
-fn an_executor_that_calls_timers_before_it_runs_them_has_their_callbacks() {
+fn callbacks_of_an_executor_that_first_calls_all_due_timers_belong_to_their_timers() {
     let listener = "
 1ms cpu1 20/20 process command=/opt/listener distribution=jazzy rmw=x
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=listener

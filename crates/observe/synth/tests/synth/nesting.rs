@@ -95,7 +95,7 @@ fn check_nothing_missing(m: &Model) {
 }
 
 #[test]
-fn a_take_in_a_callback_is_one_more_input_of_it() {
+fn a_take_in_a_callback_is_an_additional_input_of_the_callback() {
     let m = polled(20);
     assert_eq!(ids(&m), [LISTENER_S, POLLER_T, SENSOR_T]);
     let poller = callback(&m, POLLER_T);
@@ -207,7 +207,7 @@ fn an_edge_whose_items_all_went_to_a_polling_callback_is_left_out() {
 }
 
 #[test]
-fn a_take_in_a_callback_that_finds_nothing_changes_nothing() {
+fn a_take_in_a_callback_that_finds_no_item_adds_no_input() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=5 {
         let t = i * 100_000;
@@ -439,7 +439,7 @@ fn a_response_without_execute_client_is_an_input_of_the_waiting_callback() {
 }
 
 #[test]
-fn a_callback_left_by_an_exception_is_counted_apart() {
+fn a_callback_that_an_exception_ended_is_counted_as_aborted() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=6 {
         let t = i * 100_000;
@@ -466,7 +466,7 @@ fn a_callback_left_by_an_exception_is_counted_apart() {
 }
 
 #[test]
-fn callbacks_nested_too_deeply_are_counted_apart() {
+fn callbacks_that_are_nested_too_deeply_are_counted_as_aborted() {
     let mut trace =
         String::from("1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=deep namespace=/\n");
     for n in 0..12 {
@@ -553,7 +553,7 @@ fn exec_of(m: &Model, id: &str) -> (u64, u64, u64) {
 }
 
 #[test]
-fn in_rclpy_a_take_in_a_callback_is_one_more_input_of_it() {
+fn in_rclpy_a_take_in_a_callback_is_an_additional_input_of_the_callback() {
     // Published after the take, or before it. In the second case the take is the callback's last
     // act.
     for publish in [9_000, 2_000] {

@@ -147,7 +147,7 @@ fn a_late_recording_has_the_executions_of_a_service_that_responds_later() {
 }
 
 #[test]
-fn a_service_that_runs_an_executor_keeps_its_end() {
+fn a_service_callback_that_runs_an_executor_ends_with_callback_end() {
     // In each call the service's callback takes something by an executor of its own, for 1 ms.
     let mut trace = STARTED.to_string();
     for i in 1..=5u64 {

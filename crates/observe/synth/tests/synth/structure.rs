@@ -242,7 +242,7 @@ const SYNC: &str = "/fusion:sync(/fused)";
 const GRID: &str = "/grid:subscription(/fused)";
 
 #[test]
-fn a_synchroniser_shows_in_the_data_flow() {
+fn a_synchroniser_is_found_from_the_data_flow_alone() {
     // Either input can come last.
     let m = fusion(
         |i| {
@@ -322,7 +322,7 @@ fn a_synchroniser_shows_in_the_data_flow() {
 }
 
 #[test]
-fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
+fn a_synchroniser_with_one_input_that_is_always_last_gets_a_confidence_of_one_half() {
     let m = fusion(|_| (9_000, 5_000), false).model();
     let and = and_junctions(&m);
     assert_eq!(and.len(), 1);
@@ -337,7 +337,7 @@ fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
 }
 
 #[test]
-fn message_filters_events_decide_a_junction() {
+fn events_of_message_filters_show_an_and_junction() {
     let m = fusion(|_| (9_000, 5_000), true).model();
     let and = and_junctions(&m);
     assert_eq!(
@@ -473,7 +473,7 @@ fn a_chain_that_ends_at_several_outputs_ends_with_the_last_one() {
 }
 
 #[test]
-fn a_loop_ends_where_it_would_begin_again() {
+fn a_chain_through_a_loop_ends_before_it_visits_a_callback_twice() {
     let mut s = System::new();
     let a = s.node("start", &[100], &[], &["/ping"]);
     let x = s.node("x", &[], &["/ping"], &["/pong"]);
@@ -500,7 +500,7 @@ fn a_loop_ends_where_it_would_begin_again() {
 }
 
 #[test]
-fn a_link_carries_a_chain_through_memory() {
+fn a_stated_link_continues_a_chain_through_a_nodes_memory() {
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/a"]);
     let n = s.node("store", &[50], &["/a"], &["/out"]);
@@ -551,7 +551,7 @@ fn a_link_carries_a_chain_through_memory() {
 }
 
 #[test]
-fn a_chain_begins_at_an_input() {
+fn a_chain_begins_at_an_input_topic_that_the_user_names() {
     let mut s = System::new();
     let a = s.node("driver", &[100], &[], &["/a"]);
     let n = s.node("filter", &[], &["/a"], &["/b"]);

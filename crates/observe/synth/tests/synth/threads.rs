@@ -254,7 +254,7 @@ fn a_worker_that_a_callback_wakes_up_continues_its_chain() {
 }
 
 #[test]
-fn mixed_wake_ups_are_not_a_hand_over() {
+fn wake_ups_by_callbacks_and_timers_alike_are_not_a_hand_over() {
     // Four in five are not enough, and neither is a lock that goes from thread to thread.
     for n in [20, 0] {
         let m = model(&worker(20, |i| n > 0 && i % 5 != 0));

@@ -53,8 +53,8 @@ fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
 struct Stated {
     modes: Vec<ModeRule>,
     link: Option<(usize, usize)>,
-    /// Numbers of two callbacks. Chains are measured from the first to the publication of the
-    /// second.
+    /// The numbers of two callbacks: chains are measured from the first one to the publication of
+    /// the second.
     cut: Option<(usize, usize)>,
 }
 
@@ -150,7 +150,6 @@ proptest! {
         prop_assert!(united.callbacks.iter().all(|c| c.modes.is_empty()));
     }
 
-    /// Engines that merge parts of a fleet's models in parallel rely on this.
     #[test]
     fn merges_in_any_grouping_give_the_same_bytes(
         models in models(2..10),

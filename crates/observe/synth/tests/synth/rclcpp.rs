@@ -21,8 +21,8 @@ pub const LISTENER: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// One round of the talker at `t` us. It sleeps until then, runs for `run` us and publishes after
-/// `publish` us.
+/// Returns the events of one round of the talker at `t` us. It sleeps until then, publishes after
+/// `publish` us and ends after `run` us.
 pub fn talk(t: u64, publish: u64, run: u64) -> String {
     let (p, e) = (t + 10 + publish, t + 10 + run);
     format!(
@@ -137,8 +137,8 @@ fn a_chain_of_a_timer_and_a_subscription_in_two_processes_is_measured() {
         ),
         (19, 100_000_000)
     );
-    // The timer is due on the grid. The thread is woken up then, and the callback starts 10 us
-    // later.
+    // The timer is due at a multiple of its period. The thread is woken up then, and the callback
+    // starts 10 us later.
     assert_eq!(t.figures.release_jitter_ns.max(), 10_000);
     assert_eq!(t.figures.response_ns.max(), 1_010_000);
     // The thread is woken up 40 us after the publication, and the callback starts 20 us later.
@@ -221,8 +221,8 @@ fn a_missing_switch_affects_only_the_execution_around_it() {
 
 #[test]
 fn each_missing_switch_is_counted() {
-    // Out and out again, six times: the switch in between is missing each time. Then in and in
-    // again.
+    // Six times, the thread leaves a CPU twice in a row, so the switch in between is missing. Then
+    // it gets a CPU twice in a row.
     let mut parts = talk_and_listen(5);
     for i in 0..7 {
         parts.push(format!("{}us cpu0 10/10 switch_out state=0\n", 101_100 + i));
@@ -255,7 +255,7 @@ fn no_switch_is_missing_before_the_first_one_of_a_new_or_reported_thread() {
     // A thread that was not reported may have been switched before.
     let unreported = TALKER.replace("1ms cpu0 10/10 thread comm=talker\n", "");
     assert_eq!(said(&[&unreported, trace].concat()), 1);
-    // A thread that was made within the recording, as the workers of a pool are.
+    // The recording shows the creation of this thread, as for the workers of a pool.
     let worker = "
 50000us cpu0 10/11 fork parent_pid=10 parent_tid=10 comm=worker
 50010us cpu1 10/11 switch_in

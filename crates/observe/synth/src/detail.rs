@@ -48,12 +48,11 @@ pub struct InputSeen {
 }
 
 /// An execution that ended. All times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the
-/// process and of the thread that ran the callback.
+/// process and of the thread that ran the callback. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecutionSeen {
-    /// The number of the callback: an index into
-    /// [`Synth::callback_ids`](super::Synth::callback_ids).
     pub callback: u32,
     pub pid: u32,
     pub tid: u32,
@@ -106,15 +105,15 @@ pub enum Fate {
     NotOverwritten,
 }
 
-/// An item on its way to one callback, and its fate.
+/// An item on its way to the callback `to`, and its fate. `from` and `to` are indices into
+/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of the topic or service,
+/// for [`Synth::name`](super::Synth::name).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemSeen {
-    /// The number of the callback that published the item, or `None` if it was no known callback.
+    /// The callback that published the item, or `None` if no known callback did.
     pub from: Option<u32>,
-    /// The number of the callback to which the item goes.
     pub to: u32,
-    /// The number of the topic or service, see [`Synth::name`](super::Synth::name).
     pub name: u32,
     /// The item went through memory of the process, not through the middleware.
     pub intra_process: bool,
@@ -122,8 +121,7 @@ pub struct ItemSeen {
     pub published_ns: Option<u64>,
     /// The source time stamp (CLOCK_REALTIME), or `None` if the recording does not show it.
     pub source_ns: Option<i64>,
-    /// The time at which the item arrived, CLOCK_MONOTONIC, or `None` if no sleeping thread was
-    /// woken by it.
+    /// The time at which the item arrived, CLOCK_MONOTONIC. `None` if the item woke up no thread.
     pub available_ns: Option<u64>,
     pub fate: Fate,
 }

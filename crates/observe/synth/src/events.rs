@@ -69,19 +69,14 @@ pub(super) struct End {
     pub(super) scheduled: bool,
 }
 
+/// The way in which an instance ended. [`Ended`](crate::detail::Ended) describes the variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The recording has an event for the end, for example `callback_end`.
     Exact,
-    /// The end follows from the executor's next action.
     Inferred,
-    /// The instance shared its part of the thread's time with others and has therefore no times of its own.
     Shared,
-    /// No event shows when the instance ran, so it has no times.
     Unshown,
-    /// The event of the end is missing.
     Aborted,
-    /// The process or thread ended before the instance did.
     CutOff,
     Unfinished,
 }

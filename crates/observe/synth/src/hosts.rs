@@ -23,16 +23,13 @@ const STRETCHES: usize = 16;
 const FEW: usize = 5;
 
 /// The reason why traces of several hosts cannot be joined into one model.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// No message went between the host of this name and the others, so its clock cannot be compared.
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    /// There are more hosts than the limit for one model. The value is the number of hosts.
     #[error("a model cannot have more than {MOST_HOSTS} hosts, and these are {0}. Join fewer.")]
     TooMany(usize),
-    /// The host has more CPUs than a model of so many hosts can distinguish: the name of the host and the
-    /// limit.
     #[error(
         "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
     )]

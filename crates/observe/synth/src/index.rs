@@ -36,7 +36,6 @@ index_type! {
 }
 
 index_type! {
-    /// The index of a set of origins.
     OriginsId
 }
 

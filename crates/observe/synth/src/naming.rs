@@ -13,18 +13,16 @@ pub struct NameRule {
     replacement: String,
 }
 
-/// The reason why a text is not a name rule.
+/// The reason why a text is not a name rule. Each variant has the text.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
-    /// The text has no `=`, or nothing before it. The value is the text.
     #[error("the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'.")]
     Form(String),
     /// The part before the last `=` is not a regular expression, or the expression is too large.
     #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}. Correct the expression.")]
     Regex {
-        /// The text of the whole rule.
         rule: String,
-        /// The fault in the regular expression, as the regex parser describes it.
         why: String,
     },
 }

@@ -8,15 +8,14 @@ use crate::index::{NameId, StepId, VertexId};
 /// An execution, or an item on its way, which synthesis reports while events pass.
 ///
 /// Times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the process and of the thread that ran
-/// the callback or published. `name` is the number of a topic, for
+/// the callback or published. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of a topic, for
 /// [`Synth::name`](super::Synth::name).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
     /// An execution of a callback ended.
     Execution {
-        /// The number of the callback: an index into
-        /// [`Synth::callback_ids`](super::Synth::callback_ids).
         callback: u32,
         pid: u32,
         tid: u32,

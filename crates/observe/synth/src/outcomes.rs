@@ -7,7 +7,7 @@ use onbeat_document::schema::qos::{Durability, Liveliness, Qos, Reliability};
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemOutcome {
-    /// The number of the callback that published the item, or `None` if it was no known callback.
+    /// The number of the callback that published the item, or `None` if no known callback did.
     pub from: Option<u32>,
     /// The number of the subscription's callback, or of the synchroniser.
     pub to: u32,
@@ -124,23 +124,24 @@ pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
     }
 }
 
-/// The outcome of a request. All times are CLOCK_MONOTONIC.
+/// The outcome of a request to the service `name`, which is a number for
+/// [`Synth::name`](super::Synth::name).
+///
+/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service sent
+/// the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks them.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOutcome {
-    /// The number of the callback that sent the request, or `None` if it was no known callback.
+    /// The number of the callback that sent the request, or `None` if no known callback did.
     pub from: Option<u32>,
     /// The number of the callback that ran on the request, or that was expected to. `None` if the
     /// recording has no server.
     pub to: Option<u32>,
-    /// The number of the service, see [`Synth::name`](super::Synth::name).
     pub name: u32,
-    /// The time at which the client sent the request.
     pub sent_ns: u64,
     /// The start of the callback that ran on the request.
     pub began_ns: Option<u64>,
-    /// The time at which the service sent the response.
     pub responded_ns: Option<u64>,
-    /// The time at which the client took the response.
     pub received_ns: Option<u64>,
     /// The recording ended less than a second after the last known time of the request. Its fate is
     /// therefore open.

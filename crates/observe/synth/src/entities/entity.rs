@@ -85,7 +85,6 @@ pub(crate) struct ClientGid {
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
     pub(crate) node: Option<NodeId>,
-    /// The name of the topic or service. Timers have none.
     pub(crate) name: Option<NameId>,
     pub(crate) period_ns: Option<u64>,
 }

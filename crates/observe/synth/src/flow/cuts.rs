@@ -12,7 +12,6 @@ use onbeat_document::cuts::Cut;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cuts {
-    /// The ids of the callbacks with which chains begin.
     from: Vec<String>,
     to: Vec<NameId>,
 }

@@ -32,7 +32,6 @@ pub(crate) struct Ends {
 
 const MAX_PAIRS: usize = 16_384;
 
-/// An output at which chains end.
 #[derive(Clone, Copy)]
 pub(super) struct ChainEnd {
     pub(super) vertex: VertexId,

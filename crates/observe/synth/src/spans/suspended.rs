@@ -15,7 +15,6 @@ use crate::notes::Note;
 use crate::Context;
 use std::collections::VecDeque;
 
-/// A callback that has begun and does not run now.
 #[derive(Debug, Clone)]
 struct Open {
     span: CallbackSpan,
@@ -44,7 +43,6 @@ struct Asked {
     by: Asker,
 }
 
-/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Running(InstanceId),

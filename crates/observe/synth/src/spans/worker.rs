@@ -28,7 +28,6 @@ pub(super) struct Sleeps {
     last: Option<Mark>,
     /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
     longest: Option<Sleep>,
-    /// The thread sleeps for a mutex, and not for work.
     needs_mutex: bool,
     woken: Option<u64>,
     /// The mark at which the thread woke up for its current work. Before, it had used almost no CPU

@@ -19,13 +19,13 @@ pub(super) const HOST: u32 = UNTOLD - 1;
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
 
-/// Maximum number of thread names kept. The recorder reports further names again when needed.
+/// The maximum number of thread names kept. The recorder reports further names again when needed.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Maximum number of different causes in one run. Further causes count as *others*.
+/// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
 
-/// Maximum number of causes per callback in one run. The list is cut before any merge, so that
+/// The maximum number of causes per callback in one run. The list is cut before any merge, so that
 /// merging stays independent of the order.
 const CAUSES_PER_CALLBACK_MAX: usize = 64;
 

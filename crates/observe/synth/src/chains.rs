@@ -270,7 +270,6 @@ impl Steps {
         }
     }
 
-    /// Marks that the data passed a junction with too few outputs so far to be understood reliably.
     pub(crate) fn mark_early(&mut self, lineages: &mut Lineages) {
         let origins = lineages.origins.take();
         lineages.origins = origins.map(|id| self.origins.mark_early(id));

@@ -80,7 +80,8 @@ pub struct ExecutionSeen {
     pub outputs: u32,
 }
 
-/// What became of an item on its way to one callback.
+/// The fate of an item on its way to one callback. `NotLost` and `NotOverwritten` take back an
+/// earlier report: a callback took the item after all.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -99,9 +100,7 @@ pub enum Fate {
     Lost,
     /// A later item took its place in a full queue.
     Overwritten,
-    /// An earlier report of [`Fate::Lost`] was wrong: the item was taken after all.
     NotLost,
-    /// An earlier report of [`Fate::Overwritten`] was wrong: the item was taken after all.
     NotOverwritten,
 }
 

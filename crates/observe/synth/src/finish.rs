@@ -542,7 +542,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds the helpers to the evidence: threads without callbacks in processes that run callbacks.
     fn add_helpers(&self, evidence: &mut Evidence) {
         for (pid, name, of) in self.synth.cx.helpers.all() {
             let Some(nodes) = self.nodes_by_pid.get(&pid) else {

@@ -9,7 +9,7 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::HelperFigures;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of thread names per process. Threads with further names are counted without a
+/// The maximum number of thread names per process. Threads with further names are counted without a
 /// name.
 const NAMES_MAX: usize = 256;
 const ENTRIES_MAX: usize = 1 << 16;

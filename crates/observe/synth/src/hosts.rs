@@ -9,7 +9,7 @@
 use onbeat_trace::{Event, EventKind, UNTOLD};
 use rustc_hash::FxHashMap;
 
-/// Maximum number of hosts in one model.
+/// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
 /// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
 /// step. The largest step is used with which all numbers stay below 256, the limit of a model.
@@ -19,7 +19,7 @@ const IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
 const STRETCHES: usize = 16;
-/// Minimum number of messages per direction in a part of the recording that has its own estimate.
+/// The minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
 /// The reason why traces of several hosts cannot be joined into one model.

@@ -39,7 +39,6 @@ pub(super) struct Clock {
     pub(super) time: TimeBase,
 }
 
-/// The ring buffers of a process's intra-process communication, as far as the recording shows them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
     /// A message was put into a ring buffer, or taken from one.

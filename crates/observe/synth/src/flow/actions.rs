@@ -30,7 +30,7 @@ struct Asked {
     goal_sent: Option<u64>,
 }
 
-/// Maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
+/// The maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
 /// so only this limit drops them.
 const MAX_WAITING: usize = 1024;
 

@@ -22,7 +22,6 @@ const MAX_DEFERRED: usize = 200_000;
 #[derive(Debug, Clone, Default)]
 struct Subjects {
     instances: FxHashSet<InstanceId>,
-    /// The entities whose next events must wait, so that events stay in order.
     entities: FxHashSet<EntityId>,
     /// The names of services of which a request waits. A response to such a request must wait too.
     names: FxHashSet<Option<NameId>>,

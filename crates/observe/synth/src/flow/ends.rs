@@ -42,7 +42,6 @@ pub(super) struct ChainEnd {
 }
 
 impl Ends {
-    /// Counts an output for the sources of its data, if chains end at this output.
     pub(super) fn count(
         &mut self,
         (paths, steps): (&Paths, &Steps),

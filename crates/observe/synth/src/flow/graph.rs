@@ -65,7 +65,7 @@ pub(crate) struct VertexLooks {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// Maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
+/// The maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
 /// task would fill the memory.
 pub(super) const THREADS_MAX: usize = 256;
 
@@ -90,7 +90,7 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
-/// Maximum number of publishers per vertex whose order of items is checked.
+/// The maximum number of publishers per vertex whose order of items is checked.
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {

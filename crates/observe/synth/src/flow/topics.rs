@@ -99,17 +99,17 @@ const MAX_LATCHED: u64 = 32;
 const MAX_ITEMS: u64 = 2048;
 const UNKNOWN_DEPTH: u64 = 1024;
 const MAX_SKIPPED: usize = 32;
-/// Maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
+/// The maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
 /// clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// The maximum age of an item at the time of a stamp, in ns. Older items are not searched for the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// Minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
+/// The minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
 /// by somebody.
 const STEP_NS: u64 = 1_000_000;
 
-/// Minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
+/// The minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
 /// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 

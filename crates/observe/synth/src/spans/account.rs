@@ -21,7 +21,6 @@ enum State {
     Blocked,
 }
 
-/// The event from which the kernel counts a thread's CPU time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedFrom {
     /// The thread's last switch from a CPU, or its last reading.

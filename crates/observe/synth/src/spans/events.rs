@@ -21,7 +21,6 @@ pub(super) struct Events {
     guesses: Vec<Guess>,
 }
 
-/// A call of a timer on a thread that does not run the timer's callback.
 #[derive(Debug, Clone, Copy)]
 struct Called {
     timer: EntityId,

@@ -116,8 +116,6 @@ impl Spans {
         }
     }
 
-    /// Suspends the thread's callback, because the executor continues before the callback has
-    /// ended.
     pub(super) fn suspend(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let Some(guard) = self.open_guard(cx, ti) else {
             return;

@@ -47,7 +47,6 @@ impl Sleeps {
         self.last = Some(at);
     }
 
-    /// Records that the sleep which comes now is for a mutex.
     pub(super) fn need_mutex(&mut self) {
         self.needs_mutex = true;
     }

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_are_compared_in_the_pairs_with_the_smallest_error_and_a_host_without_messages_is_refused() {
+    fn clocks_are_compared_pairwise_by_smallest_error_and_a_host_without_messages_is_refused() {
         let mut m = [
             Machine::new("a", 0, 0.0),
             Machine::new("b", 700_000_000, 0.0),

@@ -17,14 +17,13 @@ pub struct NameRule {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
-    #[error("the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'.")]
+    #[error(
+        "the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'."
+    )]
     Form(String),
-    /// The part before the last `=` is not a regular expression, or the expression is too large.
+
     #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}. Correct the expression.")]
-    Regex {
-        rule: String,
-        why: String,
-    },
+    Regex { rule: String, why: String },
 }
 
 impl std::str::FromStr for NameRule {

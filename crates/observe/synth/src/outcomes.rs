@@ -55,7 +55,7 @@ pub enum Loss {
     /// The subscription took a later item of the same publisher, and its history was not full.
     Skipped {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
-    /// show it.
+        /// show it.
         reliable: Option<bool>,
         /// The recording shows how many items the subscription's history holds.
         depth_known: bool,

@@ -423,7 +423,8 @@ fn a_synchroniser_of_up_to_nine_inputs_joins_the_items_that_its_policy_joins() {
 }
 
 #[test]
-fn without_recorded_calls_the_model_says_that_the_items_of_an_approximate_synchroniser_are_unknown() {
+fn without_recorded_calls_the_model_says_that_the_items_of_an_approximate_synchroniser_are_unknown()
+{
     for n in NUMBERS {
         let [_, approximate] = systems(n);
         for (i, (sensors, mut chance)) in approximate.into_iter().enumerate() {

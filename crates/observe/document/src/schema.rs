@@ -25,11 +25,11 @@ pub const DEFAULT_MODE: &str = "default";
 /// A timing model of one run, or of many merged runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The runs from which onbeat made the model, sorted by id.
+    /// The name and version of the file format. onbeat writes [`SCHEMA`].
     pub schema: String,
-    /// The callbacks, which are the vertices of the graph, sorted by id.
+    /// The runs from which onbeat made the model, sorted by id.
     pub runs: Vec<Run>,
-    /// The edges of the graph, sorted by `from`, `to` and `topic`.
+    /// The callbacks, which are the vertices of the graph, sorted by id.
     pub callbacks: Vec<Callback>,
     /// The connections between callbacks, sorted by `from`, `to` and `topic`.
     pub edges: Vec<Edge>,

@@ -21,7 +21,6 @@ pub enum NameRuleError {
         "the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'."
     )]
     Form(String),
-
     #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}. Correct the expression.")]
     Regex { rule: String, why: String },
 }

@@ -260,7 +260,7 @@ fn the_same_run_cannot_be_merged_twice() {
     let none = filter_mode(m, "y").unwrap_err();
     assert_eq!(
         none.to_string(),
-        "the model has no run of mode 'y'. It has these modes: x"
+        "the model has no run of mode 'y'. Choose one of its modes: x"
     );
 }
 

@@ -21,7 +21,7 @@ pub struct ItemOutcome {
     pub outcome: Outcome,
 }
 
-/// What happened to an item: a callback ran on it, it was only taken, or it was lost.
+/// The outcome of an item: a callback ran on it, it was only taken, or it was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// A callback ran on the item, or a synchroniser joined it.

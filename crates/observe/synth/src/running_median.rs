@@ -29,7 +29,7 @@ impl RunningMedian {
         self.n == 0
     }
 
-    /// Returns the median, or 0 if there are no values.
+    /// Returns the median of the kept values, or 0 without values.
     pub(super) fn median(&self) -> u64 {
         self.median
     }

@@ -198,7 +198,7 @@ impl Spans {
     }
 
     /// Begins the task that executes an accepted goal, or continues the suspended one. Returns
-    /// false if there is no such task, or if several tasks of the action are suspended.
+    /// false if neither is known, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,

@@ -224,7 +224,7 @@ impl Origins {
         if self.loops.contains(&callback) {
             return;
         }
-        // If a loop has no bit, data circulates in it, so that no time is known any more.
+        // A loop without a bit lets data circulate, so that all times are unknown from then on.
         self.loops_known = match self.loops.len() < MAX_LOOPS {
             true => self.loops_known.max(time),
             false => u64::MAX,

@@ -272,7 +272,7 @@ impl Flow {
             }
         }
         if self.deferred.is_empty() {
-            // No event refers to a decision any more.
+            // No deferred event refers to a decision now.
             self.deferred.decided.clear();
         }
     }

@@ -563,7 +563,7 @@ impl Output {
         match (lacking.next(), lacking.next()) {
             (None, _) => self.parts[me].seen.held += 1,
             (Some(only), None) => self.parts[only].seen.awaited += 1,
-            // With several candidates, it is unknown for which of them the member waits.
+            // If there are several candidates, it is unknown for which of them the member waits.
             (Some(_), Some(_)) => {}
         }
     }

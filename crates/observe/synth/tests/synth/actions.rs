@@ -150,7 +150,7 @@ fn all_inputs_of_an_action_that_rclpy_takes_at_once_are_followed() {
     // The feedback's callback runs where all is taken, the waiting code later.
     assert_eq!(exec(FEEDBACK), (20, 10, 10));
     assert_eq!(exec(GOALS), (20, 10, 10));
-    // Less the time that the executor usually takes until its next wait.
+    // The time that the executor usually takes until its next wait is subtracted.
     assert_eq!(exec(RESULTS), (20, 28, 29));
     // The code that got the goal's answer asks for the result.
     let asked = edge(
@@ -490,7 +490,8 @@ fn on_a_pool_the_execution_of_a_goal_belongs_to_its_task_only() {
         let exec = &callback(&m, id).figures.exec_ns;
         (exec.count(), exec.min() / 10_000, exec.max() / 10_000)
     };
-    // From the end of the callback before it to the trigger after its end, without its sleep.
+    // The task runs from the end of the callback before it to the trigger after its end. Its sleep
+    // does not count.
     assert_eq!(exec(EXECUTION), (10, 510, 510));
     assert_eq!(callback(&m, EXECUTION).figures.blocked_ns.max(), 5_000_000);
     assert_eq!(exec(SERVER), (10, 300, 300));
@@ -671,7 +672,7 @@ fn the_code_that_got_a_goals_answer_asks_for_its_result() {
     assert_eq!(outputs(RESULTS), ["/done"]);
     for client in [GOALS, RESULTS] {
         let exec = &callback(&m, client).figures.exec_ns;
-        // From when the worker gets up until it sleeps.
+        // The execution lasts from the wake-up of the worker until it sleeps.
         assert_eq!((exec.count(), exec.min() / 100_000), (5, 41), "{client}");
     }
 }

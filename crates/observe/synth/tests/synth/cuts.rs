@@ -67,7 +67,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert!(found.cut, "{from} {to}");
         assert_eq!(found.topics, ["/filtered", "/map"]);
         let figures = &found.figures;
-        // From the filter's start at 2 ms to the mapper's output, at 5.5 ms and up to 3 ms more.
+        // The filter starts at 2 ms. The mapper publishes at 5.5 ms, or up to 3 ms later.
         assert_eq!(figures.executions, 10);
         let near = |is: u64, us: u64| is.abs_diff(us * 1_000) <= 1_000;
         assert!(
@@ -79,7 +79,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert_eq!(cuts::readers(&m, found), ["/sink:subscription(/map)"]);
         assert_eq!(cuts::sources(&m, found), ["/lidar/driver:timer(100ms)"]);
     }
-    // With one end alone, the other end is that of the whole chain.
+    // If only one end is stated, the other end is that of the whole chain.
     let (_, m) = cut(&trace, &ends("", "/map", &[]));
     let found = m.chains.iter().find(|c| c.cut).unwrap();
     assert_eq!(found.callbacks.len(), 3);

@@ -291,7 +291,7 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
     let settled = ["/fusion -> /fused = approximate"];
     let stated = stated(&camera_and_lidar(false), "r1", &settled);
     for m in [&shown, &stated] {
-        // From the previous image, 30 ms ago, and the cloud, 25 ms ago, to the listener's end.
+        // The previous image is 30 ms old and the cloud 25 ms. The chain ends with the listener.
         assert_eq!(latency(m, image), (49, 33_000, 0), "{:#?}", chains(m));
         assert_eq!(latency(m, cloud), (49, 28_000, 0));
         assert_eq!(m.junctions[0].matching, Matching::Nearest);

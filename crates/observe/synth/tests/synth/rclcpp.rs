@@ -525,7 +525,7 @@ fn items_that_are_handled_out_of_order_keep_their_own_latency() {
             t + 510,
             heard + 100,
         ));
-        // From the start of the timer's callback to the end of the sink's.
+        // The latency lasts from the start of the timer's callback to the end of the sink's.
         truth.push((heard + 100 - (t + 10)) * 1_000);
     }
     let m = model(&sorted(&parts));

@@ -471,7 +471,7 @@ fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
     );
     assert_eq!(timer.figures.exec_ns.max(), 200_000);
     assert_eq!(client.outputs, ["/out"]);
-    // From when the worker got up until it went back to sleep.
+    // The execution lasts from the wake-up of the worker until it sleeps again.
     assert_eq!(
         (client.figures.exec_ns.count(), client.figures.exec_ns.min()),
         (10, 400_000)

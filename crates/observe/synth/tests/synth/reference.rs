@@ -64,7 +64,7 @@ type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Processes,
-    /// As [`Form::Processes`], but times differ from execution to execution.
+    /// One process per node, like [`Form::Processes`], but times differ between executions.
     Varying,
     Executor(u32),
     PerNode,
@@ -191,7 +191,7 @@ fn in_the_reference_system_no_lineage_is_lost_and_each_junction_is_decided_or_re
         let known = found.state == decided && both(found.kind, &found.inputs);
         assert!(known || open(found), "{node}: {found:#?}");
     }
-    // With stated junctions all fusions are followed, and still no lineage is dropped.
+    // If the junctions are stated, all fusions are followed, and still no lineage is dropped.
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     let and = |node| format!("/{node} -> /{node} = and").parse().unwrap();
     options.junctions = FUSIONS.map(and).into();

@@ -290,7 +290,7 @@ fn a_synchroniser_is_found_from_the_data_flow_alone() {
         .unwrap()
         .figures;
     assert_eq!(f.executions, 50);
-    // From the front timer at 0 to the grid's end: 9 + 3 + 1 ms.
+    // The front timer starts at 0, and the grid ends after 9 + 3 + 1 ms.
     assert_eq!(
         (f.latency_ns.max(), f.latency_ns.min()),
         (13_000_000, 13_000_000)
@@ -570,7 +570,8 @@ fn a_chain_begins_at_an_input_topic_that_the_user_names() {
     let m = with_input("/a");
     let path = "/filter:subscription(/a) > /sink:subscription(/b)";
     assert_eq!(chains(&m), ["/driver:timer(100ms)", path]);
-    // From the driver's publication, half a millisecond before its end, to the sink's end.
+    // The chain lasts from the driver's publication, half a millisecond before its end, to the sink's
+    // end.
     assert!(chain(&m, path).from_input);
     let figures = &chain(&m, path).figures;
     assert_eq!(
@@ -883,7 +884,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
 
 #[test]
 fn a_chain_whose_end_only_takes_repeated_data_has_an_age_and_no_latency() {
-    // As above, but the sink misses the first publication of each value.
+    // The system is the same, but the sink misses the first publication of each value.
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/in"]);
     let k = s.node("keeper", &[50], &["/in"], &["/out"]);

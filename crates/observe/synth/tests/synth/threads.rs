@@ -104,7 +104,7 @@ fn a_thread_that_publishes_is_a_vertex_with_executions() {
     );
     assert_eq!(driver.outputs, ["/scan"]);
     let f = &driver.figures;
-    // From its wake-up until it goes to sleep.
+    // An execution lasts from the wake-up of the thread until it sleeps.
     assert_eq!((f.exec_ns.count(), f.exec_ns.max()), (20, 1_700_000));
     assert_eq!(
         (f.exec_ns.min(), f.preempted_ns.max()),
@@ -177,7 +177,7 @@ fn a_thread_that_a_callback_makes_continues_its_chain() {
     let handed = m.edges.iter().find(|e| e.to == WORKED).unwrap();
     assert_eq!(handed.assumed, Some(Assumed::HandedOver));
     assert_eq!((handed.figures.taken, handed.figures.lost), (20, 0));
-    // From the creation of the thread to its first run.
+    // The transport lasts from the creation of the thread to its first run.
     assert_eq!(handed.figures.latency_ns.max(), 100_000);
     let said = format!("{SCAN} is assumed to hand its work to {WORKED}: it woke up or created the thread before 20 executions");
     assert!(
@@ -250,7 +250,7 @@ fn a_worker_that_a_callback_wakes_up_continues_its_chain() {
     assert_eq!(chain(&m, &whole).figures.executions, 19);
     let worked = callback(&m, WORKED);
     let exec = &worked.figures.exec_ns;
-    // From the end of the long sleep on, including the short sleep.
+    // The execution begins at the end of the long sleep, and includes the short sleep.
     assert_eq!((exec.count(), exec.max()), (20, 2_250_000));
 }
 

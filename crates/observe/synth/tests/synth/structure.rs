@@ -884,7 +884,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
 
 #[test]
 fn a_chain_whose_end_only_takes_repeated_data_has_an_age_and_no_latency() {
-    // The system is the same, but the sink misses the first publication of each value.
+    // The system is that of the test above, but the sink misses the first publication of each value.
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/in"]);
     let k = s.node("keeper", &[50], &["/in"], &["/out"]);

@@ -167,7 +167,7 @@ pub enum BandsError {
     #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
     /// The number of bands is 0 or above [`MAX_BANDS`].
-    #[error("{asked} bands are not possible. Ask for 1 to {MAX_BANDS}.")]
+    #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count {
         /// The number of bands that the user asked for.
         asked: usize,
@@ -187,7 +187,7 @@ pub enum BandsError {
         most: u64,
     },
     /// The liveliness is not longer than a slot.
-    #[error("a liveliness of {} ms is not longer than a slot ({} ms), and neighbouring slots cannot be that close. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
+    #[error("a liveliness of {} ms is not longer than a slot ({} ms), but the ends of neighbouring slots are at least a slot apart. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness {
         /// The liveliness that the user asked for, in ns.
         liveliness_ns: u64,
@@ -195,7 +195,7 @@ pub enum BandsError {
         slot_ns: u64,
     },
     /// The placement would have to try more than 4 million candidates.
-    #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try. Ask for fewer bands.")]
+    #[error("the placement of {asked} bands with a liveliness would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
     TooMany {
         /// The number of bands that the user asked for.
         asked: usize,

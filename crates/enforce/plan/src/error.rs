@@ -20,7 +20,7 @@ pub enum PlanError {
     },
     /// The model has no chain of this id.
     #[error(
-        "the model has no chain '{}'. Its chains are: {}",
+        "the model has no chain '{}'. Name one of its chains with --chain: {}",
         name(asked),
         names(known)
     )]
@@ -43,13 +43,13 @@ pub enum PlanError {
     Cut(#[from] CutError),
     /// Several parts of chains lead to the requested ends, from different callbacks or to different
     /// outputs.
-    #[error("{} chains lead from one end to the other. Name one with --through: {}", differ.len(), names(differ))]
+    #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// A callback or topic of each part that is on no other part.
         differ: Vec<String>,
     },
     /// The model does not have the latency of this part of a chain.
-    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make it again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
+    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
     NotMeasured {
         /// The number of callbacks in the part.
         callbacks: usize,
@@ -65,13 +65,13 @@ pub enum PlanError {
         b: String,
     },
     /// A callback belongs to this plan's chain and to a chain of another plan.
-    #[error("'{}' is a callback of this chain and of the other plan's chain. How often that chain waits for it depends on the phase between their cycles, which no plan counts. Plan one of them up to that callback, or from the next one on (--to, --from).", name(callback))]
+    #[error("callback '{}' belongs to this chain and to the chain of the other plan. The other chain's wait for it depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
     Common {
         /// The id of the callback that belongs to chains of both plans.
         callback: String,
     },
     /// A server of another plan freezes threads on which callbacks of this chain run.
-    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give these callbacks executors of their own.", name(callback), name(server))]
+    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give this chain's callbacks executors of their own.", name(callback), name(server))]
     Shut {
         /// The other plan's callback that runs on these threads.
         callback: String,
@@ -79,7 +79,7 @@ pub enum PlanError {
         server: String,
     },
     /// With `--beside`, the requested priority would disturb the other plan.
-    #[error("--priority {asked} is too high beside the other plan, which does not count this chain. Choose {most} or lower.")]
+    #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so its own servers must run first. Choose {most} or lower.")]
     Behind {
         /// The priority that the user asked for.
         asked: u8,
@@ -95,7 +95,7 @@ pub enum PlanError {
     },
     /// Both plans hold back the same output or input.
     #[error(
-        "'{}' is held back by both plans, but a topic can leave in one cycle only",
+        "both plans hold back topic '{}', but a topic can leave in the cycle of one plan only. Plan one of the chains without this topic (--to, --from).",
         name(topic)
     )]
     HeldTwice {
@@ -118,7 +118,7 @@ pub enum PlanError {
     },
     /// An option names a callback or node that does not exist.
     #[error(
-        "{option}: '{}' is neither a callback nor a node of {place}",
+        "{option}: '{}' is neither a callback nor a node of {place}. Correct the name.",
         name(asked)
     )]
     Unknown {
@@ -139,7 +139,7 @@ pub enum PlanError {
     },
     /// A background callback shares threads with the chain.
     #[error(
-        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers",
+        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers. Name callbacks of other nodes and executors.",
         name(asked)
     )]
     NotBackground {
@@ -157,7 +157,7 @@ pub enum PlanError {
         b: u16,
     },
     /// The request binds the callbacks of one executor to several CPUs.
-    #[error("'{}' is bound to CPU {a}, but '{}', which runs on the threads of the same executor, to CPU {b}. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
+    #[error("callback '{}' is bound to CPU {a} and callback '{}' to CPU {b}, but both run on the threads of one executor. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
     SplitExecutor {
         /// The id of a callback that the executor runs.
         first: String,
@@ -169,7 +169,7 @@ pub enum PlanError {
         b: u16,
     },
     /// The callbacks of one executor would be in several servers.
-    #[error("'{}' belongs to server '{}', but '{}', which runs on the threads of the same executor, to server '{}'. A thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
+    #[error("callback '{}' belongs to server '{}' and callback '{}' to server '{}', but both run on the threads of one executor, and a thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
     SharedExecutor {
         /// The id of a callback that the executor runs.
         first: String,
@@ -254,7 +254,7 @@ pub enum PlanError {
     },
     /// The output is a request or response, which cannot be held back.
     #[error(
-        "'{}' publishes '{}', which belongs to a service. Only topics can be held back.",
+        "'{}' publishes '{}', which belongs to a service. Only topics can be held back: plan the chain up to a topic with --to.",
         name(callback),
         name(topic)
     )]
@@ -295,7 +295,7 @@ pub enum PlanError {
         nodes: Vec<String>,
     },
     /// The chain passes a thread of the application's own.
-    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin behind it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
+    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
     OwnThread {
         /// The callback that stands for the thread.
         callback: String,
@@ -303,7 +303,7 @@ pub enum PlanError {
         topic: String,
     },
     /// The request has a miss rate, but a strategy without bands.
-    #[error("--miss places the last slot of an output. Use it with --strategy bands.")]
+    #[error("--miss says how many executions may miss the last latency band, and this strategy has no bands. Use it with --strategy bands.")]
     MissStrategy,
     /// The measured executions do not support the promise.
     #[error(transparent)]
@@ -312,7 +312,7 @@ pub enum PlanError {
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The resulting plan contradicts itself.
-    #[error("the resulting plan has a fault: {0}")]
+    #[error("these options and this model lead to an invalid plan: {0}")]
     Fault(#[from] PlanFault),
 }
 

@@ -15,7 +15,7 @@ pub enum PlanFileError {
     #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
     /// The file is longer than [`MAX_BYTES`].
-    #[error("the file has {bytes} bytes, but a plan file has at most {MAX_BYTES}")]
+    #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
     TooLong {
         /// The size of the file in bytes.
         bytes: usize,

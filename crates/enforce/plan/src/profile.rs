@@ -38,11 +38,11 @@ pub enum ProfileError {
     },
     /// The model does not say which start each execution belongs to.
     #[error(
-        "the model does not say which start each execution belongs to. Make it again from its traces."
+        "the model does not say which start of the application each execution belongs to. Make the model again from its traces."
     )]
     NoStarts,
     /// The profile has too few starts or executions for the miss rate.
-    #[error("{executions} executions of {starts} starts count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
+    #[error("{executions} executions of {starts} starts of the application count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
         /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
@@ -58,17 +58,17 @@ pub enum ProfileError {
         need_executions: u64,
     },
     /// The profile has too few starts for a bound of the average.
-    #[error("a bound of the average needs {LEAST_STARTS} starts of the application, but the model has {starts}. Record more.")]
+    #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
     FewStarts {
         /// The number of measured starts of the application.
         starts: usize,
     },
     /// No number of bands keeps the average within the request.
-    #[error("no number of bands keeps the average within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence).", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
+    #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
-        /// The smallest upper limit that any number of bands reaches, as a share.
+        /// The requested limit: how much longer the average may be than without bands, as a share.
         asked: f64,
-        /// The least upper bound that any number of bands reaches, as a share.
+        /// The smallest upper limit that any number of bands reaches, as a share.
         best: f64,
         /// The number of bands that reaches it.
         bands: usize,

@@ -321,7 +321,7 @@ impl<'de> Deserialize<'de> for Ms {
         // longer times.
         if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
-                "{ms} is not a time in milliseconds"
+                "{ms} is not a time in milliseconds between 0 and ten days"
             )));
         }
         Ok(Ms((ms * NS_PER_MS).round() as u64))

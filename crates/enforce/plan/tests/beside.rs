@@ -156,7 +156,9 @@ fn plans_that_would_break_the_other_plan_are_refused() {
     let mut common = m.clone();
     common.chains[1].callbacks.push(m.callbacks[1].id.clone());
     common.chains[1].topics.push("/a2".into());
-    assert!(said(&common, low()).contains("a callback of this chain and of the other"));
+    assert!(
+        said(&common, low()).contains("belongs to this chain and to the chain of the other plan")
+    );
     // Both chains use threads that the first plan freezes between its slots.
     let mut shared = m.clone();
     shared.executors = vec![Executor {

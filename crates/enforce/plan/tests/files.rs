@@ -130,7 +130,7 @@ fn a_mistake_in_the_file_is_reported_with_its_line() {
             "overshoot: carry",
             "overshoot: carry\ncallbacks: [{id: /n9:client(/x)}]",
         ),
-        &["'/n9:client(/x)' is in no server"],
+        &["names '/n9:client(/x)', but no server"],
     );
     has(
         refusal_after(

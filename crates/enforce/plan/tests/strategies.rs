@@ -922,7 +922,7 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     assert_eq!(
         error("/n1", "/t5"),
         "these 5 callbacks are a part of a chain, but the model has only the latency of the whole chain. \
-         Make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
+         Make the model again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
     );
     assert!(error("/n9", "/t5").contains("'/n9' is not a callback, node or topic"));
     assert!(error("/n4", "/t2").contains("no chain leads from '/n4' to '/t2'"));
@@ -966,7 +966,7 @@ fn branches_that_begin_with_different_callbacks_are_not_one_chain() {
     to.ends.to = Some("/t5".into());
     assert_says(
         refused(&model, &to),
-        &["2 chains lead from one end to the other. Name one with --through: "],
+        &["2 chains lead from the one end that you name to the other. Choose one with --through: "],
     );
 }
 

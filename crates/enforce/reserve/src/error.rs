@@ -35,7 +35,9 @@ pub enum StartError {
         dispatcher: u8,
     },
     /// A server or the dispatcher is to run on a CPU that does not exist.
-    #[error("{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}")]
+    #[error(
+        "{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}. Choose one of them."
+    )]
     NoCpu {
         /// The server, or the dispatcher.
         who: String,
@@ -50,7 +52,7 @@ pub enum StartError {
     )]
     Lead(u64),
     /// The ledger, which records each change first, cannot be written.
-    #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory of this user.", path.display())]
+    #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory that belongs to this user.", path.display())]
     State {
         /// The directory in which the ledger was to be written.
         path: PathBuf,
@@ -58,16 +60,16 @@ pub enum StartError {
         source: io::Error,
     },
     /// The guard process could not be started.
-    #[error("the guard process cannot be started: {0}")]
+    #[error("cannot start the guard process, which undoes all changes if onbeat crashes: {0}. Check the limits for processes and open files (ulimit -a).")]
     Guard(io::Error),
     /// No cgroup freezer can be used.
-    #[error("no cgroup freezer can be used: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
+    #[error("no cgroup freezer can be used, so threads cannot be stopped between their slots: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
     NoFreezer(String),
     /// No sched_ext scheduler can be used.
-    #[error("sched_ext cannot be used: {0}")]
+    #[error("cannot keep threads within their slots with sched_ext: {0}")]
     SchedExt(#[from] SchedExtError),
     /// The dispatcher thread could not be started.
-    #[error("the dispatcher's thread cannot be started: {0}")]
+    #[error("cannot start the dispatcher thread, which opens and closes the gates: {0}. Check the limit for threads (ulimit -u).")]
     Dispatcher(io::Error),
     /// The dispatcher may not run on its CPU.
     #[error(
@@ -80,7 +82,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The dispatcher may not have its priority.
-    #[error("the dispatcher cannot have real-time priority {priority}: {source}. Priorities are 1 to 99 and need root or CAP_SYS_NICE.")]
+    #[error("the dispatcher cannot have real-time priority {priority}: {source}. Choose 1 to 99, and run as root or with CAP_SYS_NICE.")]
     DispatcherPriority {
         /// The refused priority.
         priority: u8,
@@ -93,13 +95,13 @@ pub enum StartError {
 #[derive(Debug, Error)]
 pub enum AssignError {
     /// The reservation has no server with this name.
-    #[error("there is no server {0:?}")]
+    #[error("the reservation has no server {0:?}. Name one of its servers.")]
     UnknownServer(String),
     /// The thread has ended or never existed.
-    #[error("thread {0} has ended or never existed")]
+    #[error("thread {0} does not exist: it has ended, or its id is wrong. Check the id.")]
     Vanished(u32),
     /// The thread belongs to the reservation itself.
-    #[error("thread {0} is the dispatcher, which cannot be gated")]
+    #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind one. Choose another thread.")]
     Own(u32),
     /// The thread was assigned or placed before.
     #[error("thread {tid} is already {place}. Release it first.")]
@@ -118,7 +120,7 @@ pub enum AssignError {
         holder: String,
     },
     /// The thread's scheduling or affinity cannot be read, so it could not be put back.
-    #[error("the state of thread {tid} cannot be read: {source}")]
+    #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
     Read {
         /// The id of the thread whose state cannot be read.
         tid: u32,
@@ -126,7 +128,7 @@ pub enum AssignError {
         source: io::Error,
     },
     /// The thread may not have its policy or priority.
-    #[error("thread {tid} cannot have real-time priority {priority}: {source}. Priorities are 0 to 99 and need root or CAP_SYS_NICE.")]
+    #[error("thread {tid} cannot have real-time priority {priority}: {source}. Choose 0 to 99, and run as root or with CAP_SYS_NICE.")]
     Priority {
         /// The id of the thread that may not have the priority.
         tid: u32,
@@ -136,7 +138,7 @@ pub enum AssignError {
         source: io::Error,
     },
     /// The thread may not run on its CPU.
-    #[error("thread {tid} cannot run on CPU {cpu}: {source}. The CPU must be online and in the thread's cpuset.")]
+    #[error("thread {tid} cannot run on CPU {cpu}: {source}. Choose a CPU that is online and in the thread's cpuset.")]
     Cpu {
         /// The id of the thread that may not run on the CPU.
         tid: u32,
@@ -147,7 +149,7 @@ pub enum AssignError {
     },
     /// The enforcer cannot take the thread into its list, because the thread has ended or the list
     /// is full.
-    #[error("thread {tid} cannot be followed by its gate: {source}")]
+    #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
     Member {
         /// The id of the thread that the enforcer cannot take into its list.
         tid: u32,
@@ -155,7 +157,7 @@ pub enum AssignError {
         source: io::Error,
     },
     /// The thread could not be put behind the gate.
-    #[error("thread {tid} cannot be put behind a gate: {source}")]
+    #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
     Gate {
         /// The id of the thread that cannot be put behind the gate.
         tid: u32,
@@ -163,7 +165,7 @@ pub enum AssignError {
         source: GateError,
     },
     /// A gated thread started this thread, which cannot leave that thread's gate.
-    #[error("thread {tid} cannot leave the gate of the thread that started it: {source}")]
+    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
     Free {
         /// The id of the thread that cannot leave the gate.
         tid: u32,
@@ -171,7 +173,7 @@ pub enum AssignError {
         source: io::Error,
     },
     /// The change could not be recorded in the ledger. It was not made.
-    #[error("the change of thread {tid} cannot be recorded in the ledger: {source}")]
+    #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
     Note {
         /// The id of the thread that was to be changed.
         tid: u32,
@@ -180,7 +182,7 @@ pub enum AssignError {
     },
     /// The guard process has ended, so that nothing would be put back after a crash.
     #[error(
-        "the guard process has ended, so thread {0} would not be put back after a crash. Stop the reservation and start it again."
+        "the guard process has ended, so nothing would restore thread {0} after a crash. The thread was not changed. Stop the reservation and start it again."
     )]
     NoGuard(u32),
 }
@@ -192,10 +194,10 @@ pub enum SwapError {
     #[error(transparent)]
     Table(#[from] TableError),
     /// The table is for other servers than the running ones.
-    #[error("the servers are not those that run: only their slots can change. Start the reservation again for other changes.")]
+    #[error("the new table has other servers than the running reservation. Change only slots, or start the reservation again.")]
     Servers,
     /// The server had no slots at the start and therefore has no gate.
-    #[error("server {0:?} runs all the time and has no gate. Start the reservation again to give it slots.")]
+    #[error("server {0:?} was started without slots and has no gate, so it cannot get slots now. Start the reservation again.")]
     NoGate(String),
 }
 
@@ -203,10 +205,10 @@ pub enum SwapError {
 #[derive(Debug, Error)]
 pub enum ReleaseError {
     /// The thread was neither assigned nor placed.
-    #[error("thread {0} was not assigned or placed by this reservation")]
+    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. Stopping the reservation tries again.
-    #[error("thread {tid} cannot be put back: {source}")]
+    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation, which tries again.")]
     Restore {
         /// The id of the thread that cannot be put back.
         tid: u32,
@@ -254,17 +256,17 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Beyond that, other threads run.",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run.",
                 share * 100.0,
                 limit * 100.0
             ),
             Warning::MemoryNotLocked(reason) => write!(
                 f,
-                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK."
+                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Run as root or with CAP_IPC_LOCK, or raise RLIMIT_MEMLOCK."
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot"
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot. Put it on a CPU of its own."
             ),
             Warning::NormalFirst => write!(
                 f,
@@ -272,10 +274,10 @@ impl fmt::Display for Warning {
             ),
             Warning::Recovered { threads, groups } => write!(
                 f,
-                "a reservation that was killed had left {threads} threads and {groups} cgroups changed; they have been put back"
+                "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them."
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "recovery after a reservation that was killed: {what}")
+                write!(f, "onbeat could not undo all changes of a reservation that was killed: {what}")
             }
         }
     }

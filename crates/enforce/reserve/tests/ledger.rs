@@ -365,11 +365,11 @@ fn each_change_is_undone_even_if_others_fail() {
     );
     let said = |word: &str| lines.iter().filter(|l| l.contains(word)).count();
     assert_eq!(
-        (said("1 lines are torn"), said("offline")),
+        (said("1 lines are incomplete"), said("offline")),
         (1, 1),
         "{lines:?}"
     );
-    let failed = said(&format!("cannot put thread {refused} back"));
+    let failed = said(&format!("cannot restore thread {refused}"));
     assert_eq!(failed, usize::from(cpuset.is_some()), "{lines:?}");
     // SAFETY: the calls take no pointers.
     let policies = [refused, torn].map(|t| unsafe { libc::sched_getscheduler(t as i32) });

@@ -58,14 +58,14 @@ impl NoBound {
     /// Returns the reason as a sentence for a report.
     pub fn sentence(&self) -> String {
         match self {
-            NoBound::NoExecutor(id) => format!("no executor of one thread runs {id}"),
-            NoBound::Junction(id) => format!("the chain waits for other inputs at {id}"),
+            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread, for which alone a bound is known"),
+            NoBound::Junction(id) => format!("the chain waits at the synchroniser {id} for other inputs, whose arrival has no bound"),
             NoBound::Overloaded(id) => {
                 format!(
                     "the executor of {id} may get more work than it can do, if callbacks take their longest times"
                 )
             }
-            NoBound::Unmeasured(id) => format!("there are no measurements of {id}"),
+            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the transport to it, was not measured"),
         }
     }
 }

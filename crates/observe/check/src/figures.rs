@@ -58,9 +58,9 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
             .map(known)
             .collect();
         return match found.len() {
-            0 => Err((id.clone(), "the model has no such chain".into())),
+            0 => Err((id.clone(), "no chain of the model has an id that begins like this (list them with `onbeat show MODEL`)".into())),
             1 => Ok(found),
-            n => Err((id.clone(), format!("the ids of {n} chains begin like this"))),
+            n => Err((id.clone(), format!("the ids of {n} chains begin like this. Write more of the id"))),
         };
     }
     let ends = Ends {

@@ -157,7 +157,7 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("all {count} kept it, but {needed} are needed"),
+                format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer"),
             ),
         }
     }
@@ -184,7 +184,7 @@ impl Bar {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("all {count} kept it, but {needed} are needed");
+            let why = format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
@@ -202,7 +202,7 @@ impl Bar {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
             let why = format!(
-                "only {} executions were recorded; a mean needs 30",
+                "only {} executions were recorded, but a mean needs 30. Record longer",
                 dist.count()
             );
             return (Verdict::NotKnown, why);
@@ -274,7 +274,7 @@ impl Bar {
             (0, _) => Outcome::of(
                 (
                     Verdict::NotKnown,
-                    "the model's buckets are wider than the limit".into(),
+                    "the model stores latencies in steps that are wider than the limit".into(),
                 ),
                 measured,
             ),

@@ -58,7 +58,9 @@ impl Members {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.slots.iter().position(|s| s.tid.load(SeqCst) == 0);
         let free = free.ok_or_else(|| {
-            io::Error::other(format!("a gate has room for only {THREADS} threads"))
+            io::Error::other(format!(
+                "the gate already has {THREADS} threads and has no room for more"
+            ))
         })?;
         let room = files.len().max(free + 1);
         files.resize_with(room, || None);

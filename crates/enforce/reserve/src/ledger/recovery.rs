@@ -150,7 +150,7 @@ impl Ledgers {
         for ledger in self.look(how)? {
             if ledger.standing == Standing::Guarded {
                 report.fail(format!(
-                    "{}: its guard (process gate-keeper) is still undoing the changes and does not end",
+                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End it and recover again.",
                     ledger.path.display()
                 ));
             }
@@ -181,7 +181,7 @@ impl Ledgers {
                 if let (Some(pid), Some(l)) = (ended, &mut found) {
                     let restored = l.restored.get_or_insert_default();
                     restored.remark(format!(
-                        "its guard (process {pid}) did not finish and was killed"
+                        "the ledger's guard (process {pid}) did not finish undoing the changes and was killed. onbeat then undid them"
                     ));
                 }
                 return Ok(found);
@@ -225,7 +225,7 @@ impl Ledgers {
             Err(e) => {
                 let mut restored = Restored::default();
                 restored.fail(format!(
-                    "{} is not trusted: {e}. Check and remove it.",
+                    "onbeat does not use the ledger {}: {e}. Check and remove it.",
                     path.display()
                 ));
                 let mut found = FoundLedger::new(path, Standing::NotBelieved);

@@ -197,7 +197,7 @@ fn a_chain_is_planned_up_to_a_callback_of_another_plan() {
 }
 
 #[test]
-fn threads_of_both_chains_stay_in_the_servers_of_the_first_plan() {
+fn threads_shared_by_two_chains_stay_in_the_servers_of_the_first_plan() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
     m.executors = vec![Executor {
         callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),

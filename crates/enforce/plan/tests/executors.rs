@@ -204,7 +204,7 @@ fn a_single_threaded_executor_of_all_nodes_is_planned_and_never_frozen() {
 }
 
 #[test]
-fn a_delayed_start_moves_the_slot_and_adds_to_the_jitter() {
+fn a_first_callback_that_starts_late_moves_the_slot_and_adds_to_the_jitter() {
     let mut m = reference(Form::Single);
     let at = |m: &Model| {
         let made = plan(m, &hot_path(Strategy::Bands(1))).unwrap();
@@ -322,7 +322,7 @@ fn with_an_executor_for_each_node_only_callbacks_of_the_same_node_are_adopted() 
 }
 
 #[test]
-fn an_executor_has_the_slots_of_all_its_callbacks_with_room_for_others() {
+fn an_executor_gets_the_slots_of_all_its_callbacks_and_time_for_callbacks_outside_of_the_chain() {
     let m = reference(Form::PerNode);
     let alone =
         |id: &str| !id.starts_with("/EuclideanCluster") && !id.starts_with("/PointCloudFusion");
@@ -538,7 +538,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_simulated_run_keeps_the_promises(
+    fn a_simulated_run_keeps_the_promises_of_its_plan(
         chain_of in prop::collection::vec((0usize..4, 5u64..60), 2..6),
         others in prop::collection::vec((0usize..4, 0u64..1000, 100u64..1500, 1u64..40), 0..5),
         picks in prop::collection::vec(any::<u8>(), 1..20),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_has_an_identity_while_it_lives() {
+    fn the_identity_of_a_thread_stays_the_same_until_it_ends() {
         let (send, receive) = std::sync::mpsc::channel();
         let (end, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

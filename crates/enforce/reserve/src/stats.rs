@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_too_large_by_at_most_an_eighth() {
+    fn recorded_quantiles_are_at_most_an_eighth_too_large() {
         let recorder = Recorder::new();
         assert_eq!(recorder.read().quantile_ns(0.5), 0);
         let mut values: Vec<u64> = (0..40_000).map(|i| i * i % 1_000_003).collect();

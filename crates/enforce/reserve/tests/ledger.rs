@@ -97,9 +97,9 @@ fn refuses(scene: &Scene, ledger: &Path, why: &str) {
 }
 
 #[test]
-fn a_ledger_of_this_user_is_undone() {
+fn changes_in_a_ledger_of_this_user_are_undone() {
     let _alone = one_test_at_a_time();
-    if !is_root("a_ledger_of_this_user_is_undone") {
+    if !is_root("changes_in_a_ledger_of_this_user_are_undone") {
         return;
     }
     let scene = Scene::set();
@@ -178,9 +178,9 @@ fn a_ledger_directory_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_directory_put_in_place_of_the_ledgers_is_ignored() {
+fn a_directory_that_replaces_the_ledger_directory_is_ignored() {
     let _alone = one_test_at_a_time();
-    if !is_root("a_directory_put_in_place_of_the_ledgers_is_ignored") {
+    if !is_root("a_directory_that_replaces_the_ledger_directory_is_ignored") {
         return;
     }
     let scene = Scene::set();

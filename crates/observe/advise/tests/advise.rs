@@ -267,7 +267,7 @@ fn a_middleware_thread_that_waits_for_its_cpu_is_named() {
 }
 
 #[test]
-fn full_cpus_and_executors_are_found_once() {
+fn an_overloaded_cpu_or_executor_is_reported_once() {
     let advices = found(&model(|m| m.callbacks[0].figures.load = 0.9));
     let subjects: Vec<&str> = advices.iter().map(|a| a.subject.as_str()).collect();
     assert_eq!(

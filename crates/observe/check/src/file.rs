@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_reported_with_its_place() {
+    fn a_mistake_in_a_requirements_file_is_reported_with_its_place() {
         for (text, said) in [
             ("", "--init"),
             ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_depend_on_the_size_of_the_sample() {
+    fn a_limit_on_times_passes_only_with_a_large_enough_sample() {
         use Verdict::{NotKnown, Passed, Violated};
         let ms = |n: u64| n * 1_000_000;
         // 299 executions of 10 ms show with 95 % confidence that at most 1 % are longer.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn logical_execution_time_is_a_whole_number_of_periods() {
+    fn outputs_that_leave_off_whole_periods_violate_logical_execution_time() {
         let ms = |n: f64| (n * 1e6) as u64;
         let limit = "1ms".parse().unwrap();
         let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));

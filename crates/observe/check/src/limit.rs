@@ -282,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_with_units_are_parsed() {
+    fn limits_are_read_with_their_units_and_refused_without() {
         let time = |word: &str| word.parse::<Limit<Time>>();
         assert_eq!(time("45 ms"), Ok(Limit::at_most(45e6)));
         assert_eq!(time("..1.5s").unwrap().most, Some(1.5e9));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_have_names() {
+    fn the_names_of_statistics_are_read_and_written_alike_and_other_words_are_refused() {
         for word in ["min", "mean", "max", "p50", "p99.9", "p99.9999"] {
             assert_eq!(word.parse::<Statistic>().unwrap().to_string(), word);
         }
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_limit_survives_its_text(ns in 1.0f64..1e13, least in proptest::bool::ANY) {
+        fn a_limit_written_as_text_is_read_back_with_the_same_value(ns in 1.0f64..1e13, least in proptest::bool::ANY) {
             let limit: Limit<Time> = if least { Limit::at_least(ns) } else { Limit::at_most(ns) };
             let text = serde_json::to_string(&limit).unwrap();
             let read: Limit<Time> = serde_json::from_str(&text).unwrap();

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_is_estimated_despite_changes() {
+    fn the_spread_between_runs_is_estimated_although_some_callbacks_changed() {
         let options = Options::default();
         for (changed, most) in [(0, 1.1), (5, 1.3), (15, 2.0)] {
             let figures = shifts(40, 0.05, changed);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_callbacks_have_a_larger_spread() {
+    fn callbacks_with_widely_varying_times_get_a_larger_spread() {
         let figures = shifts(40, 0.05, 0);
         let spread = Spread::of(&figures, &Options::default());
         let wide = Single {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn executions_that_explain_the_shifts_leave_the_least_spread() {
+    fn runs_that_differ_only_by_chance_get_the_smallest_spread() {
         let figures = shifts(40, 0.004, 0);
         let options = Options::default();
         let spread = Spread::of(&figures, &options);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_never_has_less_than_the_assumed_spread() {
+    fn times_that_include_waiting_get_at_least_the_assumed_spread() {
         let options = Options::default();
         let of = |deviation: f64| {
             let figures = shifts(40, deviation, 0);

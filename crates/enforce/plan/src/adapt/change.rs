@@ -86,12 +86,16 @@ impl fmt::Display for Reason {
             Reason::Missed { ready_ns } => {
                 write!(
                     f,
-                    "an output was ready after {}, behind the last slot",
+                    "an output was ready after {}, too late for the last slot",
                     ms(ready_ns)
                 )
             }
             Reason::NearMiss { ready_ns } => {
-                write!(f, "an output was ready after {}, a near miss", ms(ready_ns))
+                write!(
+                    f,
+                    "an output was ready after {}, nearly too late for the last slot",
+                    ms(ready_ns)
+                )
             }
             Reason::Longest {
                 wanted_ns,
@@ -99,12 +103,12 @@ impl fmt::Display for Reason {
             } => {
                 let of = match by_miss_rate {
                     true => "the limit for the miss rate",
-                    false => "the longest of the last executions, with its buffer,",
+                    false => "the longest of the last executions, plus its buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))
             }
             Reason::Average { gain } => {
-                write!(f, "the average gets {:.1} % shorter", gain * 100.0)
+                write!(f, "the average latency gets {:.1} % shorter", gain * 100.0)
             }
             Reason::Full { ready_ns } => write!(
                 f,

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_ended_is_forgotten() {
+    fn a_gate_forgets_a_thread_that_has_ended() {
         let members = Members::default();
         let seen = || {
             let mut seen = Vec::new();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_thread_counts_more_than_an_unknown_one() {
+    fn a_gate_with_working_and_unknown_threads_counts_as_working() {
         struct ByParity;
         impl Waiting for ByParity {
             fn of(&self, tid: u32) -> Waits {

@@ -125,7 +125,7 @@ pub struct Offer {
     pub no_shm: Option<Lack>,
     /// The reason why the end has no RDMA. `None` if it has.
     pub no_verbs: Option<Lack>,
-    /// The end refuses to use a slower backend if only one of the two ends has a faster one.
+    /// Is true if the end refuses the link when [`Choice::passed`] is not empty.
     pub refuses: bool,
 }
 

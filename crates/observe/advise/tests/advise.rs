@@ -13,7 +13,7 @@ mod common;
 const SENSE: &str = "/sense:timer(100ms)";
 const DRIVE: &str = "/drive:subscription(/scan)";
 
-/// Makes `/sense` to `/drive` over `/scan`, with 5 ms, 0.1 ms and 5 ms, changed by `plant`.
+/// Makes a model of `/sense` and `/drive` over `/scan`. `plant` changes it.
 fn model(plant: impl FnOnce(&mut Model)) -> Model {
     let latency = 10 * MS + MS / 10;
     let chain = Chain {

@@ -49,7 +49,7 @@ pub struct Finding {
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// The result of comparing the measured value with the limit.
+    /// Whether the measured value keeps the limit, breaks it, or is known too poorly to say.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
@@ -68,7 +68,7 @@ pub struct Finding {
     pub lost: Option<String>,
 }
 
-/// The confidence that verdicts must have.
+/// How sure a verdict must be to count as passed or violated.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
@@ -197,7 +197,7 @@ impl Bar {
         }
     }
 
-    /// Judges a mean. `over` returns by how much it exceeds its limit.
+    /// Judges a mean. `over` returns the amount by which a mean exceeds its limit.
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
@@ -303,7 +303,7 @@ fn point(is_kept: bool) -> Judged {
     }
 }
 
-/// Judges a rate by its value alone, without statistics.
+/// Judges a measured rate in Hz. Only the value counts, not the size of the sample.
 pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
     Outcome::of(
         point(limit.holds(value)),

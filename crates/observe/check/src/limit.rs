@@ -56,16 +56,16 @@ impl Unit for Count {
 /// statistic `min`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<U> {
-    /// The smallest value that is allowed.
+    /// The lower end of the limit in the unit in which `U` is stored, or `None` if it is open.
     pub least: Option<f64>,
-    /// The largest value that is allowed.
+    /// The upper end of the limit in the unit in which `U` is stored, or `None` if it is open.
     pub most: Option<f64>,
     is_single: bool,
     unit: PhantomData<U>,
 }
 
 impl<U: Unit> Limit<U> {
-    /// Makes an upper limit.
+    /// Makes a limit that allows all values up to `most`, given in the unit in which `U` is stored.
     pub fn at_most(most: f64) -> Limit<U> {
         Limit {
             least: None,
@@ -75,7 +75,8 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// Makes a lower limit.
+    /// Makes a limit that allows all values from `least` on, given in the unit in which `U` is
+    /// stored.
     pub fn at_least(least: f64) -> Limit<U> {
         Limit::between(Some(least), None)
     }
@@ -198,20 +199,19 @@ impl<U: Unit> Serialize for Limit<U> {
 /// The figure of a distribution that a limit applies to: minimum, mean, quantile or maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
-    /// The smallest value.
+    /// The smallest value of the sample. A single number as its limit is a lower limit.
     Min,
-    /// The mean.
+    /// The arithmetic mean of the sample.
     Mean,
     /// The quantile at this share: 0.99 is the 99th percentile.
     Quantile(f64),
-    /// The largest value.
+    /// The largest value of the sample.
     Max,
 }
 
 impl Eq for Statistic {}
 
 impl Statistic {
-    /// Returns the sort key: min, mean, quantiles by their share, max.
     fn place(&self) -> f64 {
         match self {
             Statistic::Min => -2.0,

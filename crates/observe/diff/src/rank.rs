@@ -16,9 +16,7 @@ pub struct Ratio {
     /// The factor by which one sample is multiplied to lie where the other one does (Hodges-Lehmann
     /// estimator).
     pub value: f64,
-    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end of the interval.
     pub high: f64,
 }
 

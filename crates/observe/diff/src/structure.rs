@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A callback.
+    /// A callback: its type, its threads, the topics that it publishes, and whether it ran.
     Callback,
-    /// An edge between two callbacks.
+    /// A connection over which a callback takes the items of another one.
     Edge,
-    /// An AND or OR junction.
+    /// A point at which a callback takes items of several inputs: one of each (AND), or any (OR).
     Junction,
-    /// A chain of callbacks.
+    /// A path of callbacks from a source to a sink.
     Chain,
     /// The QoS settings of a node's publishers or subscriptions on a topic.
     Qos,
@@ -67,7 +67,7 @@ impl What {
 pub struct Difference {
     /// The kind of part that differs.
     pub part: Part,
-    /// The kind of difference.
+    /// Whether the part was added, removed or changed.
     pub what: What,
     /// The id of the part, or the ends of an edge (untrusted).
     pub id: String,

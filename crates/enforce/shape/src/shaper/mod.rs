@@ -86,7 +86,8 @@ pub(crate) struct Shaper {
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// The shaper carries late outputs over, whatever the plan's policy: see [`Shaper::shape`].
+    /// Whether the shaper carries late outputs over, whatever the plan's policy: see
+    /// [`Shaper::shape`].
     settling: bool,
 }
 

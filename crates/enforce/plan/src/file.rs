@@ -8,7 +8,8 @@ use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;
 
-/// The reason why a text is not a usable plan.
+/// The reason why a text is not a usable plan. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
     /// The file holds only blanks and comments.
@@ -16,18 +17,12 @@ pub enum PlanFileError {
     Empty,
     /// The file is longer than [`MAX_BYTES`].
     #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
-    TooLong {
-        /// The size of the file in bytes.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// The file is not UTF-8.
     #[error(
         "this is not a plan file: byte {at} is not UTF-8. Make a plan with `onbeat plan MODEL`."
     )]
-    NotText {
-        /// The position of the first wrong byte.
-        at: usize,
-    },
+    NotText { at: usize },
     /// The file is not YAML, or it has a wrong key or value.
     #[error("{}{what}", line(*.at))]
     Yaml {
@@ -38,16 +33,12 @@ pub enum PlanFileError {
     },
     /// The YAML writer failed.
     #[error("the plan cannot be written as YAML: {what}")]
-    Write {
-        /// The message of the YAML writer about the plan.
-        what: String,
-    },
+    Write { what: String },
     /// The plan has a fault.
     #[error("{}{fault}", line(*.at))]
     Fault {
         /// The line of the fault, if known.
         at: Option<u64>,
-        /// The fault that the check found.
         fault: PlanFault,
     },
 }

@@ -27,7 +27,8 @@ const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 /// different random draws.
 pub const LEAST_STARTS: usize = 5;
 
-/// The reason why a profile does not support a bound.
+/// The reason why a profile does not support a bound. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// The requested miss rate is not above 0 and at most 0.5.
@@ -44,11 +45,8 @@ pub enum ProfileError {
     /// The profile has too few starts or executions for the miss rate.
     #[error("{executions} executions of {starts} starts of the application count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
-        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
-        /// The number of measured starts of the application.
         starts: usize,
-        /// The number of measured executions of the chain.
         executions: u64,
         /// The number of independent executions that the measured ones count as.
         independent: u64,
@@ -59,10 +57,7 @@ pub enum ProfileError {
     },
     /// The profile has too few starts for a bound of the average.
     #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
-    FewStarts {
-        /// The number of measured starts of the application.
-        starts: usize,
-    },
+    FewStarts { starts: usize },
     /// No number of bands keeps the average within the request.
     #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
@@ -70,7 +65,6 @@ pub enum ProfileError {
         asked: f64,
         /// The smallest upper limit that any number of bands reaches, as a share.
         best: f64,
-        /// The number of bands that reaches it.
         bands: usize,
     },
     /// The slots cannot be placed.
@@ -79,7 +73,6 @@ pub enum ProfileError {
     /// The limit for the miss rate is longer than any cycle can be.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
-        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
         /// The latency limit that the share `rate` of the executions would miss.
         limit: Ms,

@@ -12,7 +12,9 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The reason why a reservation did not start. Nothing has been changed then.
+/// The reason why a reservation did not start. Nothing has been changed then. The messages explain
+/// the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The slots do not fit into the cycle.
@@ -27,11 +29,8 @@ pub enum StartError {
     /// The priority of a server is out of range or not below the dispatcher's.
     #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
-        /// The name of the server whose priority is refused.
         server: String,
-        /// The priority that was requested for the server.
         priority: u8,
-        /// The priority of the dispatcher, which must be higher.
         dispatcher: u8,
     },
     /// A server or the dispatcher is to run on a CPU that does not exist.
@@ -41,9 +40,7 @@ pub enum StartError {
     NoCpu {
         /// The server, or the dispatcher.
         who: String,
-        /// The CPU that does not exist.
         cpu: u16,
-        /// The highest CPU of the machine.
         last: u16,
     },
     /// The lead would let threads run too long before their slots.
@@ -53,12 +50,7 @@ pub enum StartError {
     Lead(u64),
     /// The ledger, which records each change first, cannot be written.
     #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory that belongs to this user.", path.display())]
-    State {
-        /// The directory in which the ledger was to be written.
-        path: PathBuf,
-        /// The error of creating or writing the ledger.
-        source: io::Error,
-    },
+    State { path: PathBuf, source: io::Error },
     /// The guard process could not be started.
     #[error("cannot start the guard process, which undoes all changes if onbeat crashes: {0}. Check the limits for processes and open files (ulimit -a).")]
     Guard(io::Error),
@@ -75,23 +67,15 @@ pub enum StartError {
     #[error(
         "the dispatcher cannot run on CPU {cpu}: {source}. Name a CPU that this process may use."
     )]
-    DispatcherCpu {
-        /// The refused CPU.
-        cpu: u16,
-        /// The error of binding the dispatcher thread to `cpu`.
-        source: io::Error,
-    },
+    DispatcherCpu { cpu: u16, source: io::Error },
     /// The dispatcher may not have its priority.
     #[error("the dispatcher cannot have real-time priority {priority}: {source}. Choose 1 to 99, and run as root or with CAP_SYS_NICE.")]
-    DispatcherPriority {
-        /// The refused priority.
-        priority: u8,
-        /// The error of setting the dispatcher thread's priority.
-        source: io::Error,
-    },
+    DispatcherPriority { priority: u8, source: io::Error },
 }
 
-/// The reason why a thread was not assigned or placed. The thread is unchanged then.
+/// The reason why a thread was not assigned or placed. The thread is unchanged then. The messages
+/// explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum AssignError {
     /// The reservation has no server with this name.
@@ -106,7 +90,6 @@ pub enum AssignError {
     /// The thread was assigned or placed before.
     #[error("thread {tid} is already {place}. Release it first.")]
     Already {
-        /// The id of the thread that was already assigned or placed.
         tid: u32,
         /// The server of the thread, or the CPU that it was placed on.
         place: String,
@@ -114,72 +97,40 @@ pub enum AssignError {
     /// Another reservation has changed the thread.
     #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
     Taken {
-        /// The id of the thread that another reservation has changed.
         tid: u32,
         /// The name of the other reservation, with the id of its process.
         holder: String,
     },
     /// The thread's scheduling or affinity cannot be read, so it could not be put back.
     #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
-    Read {
-        /// The id of the thread whose state cannot be read.
-        tid: u32,
-        /// The error of reading the scheduling or affinity of the thread.
-        source: io::Error,
-    },
+    Read { tid: u32, source: io::Error },
     /// The thread may not have its policy or priority.
     #[error("thread {tid} cannot have real-time priority {priority}: {source}. Choose 0 to 99, and run as root or with CAP_SYS_NICE.")]
     Priority {
-        /// The id of the thread that may not have the priority.
         tid: u32,
-        /// The refused priority.
         priority: u8,
-        /// The error of setting the thread's policy and priority.
         source: io::Error,
     },
     /// The thread may not run on its CPU.
     #[error("thread {tid} cannot run on CPU {cpu}: {source}. Choose a CPU that is online and in the thread's cpuset.")]
     Cpu {
-        /// The id of the thread that may not run on the CPU.
         tid: u32,
-        /// The refused CPU.
         cpu: u16,
-        /// The error of binding the thread to `cpu`.
         source: io::Error,
     },
     /// The enforcer cannot take the thread into its list, because the thread has ended or the list
     /// is full.
     #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
-    Member {
-        /// The id of the thread that the enforcer cannot take into its list.
-        tid: u32,
-        /// The error of taking the thread into the enforcer's list.
-        source: io::Error,
-    },
+    Member { tid: u32, source: io::Error },
     /// The thread could not be put behind the gate.
     #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
-    Gate {
-        /// The id of the thread that cannot be put behind the gate.
-        tid: u32,
-        /// The error of moving the thread behind the gate.
-        source: GateError,
-    },
+    Gate { tid: u32, source: GateError },
     /// A gated thread started this thread, which cannot leave that thread's gate.
     #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
-    Free {
-        /// The id of the thread that cannot leave the gate.
-        tid: u32,
-        /// The error of moving the thread out of the gate.
-        source: io::Error,
-    },
+    Free { tid: u32, source: io::Error },
     /// The change could not be recorded in the ledger. It was not made.
     #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
-    Note {
-        /// The id of the thread that was to be changed.
-        tid: u32,
-        /// The error of writing the change into the ledger.
-        source: io::Error,
-    },
+    Note { tid: u32, source: io::Error },
     /// The guard process has ended, so that nothing would be put back after a crash.
     #[error(
         "the guard process has ended, so nothing would restore thread {0} after a crash. The thread was not changed. Stop the reservation and start it again."
@@ -201,7 +152,8 @@ pub enum SwapError {
     NoGate(String),
 }
 
-/// The reason why a thread was not put back.
+/// The reason why a thread was not put back. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
     /// The thread was neither assigned nor placed.
@@ -209,12 +161,7 @@ pub enum ReleaseError {
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. Stopping the reservation tries again.
     #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation, which tries again.")]
-    Restore {
-        /// The id of the thread that cannot be put back.
-        tid: u32,
-        /// The error of restoring the thread's earlier state.
-        source: io::Error,
-    },
+    Restore { tid: u32, source: io::Error },
 }
 
 /// A reason why a running reservation may be less precise or complete than expected.

@@ -2,7 +2,8 @@
 
 use crate::schema::{Hold, Ms, Plan, Server, Slot};
 
-/// The reason why the bands of a plan cannot follow the load.
+/// The reason why the bands of a plan cannot follow the load. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
     /// The plan has no bands.
@@ -22,12 +23,7 @@ pub enum AdaptError {
     Slots(String),
     /// The deadline lies before the end of the last slot.
     #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]
-    Deadline {
-        /// The end of the last slot.
-        last: Ms,
-        /// The deadline that the user asked for.
-        deadline: Ms,
-    },
+    Deadline { last: Ms, deadline: Ms },
 }
 
 #[derive(Debug, Clone)]

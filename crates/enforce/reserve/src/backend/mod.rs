@@ -13,7 +13,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The reason why a thread could not be put behind a gate.
+/// The reason why a thread could not be put behind a gate. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum GateError {
     /// A directory or file of the kernel cannot be used.
@@ -21,9 +22,7 @@ pub enum GateError {
     Kernel {
         /// The operation that failed, such as `cannot make the cgroup`.
         what: &'static str,
-        /// The file or directory of the operation.
         path: PathBuf,
-        /// The error of the operation `what` on `path`.
         source: io::Error,
     },
     /// The thread's cgroup cannot be determined.

@@ -120,7 +120,7 @@ impl Samples {
         }
     }
 
-    /// Returns the number of samples.
+    /// Returns the number of executions in the sample.
     pub fn count(&self) -> u64 {
         self.up_to.last().copied().unwrap_or(0)
     }

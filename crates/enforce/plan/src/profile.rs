@@ -122,7 +122,7 @@ impl Profile {
         Ok(Self::of(starts.values()))
     }
 
-    /// Returns the number of starts of the application.
+    /// Returns the number of starts of the application that were measured.
     pub fn starts(&self) -> usize {
         self.starts.len()
     }

@@ -15,7 +15,7 @@ pub(crate) struct Identity {
 /// another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The id of the thread.
+    /// The kernel's id of the thread. Another thread may have it later.
     pub tid: u32,
     /// The id of the process that the thread belonged to.
     pub pid: u32,

@@ -408,7 +408,6 @@ impl History {
         }
     }
 
-    /// Adds a callback's execution to the history of the thread that ran it.
     pub(crate) fn ran(&mut self, tid: u32, (begin, end, callback): Ran) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             let part = Part {

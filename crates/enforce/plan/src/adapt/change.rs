@@ -10,7 +10,7 @@ pub struct Change {
     pub slots: Vec<Slot>,
     /// The slots that applied before the change. They equal `slots` if nothing could move.
     pub before: Vec<Slot>,
-    /// The reason for the change.
+    /// Why the bands changed, with the time that was measured.
     pub reason: Reason,
 }
 
@@ -39,7 +39,7 @@ pub enum Reason {
     Longest {
         /// The time at which the last slot should begin, in ns.
         wanted_ns: u64,
-        /// The time follows from the plan's miss rate, not from the longest execution.
+        /// Whether the time follows from the plan's miss rate, and not from the longest execution.
         by_miss_rate: bool,
     },
     /// Moving the other edges makes the average of the last executions shorter.

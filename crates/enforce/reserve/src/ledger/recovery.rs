@@ -16,10 +16,11 @@ const KILLED: Duration = Duration::from_secs(10);
 /// The longest time for which a new reservation waits for the guard of a dead owner.
 const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
-/// The mode of [`recover_in`].
+/// The way in which [`recover_in`] treats ledgers: whether it changes anything, and how long it
+/// waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Reports what exists, and changes nothing.
+    /// Whether recovery only reports what it finds, and changes nothing.
     pub dry_run: bool,
     /// The longest wait for a guard whose owner has died, while it puts everything back. A stopped
     /// guard is continued. If the guard does not finish in this time, it is killed, and recovery

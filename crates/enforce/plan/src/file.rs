@@ -99,12 +99,12 @@ fn head(plan: &Plan) -> String {
     format!(
         "\
 # A reservation plan of onbeat (docs/plan-format.md). Times are milliseconds.
-# Every {} ms, from the release of `origin` on, the slots of all servers begin anew. A server's
-# threads run only within its slots ([start, end]), on its CPU; without slots they run at any time.
-# Where slots on one CPU overlap, the higher priority runs; 0 is a normal thread.
-# `outputs` leave only within the slots of their server. What is promised holds as long as what is
-# assumed does: both are for readers, and change nothing.
-# It may be edited: `onbeat plan --check FILE` says what is wrong with it.
+# A cycle takes {} ms and begins with a release of `origin`. In each cycle, the threads of a server
+# run only within its slots ([start, end]), on its CPU. Without slots they run at any time.
+# Where slots on one CPU overlap, the higher priority runs. Priority 0 is a normal thread.
+# `outputs` leave only within the slots of their server. The promises hold as long as the assumptions
+# do. Both are for readers, and change nothing.
+# The file may be edited. `onbeat plan --check FILE` reports what is wrong with it.
 ",
         cycle as f64 / 1e6
     )

@@ -18,7 +18,7 @@ use crate::{Options, WAITING};
 use onbeat_stats::student_quantile;
 use serde::Serialize;
 
-/// If there are no more figures of a kind than this, the spread is assumed and not estimated.
+/// With this many figures of a kind or fewer, the spread is assumed and not estimated.
 const NONE: f64 = 2.0;
 /// With this many figures of a kind, the estimate replaces the assumption.
 const ENOUGH: f64 = 10.0;

@@ -203,28 +203,28 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run.",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run",
                 share * 100.0,
                 limit * 100.0
             ),
             Warning::MemoryNotLocked(reason) => write!(
                 f,
-                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Run as root or with CAP_IPC_LOCK, or raise RLIMIT_MEMLOCK."
+                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Run as root or with CAP_IPC_LOCK, or raise RLIMIT_MEMLOCK"
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot. Put it on a CPU of its own."
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot. Put it on a CPU of its own"
             ),
             Warning::NormalFirst => write!(
                 f,
-                "under sched_ext every normal thread of a server's CPU runs before the server's threads, even in their slots. Keep such threads off that CPU."
+                "under sched_ext every normal thread of a server's CPU runs before the server's threads, even in their slots. Keep such threads off that CPU"
             ),
             Warning::Recovered { threads, groups } => write!(
                 f,
-                "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them."
+                "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "onbeat could not undo all changes of a reservation that was killed: {what}")
+                write!(f, "while onbeat undid the changes of a reservation that was killed: {what}")
             }
         }
     }

@@ -151,7 +151,7 @@ impl Ledgers {
         for ledger in self.look(how)? {
             if ledger.standing == Standing::Guarded {
                 report.fail(format!(
-                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End it and recover again.",
+                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End it and recover again",
                     ledger.path.display()
                 ));
             }
@@ -226,7 +226,7 @@ impl Ledgers {
             Err(e) => {
                 let mut restored = Restored::default();
                 restored.fail(format!(
-                    "onbeat does not use the ledger {}: {e}. Check and remove it.",
+                    "onbeat does not use the ledger {}: {e}. Check and remove it",
                     path.display()
                 ));
                 let mut found = FoundLedger::new(path, Standing::NotBelieved);

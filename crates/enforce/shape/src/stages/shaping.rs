@@ -255,7 +255,8 @@ fn slips_note(slips: u64) -> String {
 }
 
 pub(crate) fn left_alone(error: &ShapeError) -> String {
-    format!("Not shaped: {error}.")
+    // Some errors end with a full stop.
+    format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
 /// The number of ends of slots at which it may be unknown whether a thread waits, before a note

@@ -1044,7 +1044,7 @@ fn the_last_slot_lies_at_the_latency_limit_of_the_requested_miss_rate() {
     assert!(refused(&synthetic(), &rare).contains("7 executions of 1 starts"));
     let mut unknown = model.clone();
     unknown.chains[0].per_run.clear();
-    assert!(refused(&unknown, &rare).contains("which start each"));
+    assert!(refused(&unknown, &rare).contains("which start of the application each"));
 }
 
 #[test]
@@ -1068,5 +1068,5 @@ fn the_plan_has_the_fewest_bands_that_keep_the_average() {
         "{averages:?}"
     );
     assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("The best result is"));
-    assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs 5 starts"));
+    assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs measurements of 5 starts"));
 }

@@ -94,7 +94,7 @@ pub struct CallbackRule {
     /// The callback's id, or the end of the id after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// The node whose callbacks are all limited.
+    /// The node. The limits apply to each of its callbacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The time for which the callback has the CPU, per execution.

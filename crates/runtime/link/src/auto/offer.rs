@@ -90,8 +90,8 @@ impl fmt::Display for Passed {
 pub struct Choice {
     /// The backend that both ends will use.
     pub way: Way,
-    /// The faster backends that only one of the ends has. The list leaves out shared memory between
-    /// machines, and backends that neither end has.
+    /// The faster backends that the ends do not use, each with the end that lacks it. Shared memory
+    /// between machines and RDMA that neither end has are left out.
     pub passed: Vec<Passed>,
 }
 
@@ -125,7 +125,7 @@ pub struct Offer {
     pub no_shm: Option<Lack>,
     /// The reason why the end has no RDMA. `None` if it has.
     pub no_verbs: Option<Lack>,
-    /// The end refuses to use a slower backend if only one of the two ends has a faster one.
+    /// Is true if the end refuses the link when [`Choice::passed`] is not empty.
     pub refuses: bool,
 }
 
@@ -198,7 +198,7 @@ fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, La
     }
 }
 
-/// Chooses the fastest backend that both ends have, and names the faster ones that one end lacks.
+/// Chooses the fastest backend that both ends can use, and names the faster ones that they lack.
 pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
     let mut passed = Vec::new();
     let mut pass = |way, (end, lack)| passed.push(Passed { way, end, lack });

@@ -69,8 +69,8 @@ pub struct Measured {
     pub round_trips_ns: Vec<u64>,
     /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,
-    /// The time from the first one-way message until the peer had confirmed that it received them
-    /// all.
+    /// The time from the first one-way message until the peer has confirmed that it received all of
+    /// them.
     pub one_way_ns: u64,
 }
 

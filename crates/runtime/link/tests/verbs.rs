@@ -116,7 +116,7 @@ fn the_example_runs_over_rdma() {
 }
 
 #[test]
-fn program_of_a_peer() {
+fn does_nothing_unless_started_as_a_peer() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {
         return;
     };

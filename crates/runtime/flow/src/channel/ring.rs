@@ -145,7 +145,8 @@ impl<'a> Ring<'a> {
         self.offset + ring::SIGNAL
     }
 
-    /// Returns one of the states above, or any number if the memory was overwritten.
+    /// Returns the ring's state: [`FREE`], [`CONSUMER`], [`OBSERVER`] or [`LEFT`], or any number if
+    /// the memory was overwritten.
     #[inline]
     pub(crate) fn state(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::STATE)

@@ -7,6 +7,7 @@ use onbeat_flow::{CreateError, Options};
 use thiserror::Error;
 
 /// The reason why the address of a link cannot be used.
+#[allow(missing_docs)] // The messages explain the fields.
 #[derive(Debug, Error)]
 pub enum PlaceError {
     /// The text does not have the form of a link address.
@@ -30,15 +31,11 @@ pub enum PlaceError {
     SecondHost,
     /// The channel's port number would be larger than 65535.
     #[error("the port number {first} + {number} of a channel is larger than 65535. Begin with a smaller port number.")]
-    Port {
-        /// The port number of the first channel.
-        first: u16,
-        /// The number of this channel, from 0.
-        number: u16,
-    },
+    Port { first: u16, number: u16 },
 }
 
 /// The reason why a channel between hosts could not be opened.
+#[allow(missing_docs)] // The messages explain the fields.
 #[derive(Debug, Error)]
 pub enum LinksError {
     /// The address of the other host cannot be used.
@@ -46,19 +43,13 @@ pub enum LinksError {
     Place(#[from] PlaceError),
     /// The link of a channel could not be set up.
     #[error("channel '{channel}': {reason}")]
-    Setup {
-        /// The channel that needs the link.
-        channel: String,
-        /// The reason for the failed setup.
-        reason: SetupError,
-    },
+    Setup { channel: String, reason: SetupError },
     /// An end of a link could not be made.
     #[error(transparent)]
     End(#[from] SetupError),
     /// The two hosts have asked for different channels.
     #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
-        /// The channel that this host has asked for.
         channel: String,
         /// The line of this host's terms that differs.
         ours: String,
@@ -72,7 +63,6 @@ pub enum LinksError {
         why(reason)
     )]
     Silent {
-        /// The channel that this host has asked for.
         channel: String,
         /// The reason why the link ended. `None` if the other host was silent until the deadline.
         reason: Option<End>,
@@ -80,21 +70,15 @@ pub enum LinksError {
     /// The channel cannot be created on this host.
     #[error("channel '{channel}': {reason}")]
     Create {
-        /// The channel that this host has asked for.
         channel: String,
-        /// The reason why no channel can have these options.
         reason: CreateError,
     },
     /// The policy exchanges buffers, which hosts do not share.
     #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
-    Swap {
-        /// The channel that has this policy.
-        channel: String,
-    },
+    Swap { channel: String },
     /// The channel has another producer already, or the process can have no more threads.
     #[error("channel '{channel}': cannot start its relay: {reason}")]
     Relay {
-        /// The channel that needs the relay.
         channel: String,
         /// The error message of the channel or the kernel.
         reason: String,
@@ -102,7 +86,6 @@ pub enum LinksError {
     /// The channel was opened before, with other options.
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
-        /// The channel that was asked for again.
         channel: String,
         /// The options of the first call.
         before: Box<Options>,

@@ -82,8 +82,8 @@ pub struct Patience {
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// The chunks that the port had granted when this want was published, and when its own chunk
-    /// was granted.
+    /// Two counts of the chunks that the port had granted: when this want was published, and when
+    /// its own chunk was granted.
     counted: Option<(u64, u64)>,
 }
 
@@ -424,8 +424,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// The arrival of a message at a seat that has no other one: seat, priority, shares per
-        /// chunk, number of chunks.
+        /// A message arrives at a seat that has no other one: seat, priority, shares per chunk,
+        /// number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

@@ -35,7 +35,7 @@ pub struct TransferStats {
     pub priority: u8,
     /// The transfer is waiting for the port.
     pub waits: bool,
-    /// The bytes of content, chunks and complete messages that the transfer has sent.
+    /// The amount that the transfer has sent through the port.
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
@@ -58,14 +58,13 @@ pub struct TransferStats {
     pub expired: u64,
 }
 
-/// The bytes, chunks and messages that a transfer has sent through the port.
+/// The bytes of content, the chunks, and the complete messages and values that a transfer has sent
+/// through the port.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// The number of bytes of content that were sent.
     pub bytes: u64,
-    /// The number of chunks that were sent.
     pub chunks: u64,
-    /// The number of complete messages and values that were sent.
     pub messages: u64,
 }
 

@@ -60,8 +60,8 @@ impl Session {
 }
 
 /// The result of a finished handshake.
+#[allow(missing_docs)]
 pub struct Agreed {
-    /// The hello that the peer has sent.
     pub peer: Hello,
     /// The session of this connection. It is new, or it is the one that the peer resumes.
     pub session: Session,

@@ -12,8 +12,8 @@ use serde::Serialize;
 const EXACT: usize = 1 << 16;
 const TELL: u64 = 1 << 12;
 
-/// The curves of a recording and its loader, measured by reading the recording once. Bytes are counted as
-/// items take them in the buffer.
+/// The curves of a recording and its loader, measured by reading the recording once. An item counts
+/// with the bytes that it takes in the buffer.
 #[derive(Clone, Debug)]
 pub struct Curves {
     arrival: Arrival,
@@ -85,6 +85,7 @@ pub struct Wish {
 }
 
 /// The size of a buffer, and the pauses of the loader that it can bridge.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
     /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
@@ -92,7 +93,6 @@ pub struct Sizing {
     pub least_bytes: Option<u64>,
     /// The smallest such buffer for a loader that pauses for `stall_asked_ns` longer than measured, in bytes.
     pub wanted_bytes: Option<u64>,
-    /// The size of the buffer, in bytes.
     pub buffer_bytes: u64,
     /// The user gave the size, and a quarter of it is kept for the largest item.
     pub by_hand: bool,
@@ -109,11 +109,12 @@ pub struct Sizing {
     /// The largest number of items by which playback gets ahead of the loader after the buffer was full. This
     /// is the pre-load.
     pub preload_items: Option<u64>,
-    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
-    /// The long-term rate of the loader, in bytes per second as items take them in the buffer.
+    /// The long-term rate of the loader, in bytes per second. An item counts with the bytes that it
+    /// takes in the buffer.
     pub loader_bytes_per_s: f64,
-    /// The long-term rate of playback, in bytes per second as items take them in the buffer.
+    /// The long-term rate of playback, in bytes per second. An item counts with the bytes that it
+    /// takes in the buffer.
     pub playback_bytes_per_s: f64,
     /// The curve against which the loader is checked during playback, or `None` without a bound.
     #[serde(skip)]

@@ -43,16 +43,14 @@ pub enum EndpointKind {
     Client,
 }
 
-/// The function `rclcpp::Executor::execute_*` from which an execution event comes.
+/// The function `rclcpp::Executor::execute_*` from which an execution event comes: `execute_timer`,
+/// `execute_subscription`, `execute_service` or `execute_client`.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecuteKind {
-    /// The executor executes a timer (function `execute_timer`).
     Timer,
-    /// The executor executes a subscription (function `execute_subscription`).
     Subscription,
-    /// The executor executes a service (function `execute_service`).
     Service,
-    /// The executor executes a client (function `execute_client`).
     Client,
 }
 

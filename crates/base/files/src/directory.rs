@@ -18,7 +18,7 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 const ATTEMPTS: u32 = 16;
 
 /// The reason why a directory for new files cannot be made. The message is one line and includes the way out.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum MakeError {
     /// The path is a symbolic link. onbeat does not follow it, because whoever made the link decides where it
@@ -31,7 +31,6 @@ pub enum MakeError {
     /// The directory exists and belongs to another user, who could change files in it.
     #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
     Foreign { path: PathBuf, uid: u32 },
-    /// The operating system refuses to make or open the directory.
     #[error("cannot create directory {}: {source}. Name another directory.", path.display())]
     System { path: PathBuf, source: io::Error },
 }

@@ -36,12 +36,11 @@ pub struct Limits {
 }
 
 /// The reason why onbeat cannot limit a recording as requested. Each message names the option.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LimitError {
     #[error("--domain {0} is not a ROS domain id. Give a number from 0 to {DOMAIN_MAX}.")]
     Domain(u32),
-    /// The path of a cgroup does not lead to a directory.
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory { path: PathBuf, source: io::Error },
     /// The path of a cgroup contains a symbolic link or `..` and leads to another directory.

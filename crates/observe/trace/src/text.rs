@@ -43,7 +43,7 @@ pub struct TextError {
 }
 
 /// The mistake in a line that cannot be parsed as an event.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The line begins with a wrong time, CPU, process or thread.
@@ -52,7 +52,6 @@ pub enum Problem {
     /// The event's name is unknown.
     #[error("unknown event `{0}`. See the table in docs/trace-format.md.")]
     Event(String),
-    /// A field that the event needs is missing.
     #[error("{event} needs the field `{field}`")]
     Missing {
         event: &'static str,

@@ -95,15 +95,13 @@ impl Measured {
 }
 
 /// The reason why a measurement of a link failed.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The two ends could not be connected.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The link ended during the measurement.
     #[error("the link ended during the measurement: {0}")]
     Ended(#[from] End),
-    /// A message could not be sent.
     #[error("a message of the measurement could not be sent: {0}")]
     NotSent(#[from] SendError),
     /// The other end has sent nothing for 30 s.

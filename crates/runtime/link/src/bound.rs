@@ -45,7 +45,7 @@ pub struct Load {
 }
 
 /// The reason why a channel has no bound.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
     /// This channel and the more urgent ones need more than the port's whole rate.

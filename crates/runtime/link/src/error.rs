@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// The reason why a channel could not be created, or a process could not attach to it. Every `name`
 /// is the one that the caller gave; it is untrusted.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The name is not a valid channel name: its length or one of its characters is not allowed.
@@ -38,7 +38,6 @@ pub enum LinkError {
         "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
     Busy { name: String },
-    /// The channel could not be created with these options.
     #[error("channel '{name}': {reason}")]
     Create { name: String, reason: CreateError },
     /// The memory has other options than the caller's, or is not a channel.

@@ -216,7 +216,7 @@ impl dyn Outgoing + '_ {
 }
 
 /// A broken promise of quality of service ([`Qos`](crate::Qos)).
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
     /// The message or value is older than its lifespan allows.
@@ -240,14 +240,13 @@ pub enum Breach {
 }
 
 /// The reason why a link has ended, or a call on it failed.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
     /// A promise was broken, and its policy is to fail. The link still works: the next call
     /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
-    /// The peer has closed its half.
     #[error("the peer has closed the link")]
     Closed,
     /// The peer died, or could not be reached within the time allowed for resuming the link.
@@ -262,10 +261,9 @@ pub enum End {
 }
 
 /// The reason why a message was not sent.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// The message is larger than agreed.
     #[error("{asked} bytes are too many: the ends agreed on at most {most}. Send less, or raise the size at both ends.")]
     TooLarge { asked: usize, most: usize },
     /// The peer has not consumed enough messages before the deadline.
@@ -275,24 +273,21 @@ pub enum SendError {
     /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
-    /// The link has ended.
     #[error(transparent)]
     Ended(#[from] End),
 }
 
 /// The reason why one end refuses the other.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The keys differ, or the other end is not onbeat.
     #[error("the keys differ. Give both ends the same key file.")]
     Key,
-    /// The ends use different versions of the protocol.
     #[error(
         "this end uses version {ours} of the protocol, the other end {theirs}. Update one of them."
     )]
     Version { ours: u16, theirs: u16 },
-    /// The ends were made for different sizes.
     #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
     Sizes { ours: Sizes, theirs: Sizes },
     /// Only one end encrypts, or the sizes of their chunks differ.
@@ -324,7 +319,7 @@ pub enum Refusal {
 }
 
 /// The reason why a link could not be set up.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// A number in the sizes is out of its range.
@@ -340,7 +335,6 @@ pub enum SetupError {
     /// The application provided memory, but another process cannot see it.
     #[error("a link between processes cannot use one process's own memory. Use `Memory::Allot`.")]
     OwnMemory,
-    /// One end refused the other.
     #[error("{peer}: {reason}")]
     Refused { peer: String, reason: Refusal },
     /// No peer that this end accepts came before the deadline.
@@ -363,7 +357,6 @@ pub enum SetupError {
     /// The port takes no more transfers.
     #[error(transparent)]
     Port(#[from] crate::port::PortError),
-    /// The channel in shared memory could not be created or found.
     #[error(transparent)]
     Channel(#[from] crate::LinkError),
     /// Another process already has this half of a channel in shared memory.

@@ -56,12 +56,11 @@ impl Settings {
 }
 
 /// The reason why a replay cannot start or finish.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The buffer cannot be created.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A thread cannot be started.
     #[error("cannot start a thread: {0}. End other programs, or raise ulimit -u")]
     Spawn(io::Error),
     /// The player cannot be bound to its CPU.
@@ -70,7 +69,6 @@ pub enum ReplayError {
     /// The named sink does not report what its consumer consumed, so the consumer cannot pace the replay.
     #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
-    /// A thread of the replay panicked.
     #[error("a thread of the replay panicked. Report this as a bug")]
     Panicked,
 }

@@ -27,7 +27,7 @@ const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 
 /// The reason why the command to record could not be started.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum CommandStartError {
     #[error("cannot start {program}: {source}. Check its name, and that it is on your PATH.")]

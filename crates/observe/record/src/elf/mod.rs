@@ -18,7 +18,7 @@ use tables::{Segment, Symbol, Table, Tables};
 use thiserror::Error;
 
 /// The reason why the symbols of a library could not be read.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum ElfReadError {
     #[error("cannot read {path}: {source}")]

@@ -59,7 +59,7 @@ fn unpacked(object: &[u8]) -> Vec<u8> {
 const TYPES_CHECK: &str = "on_types_check";
 
 /// The reason why the BPF programs could not be loaded.
-#[allow(missing_docs)] // The messages explain the variants.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
     #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with it: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]

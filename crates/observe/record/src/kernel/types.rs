@@ -19,7 +19,7 @@ const HEADER: usize = 24;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// The reason why a file with type information cannot be used.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum TypesError {
     #[error(

@@ -8,7 +8,7 @@ use onbeat_trace::writer::{TraceCreateError, TraceWriteError};
 use thiserror::Error;
 
 /// The reason why a recording could not start, or ended early.
-#[allow(missing_docs)] // The messages explain the variants.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum RecordError {
     #[error(transparent)]
@@ -44,7 +44,6 @@ pub enum RecordError {
     NoProcess(u32),
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The signals that end a recording could not be caught.
     #[error("cannot catch signals: {0}")]
     Signals(std::io::Error),
 }

@@ -24,19 +24,15 @@ use std::path::{Path, PathBuf};
 const MAX_WARNINGS: usize = 200;
 
 /// The reason why a path cannot be read as a trace.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceReadError {
-    /// The operating system refuses to open the path.
     #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
     Open { path: PathBuf, source: io::Error },
-    /// The path exists but does not contain a trace.
     #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
     NotATrace { path: PathBuf, reason: &'static str },
-    /// The trace has a newer format than this version of onbeat can read.
     #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
     Newer { path: PathBuf, version: u16 },
-    /// The trace has an old format that onbeat no longer reads.
     #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
     Older { path: PathBuf, version: u16 },
 }

@@ -6,16 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// The reason why a trace cannot be started. Its directory cannot be used or contains a trace, or a file
 /// cannot be written.
-#[allow(missing_docs)] // The message explains the field.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {
-    /// The directory cannot be created or used.
     #[error(transparent)]
     Directory(#[from] MakeError),
-    /// The directory already contains a trace.
     #[error("{} already holds a trace. Choose another directory with -o, or remove this one.", path.display())]
     Exists { path: PathBuf },
-    /// A file of the trace cannot be written.
     #[error("{0}")]
     Write(#[from] TraceWriteError),
 }
@@ -33,7 +30,7 @@ impl TraceCreateError {
 }
 
 /// The reason why no more events can be written. Events of earlier blocks can still be read.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
     /// No space is left: the disk is full, or a quota or the file size limit is reached.
@@ -43,7 +40,6 @@ pub enum TraceWriteError {
         source: io::Error,
         lost_events: u64,
     },
-    /// The operating system reports another error than a full disk.
     #[error("cannot write {}: {source}. {lost_events} events were not stored; all events before them are readable. Check the disk.", path.display())]
     Io {
         path: PathBuf,

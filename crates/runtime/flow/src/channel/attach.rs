@@ -19,11 +19,10 @@ use crate::wait::{Waker, MAX_REMOTE_SIGNALS};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The reason why a participant could not attach.
-#[allow(missing_docs)] // The messages explain the fields.
+/// The reason why a producer, consumer or observer could not attach to a channel.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AttachError {
-    /// The channel already has a producer.
     #[error("the channel already has a producer. Drop that producer first.")]
     SecondProducer,
     /// All places for consumers and observers are taken.

@@ -16,10 +16,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The reason why a consumer received nothing.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// The consumer already borrows as many items as the channel allows.
     #[error("the consumer already borrows {borrowed} items, its limit. Drop an item before receiving the next, or raise `borrowed`.")]
     TooManyBorrowed { borrowed: usize },
     /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
@@ -33,7 +32,6 @@ pub enum ReceiveError {
     /// received.
     #[error("the link to the producer has broken. Connect again.")]
     Severed,
-    /// The item is not a value of the channel's type.
     #[error("an item of {bytes} bytes is not a value of the channel's type. Check the program that sends it.")]
     NotOfType { bytes: usize },
 }

@@ -28,7 +28,7 @@ mod word {
 }
 
 /// The reason why the memory of an existing channel could not be used.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// The creator has not finished the channel.
@@ -37,7 +37,6 @@ pub enum OpenError {
     /// The memory does not contain a channel.
     #[error("this memory contains no channel. Check which program has created it.")]
     Foreign,
-    /// The channel has another version of the memory format.
     #[error("the channel has format {theirs}, but this program uses format {ours}. Build both programs with the same onbeat.")]
     Version { theirs: u64, ours: u64 },
     /// The description contains a value that has no meaning, because the memory was overwritten.

@@ -24,10 +24,9 @@ pub trait Medium {
 }
 
 /// The reason why [`InProcess`] could not return a channel.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InProcessError {
-    /// The channel could not be created.
     #[error("channel '{name}': {reason}")]
     Create { name: String, reason: CreateError },
     /// The channel was created with other options.

@@ -199,7 +199,7 @@ impl Options {
 }
 
 /// The reason why a channel could not be created.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CreateError {
     /// A number in the options is zero or too large.

@@ -15,11 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The reason why a payload could not be loaned.
-#[allow(missing_docs)] // The messages explain the fields.
+/// The reason why a producer got no payload to fill.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum LoanError {
-    /// The request is larger than the channel's payloads.
     #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}. Send less, or raise `payload_bytes`.")]
     TooLarge { asked: usize, most: usize },
     /// All payloads of the pool are in use. A consumer keeps its items for too long.
@@ -28,7 +27,7 @@ pub enum LoanError {
 }
 
 /// The reason why an item was not sent.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendError {
     /// Some expected consumers have not attached yet.
@@ -48,12 +47,11 @@ pub enum SendError {
 }
 
 /// The reason why a copy of some bytes was not sent.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendCopyError {
-    /// The channel had no payload for the copy.
     #[error(transparent)]
     Loan(#[from] LoanError),
-    /// The copy could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
 }

@@ -48,10 +48,9 @@ use thiserror::Error;
 pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 
 /// The reason why a chain cannot be built.
-#[allow(missing_docs)] // The message explains the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A task's output goes to an earlier task. Outputs go to later tasks only.

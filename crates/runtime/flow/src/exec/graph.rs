@@ -56,19 +56,16 @@ use crate::wait::Waker;
 use thiserror::Error;
 
 /// The reason why a graph cannot run.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum GraphError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The graph has no thread to run the tasks.
     #[error("graph '{graph}' has no thread. Give it at least one.")]
     NoThreads { graph: String },
-    /// The graph has no thread with this number.
     #[error(
         "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]

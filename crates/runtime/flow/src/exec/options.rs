@@ -125,10 +125,9 @@ pub struct TaskStats {
 }
 
 /// The reason why an executor refuses a task.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TaskError {
-    /// The schedule is impossible.
     #[error("task '{task}': {reason}")]
     Schedule { task: String, reason: ScheduleError },
     /// The options do not limit how often the task runs.
@@ -136,7 +135,6 @@ pub enum TaskError {
         "task '{task}' has neither a triggering input nor a schedule, so it would run at every step. Add one of them."
     )]
     Unbounded { task: String },
-    /// A connection or a feed names an input number that the task does not have.
     #[error("task '{task}' has no input {input}: it has {inputs}, numbered from 0. Give one of these numbers.")]
     NoInput {
         task: String,

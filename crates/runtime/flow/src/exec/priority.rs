@@ -55,16 +55,14 @@ use crate::wait::Waker;
 use thiserror::Error;
 
 /// The reason why an executor by priority refuses a task or cannot start.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PriorityError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The executor has no thread with this number.
     #[error(
         "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]
@@ -73,7 +71,6 @@ pub enum PriorityError {
         thread: usize,
         threads: usize,
     },
-    /// A receive task cannot attach to its channel.
     #[error("task '{task}' cannot receive: {reason}")]
     Attach { task: String, reason: AttachError },
 }

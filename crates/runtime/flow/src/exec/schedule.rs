@@ -36,7 +36,7 @@ pub enum Schedule {
 }
 
 /// The reason why a schedule is impossible.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
     /// The period, the cycle or the delay is 0.

@@ -69,10 +69,9 @@ impl ThreadOptions {
 }
 
 /// The reason why a thread could not get its settings.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum ThreadError {
-    /// The thread could not be started.
     #[error("cannot start thread '{thread}' with a stack of {stack_bytes} bytes: {reason}. Use fewer threads or smaller stacks.")]
     Spawn {
         thread: String,

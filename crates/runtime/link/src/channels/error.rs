@@ -7,7 +7,7 @@ use onbeat_flow::{CreateError, Options};
 use thiserror::Error;
 
 /// The reason why the address of a link cannot be used.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PlaceError {
     /// The text does not have the form of a link address.
@@ -16,7 +16,6 @@ pub enum PlaceError {
     /// The address has no key, so the ends cannot authenticate each other.
     #[error("'{}' has no key. Add ?key=FILE (onbeat link key FILE makes one).", .0.escape_debug())]
     NoKey(String),
-    /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The program was built without RDMA.
@@ -35,13 +34,11 @@ pub enum PlaceError {
 }
 
 /// The reason why a channel between hosts could not be opened.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinksError {
-    /// The address of the other host cannot be used.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The link of a channel could not be set up.
     #[error("channel '{channel}': {reason}")]
     Setup { channel: String, reason: SetupError },
     /// An end of a link could not be made.
@@ -67,7 +64,6 @@ pub enum LinksError {
         /// The reason why the link ended. `None` if the other host was silent until the deadline.
         reason: Option<End>,
     },
-    /// The channel cannot be created on this host.
     #[error("channel '{channel}': {reason}")]
     Create {
         channel: String,
@@ -95,7 +91,6 @@ pub enum LinksError {
         "one address has port numbers for at most 65536 channels. Use a second address for more."
     )]
     TooMany,
-    /// The channel in shared memory could not be opened.
     #[error(transparent)]
     Machine(#[from] LinkError),
 }

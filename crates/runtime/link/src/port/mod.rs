@@ -76,23 +76,20 @@ pub use stats::{PortStats, Sent, TransferStats};
 pub(crate) use transfer::{Go, Turn};
 
 /// The reasons why a port, or a place on a port, is not available.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// The settings are impossible.
     #[error("port: {0}")]
     Settings(#[from] SettingsError),
     /// The port's memory cannot be made or found.
     #[error("port: {0}")]
     Memory(#[from] LinkError),
-    /// Other processes use the port with other settings.
     #[error("port '{name}' has {theirs}, but this process wants {ours}. Give all processes the same settings.")]
     Differs {
         name: String,
         ours: Box<Settings>,
         theirs: Box<Settings>,
     },
-    /// No process has a port of this name.
     #[error("this user has no port '{name}'. Start a process that uses it.")]
     NotThere { name: String },
     /// The port has as many transfers as it can hold.

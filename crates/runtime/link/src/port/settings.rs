@@ -34,10 +34,9 @@ pub(super) struct InForce {
 }
 
 /// The reason why a port cannot have these settings.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// A number is out of its range.
     #[error("{what} is {value}. Give {least} to {most}.")]
     Number {
         what: &'static str,

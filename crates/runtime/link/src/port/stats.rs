@@ -25,6 +25,7 @@ pub struct PortStats {
 
 /// The counts of a transfer, which is the sending side of a connection. The transfer's own process
 /// writes them.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
     /// The id of the process that sends.
@@ -35,7 +36,6 @@ pub struct TransferStats {
     pub priority: u8,
     /// The transfer is waiting for the port.
     pub waits: bool,
-    /// The amount that the transfer has sent through the port.
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,

@@ -70,12 +70,11 @@ pub struct Agreed {
 }
 
 /// The reason why a handshake failed.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum Failed {
-    /// One end refuses the other.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The connection broke.
     #[error("the connection broke during the handshake: {0}")]
     Broken(#[from] std::io::Error),
 }

@@ -22,10 +22,9 @@ impl std::fmt::Debug for Key {
 }
 
 /// The reason why a key file cannot be used. Paths are escaped.
-#[allow(missing_docs)] // The messages explain the other fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// The file cannot be read or written.
     #[error("key file {path}: cannot {what}: {source}")]
     File {
         path: String,

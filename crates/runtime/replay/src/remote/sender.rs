@@ -17,13 +17,12 @@ pub struct Sent {
 }
 
 /// The reason why the peer does not have the whole recording.
-#[allow(missing_docs)] // The messages explain the fields.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum SendFault {
     /// The recording cannot be read to its end. The peer has the items that were read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The link to the peer failed.
     #[error("the link to the receiving side failed: {0}")]
     Link(#[from] SendError),
     /// The peer ended before it confirmed that it took all items.
@@ -35,7 +34,6 @@ pub enum SendFault {
     /// The caller asked to stop, after this much was sent.
     #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
-    /// A record is too long for the link.
     #[error("{what} is too long for a link: {bytes} bytes")]
     TooLong { what: String, bytes: usize },
 }

@@ -25,7 +25,7 @@ pub enum MakeError {
     /// leads.
     #[error("{} is a symbolic link. Name the directory itself, or one that does not exist yet.", .0.display())]
     Link(PathBuf),
-    /// The directory already contains files, which belong to something else.
+    /// The directory already contains files. onbeat makes new files only in an empty directory.
     #[error("{} is not empty. Name a directory that does not exist yet.", .0.display())]
     NotEmpty(PathBuf),
     /// The directory exists and belongs to another user, who could change files in it.

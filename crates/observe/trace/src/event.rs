@@ -13,17 +13,16 @@
 pub type Name = Box<str>;
 
 /// An event of a recording: its time, CPU, thread and kind.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The time of the event in ns, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The number of the CPU on which the event happened.
     pub cpu: u16,
     /// The process id (thread group id), in the recorder's PID namespace.
     pub pid: u32,
     /// The thread id, in the recorder's PID namespace.
     pub tid: u32,
-    /// The kind of the event, with the fields of this kind.
     pub kind: EventKind,
 }
 

@@ -138,6 +138,7 @@ pub struct Written {
 }
 
 /// The machine of a recording, and the recorder. In the file, these fields are fields of the manifest.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -148,7 +149,6 @@ pub struct Machine {
     pub boot_id: String,
     /// The release of the machine's kernel, for example `6.8.0-45-generic`.
     pub kernel: String,
-    /// The version of onbeat that recorded the trace.
     pub recorder_version: String,
 }
 

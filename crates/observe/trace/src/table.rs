@@ -25,7 +25,7 @@ pub trait FieldSink {
     fn gid(&mut self, field: &'static str, value: &[u8; 16]);
     /// Receives a source time stamp (CLOCK_REALTIME, ns), or `None` if it is unknown.
     fn stamp(&mut self, field: &'static str, value: Option<i64>);
-    /// Receives a boolean field.
+    /// Receives a boolean, which is `yes` or `no` in the text form.
     fn flag(&mut self, field: &'static str, value: bool);
     /// Receives untrusted text from a traced process.
     fn name(&mut self, field: &'static str, value: &Name);

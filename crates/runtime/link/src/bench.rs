@@ -60,9 +60,9 @@ pub struct Amount {
 }
 
 /// The results for one message size.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// The size of the messages, in bytes.
     pub bytes: usize,
     /// The round-trip times of messages of this size, in ascending order. Both directions carry the
     /// full size.

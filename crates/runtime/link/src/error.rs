@@ -15,7 +15,6 @@ pub enum LinkError {
     /// No process of this user has a channel of that name.
     #[error("this user has no channel '{name}'. Create the channel first.")]
     NotThere { name: String },
-    /// A channel of that name exists already.
     #[error(
         "channel '{name}' exists already, in process {pid}. Attach to it, or end that process."
     )]

@@ -290,7 +290,6 @@ pub enum Refusal {
     Version { ours: u16, theirs: u16 },
     #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
     Sizes { ours: Sizes, theirs: Sizes },
-    /// Only one end encrypts, or the sizes of their chunks differ.
     #[error(
         "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
     )]
@@ -311,7 +310,6 @@ pub enum Refusal {
         /// The backend that would be used, and what is missing for the faster one.
         what: String,
     },
-    /// The other end did not finish the handshake in time.
     #[error(
         "the other end did not finish the handshake in time. Check that it is an onbeat link."
     )]

@@ -294,7 +294,7 @@ fn an_urgent_transfer_waits_for_at_most_one_chunk_of_each_other_transfer() {
 }
 
 #[test]
-fn the_model_has_the_window_of_the_port() {
+fn the_latency_model_has_the_window_of_the_port() {
     for (mtu, sealed) in [(1500, true), (1500, false), (9000, false), (576, true)] {
         let port = settings();
         let model = port.model(mtu, sealed, 0);

@@ -49,7 +49,6 @@ pub struct RecordedCommand {
     suspended: Option<(Suspended, Guard)>,
 }
 
-/// The mechanism by which a command is observed.
 pub enum Observed<'a> {
     /// BPF programs observe the command. They may suspend its processes while probes are attached.
     Suspended(&'a Suspended),

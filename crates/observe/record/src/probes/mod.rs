@@ -59,7 +59,7 @@ impl Distribution {
     }
 }
 
-/// A library that onbeat probes.
+/// A library whose functions onbeat probes: of ROS 2, of a middleware, of a DDS or of onbeat-flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
     /// The tracing library of ROS 2, `libtracetools.so`.

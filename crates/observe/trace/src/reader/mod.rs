@@ -38,9 +38,9 @@ pub enum TraceReadError {
 }
 
 /// The counters of one pass over the events of a trace.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
-    /// The number of events that the pass returned.
     pub events: u64,
     /// The number of blocks that were decoded without a fault.
     pub blocks: u64,

@@ -66,11 +66,11 @@ pub enum OnDeath {
 }
 
 /// The type of a channel's items. Every participant must use the same type.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemType {
     /// The type's name in Rust.
     pub name: &'static str,
-    /// The size of one item in bytes.
     pub size: usize,
     /// The alignment in bytes, at most 64.
     pub align: usize,
@@ -102,6 +102,7 @@ impl fmt::Display for ItemType {
 }
 
 /// The options that a channel is created with.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// The policy for a consumer that is slower than the producer.
@@ -118,7 +119,6 @@ pub struct Options {
     pub expected: usize,
     /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,
-    /// The type of the items.
     pub item: ItemType,
 }
 
@@ -209,7 +209,6 @@ pub enum CreateError {
         value: usize,
         most: usize,
     },
-    /// The options expect more consumers than can attach.
     #[error(
         "{expected} consumers are expected, but only {consumers} can attach. Raise `consumers`."
     )]

@@ -25,6 +25,7 @@ pub enum Scheduling {
 }
 
 /// The settings of a thread: name, policy, priority, CPUs, memory.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadOptions {
     /// The thread's name. The kernel keeps the first 15 bytes.
@@ -36,7 +37,6 @@ pub struct ThreadOptions {
     pub cpus: Vec<usize>,
     /// Locks the memory of the whole process, present and future (mlockall), and leaves it locked.
     pub lock_memory: bool,
-    /// The size of the stack in bytes.
     pub stack_bytes: usize,
     /// The number of bytes of the stack that are touched before the first task, so that later
     /// accesses do not fault.
@@ -94,7 +94,6 @@ pub enum ThreadError {
         cpus: Vec<usize>,
         reason: io::Error,
     },
-    /// The process may not lock its memory.
     #[error("thread '{thread}' cannot lock its memory: {reason}. Run as root, with CAP_IPC_LOCK or with a larger RLIMIT_MEMLOCK (ulimit -l).")]
     Memory { thread: String, reason: io::Error },
     /// The stack is too small for the bytes to touch.

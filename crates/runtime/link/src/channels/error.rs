@@ -41,7 +41,6 @@ pub enum LinksError {
     Place(#[from] PlaceError),
     #[error("channel '{channel}': {reason}")]
     Setup { channel: String, reason: SetupError },
-    /// An end of a link could not be made.
     #[error(transparent)]
     End(#[from] SetupError),
     /// The two hosts have asked for different channels.

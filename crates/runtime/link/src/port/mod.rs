@@ -92,7 +92,6 @@ pub enum PortError {
     },
     #[error("this user has no port '{name}'. Start a process that uses it.")]
     NotThere { name: String },
-    /// The port has as many transfers as it can hold.
     #[error(
         "the port already has {} transfers, the most that it can hold. Close one of its links.",
         page::SEATS

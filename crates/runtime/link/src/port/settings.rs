@@ -44,7 +44,6 @@ pub enum SettingsError {
         least: u64,
         most: u64,
     },
-    /// The interface does not report its rate.
     #[error("interface '{}' does not report its rate. Give the rate (Settings::of_rate).", name.escape_debug())]
     NoRate {
         /// The interface's name; untrusted.

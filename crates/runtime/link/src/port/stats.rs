@@ -8,9 +8,9 @@ use crate::bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The counts of a port and of its transfers.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStats {
-    /// The settings with which the port was made.
     pub settings: Settings,
     /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port has
     /// only had the given rate.

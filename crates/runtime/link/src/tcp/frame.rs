@@ -17,7 +17,7 @@ pub use crate::wire::HEAD_BYTES;
 /// The size of a status with its head, in bytes.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
-/// A chunk of a message or value.
+/// The place of a chunk in its message or value.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {

@@ -33,9 +33,9 @@ const MOST_STEP_BYTES: usize = 256;
 const HELLO_BYTES: usize = 61;
 
 /// The first message of each end: the sizes, options and session that it proposes.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// The sizes for which the end was made.
     pub sizes: Sizes,
     /// The size of a chunk's content, in bytes.
     pub chunk: usize,
@@ -132,8 +132,7 @@ impl Hello {
         is_first || self.session == theirs.session
     }
 
-    /// Checks that the sizes and options of the two ends are the same. The error names the first
-    /// difference.
+    /// Checks that the sizes and options of the two ends are the same.
     ///
     /// # Errors
     /// The first difference.

@@ -39,7 +39,6 @@ pub enum KeyError {
         /// The fault of the file's type, mode or owner.
         what: &'static str,
     },
-    /// The content of the file is not a key.
     #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
     Form { path: String },
 }
@@ -116,7 +115,7 @@ impl Key {
             return Err(open("not a regular file"));
         }
         if about.mode() & 0o077 != 0 {
-            return Err(open("others may read or write it"));
+            return Err(open("other users may read or write it"));
         }
         if about.uid() != user && about.uid() != 0 {
             return Err(open("it belongs to another user"));

@@ -26,7 +26,6 @@ pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 pub struct Arrival {
     pub items: Upper,
     pub bytes: Upper,
-    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
 }
 

@@ -367,5 +367,6 @@ pub enum SetupError {
 
 fn last_refusal(refused: &Option<Refusal>) -> String {
     let text = |r: &Refusal| format!("; the last peer that came was refused: {r}");
-    refused.as_ref().map(text).unwrap_or_default()
+    let nobody = || ". Start the other end, or check the address.".to_string();
+    refused.as_ref().map_or_else(nobody, text)
 }

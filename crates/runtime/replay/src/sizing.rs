@@ -18,9 +18,8 @@ const TELL: u64 = 1 << 12;
 pub struct Curves {
     arrival: Arrival,
     service: Service,
-    /// The number of all items. The next fields are the recorded time from first to last item in ns, the
-    /// bytes in the buffer, and the largest item's size in bytes.
     items: u64,
+    /// The recorded time from the first item to the last, in ns.
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,

@@ -116,7 +116,7 @@ pub struct Offer {
     pub place: Place,
     /// The reason why the end cannot share memory. `None` if it can.
     pub no_shm: Option<Lack>,
-    /// The reason why the end has no RDMA. `None` if it has.
+    /// The reason why the end cannot use RDMA. `None` if it can.
     pub no_verbs: Option<Lack>,
     /// The end refuses to use a slower backend if only one of the two ends has a faster one.
     pub refuses: bool,

@@ -55,7 +55,7 @@ pub enum LinksError {
     /// The other host did not report which channel it asks for: the link ended first, or the
     /// deadline passed.
     #[error(
-        "channel '{channel}': the other host did not report which channel it asks for: {}",
+        "channel '{channel}': the other host did not report which channel it asks for: {}. Check that it runs and asks for the same channels.",
         why(reason)
     )]
     Silent {

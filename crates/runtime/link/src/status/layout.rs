@@ -16,9 +16,9 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// The time at which the end was made, ns of CLOCK_MONOTONIC. `ChangedNs` is the time at which
-    /// its state last changed.
+    /// The time at which the end was made, in ns of CLOCK_MONOTONIC.
     BegunNs,
+    /// The time at which the state of the end last changed, in ns of CLOCK_MONOTONIC.
     ChangedNs,
     Credits,
     MessageBytes,
@@ -41,9 +41,9 @@ pub(crate) enum Word {
     /// The number of a channel's items that newer ones replaced before they left, plus 1. 0 means
     /// that the link carries no channel.
     Lost,
-    /// The rate that the end's port was given, bit/s. `PortMeasured` is the measured rate, or 0 if
-    /// none differs, and `PortChunk` the chunk size. All are 0 without a port.
+    /// The rate that the end's port was given, bit/s; 0 without a port.
     PortGiven,
+    /// The measured rate of the end's port, bit/s; 0 if it does not differ from the given one.
     PortMeasured,
     PortChunk,
     Qos = 32,

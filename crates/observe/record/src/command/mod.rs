@@ -35,7 +35,7 @@ pub enum CommandStartError {
         program: String,
         source: std::io::Error,
     },
-    /// onbeat cannot tell reliably which user the command should run as.
+    /// onbeat cannot determine reliably which user the command should run as.
     #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
     Doubtful { program: String },
     /// The guard process, which resumes suspended processes if the recorder dies, could not be started.

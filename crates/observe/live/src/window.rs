@@ -7,12 +7,12 @@
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// A span of time that ends now.
+/// A span of time that ends with the latest event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Span {
-    /// The last ten seconds.
+    /// The last 9 to 10 s: the current second and the nine before it.
     TenSeconds,
-    /// The last minute.
+    /// The last 50 to 60 s: the current ten seconds and the fifty before them.
     Minute,
     /// The time since the first event.
     Start,

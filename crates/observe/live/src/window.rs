@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_span_has_the_values_of_its_seconds() {
+    fn each_span_of_time_adds_up_the_values_of_its_seconds() {
         let mut windows = Windows::default();
         for second in 0..200u64 {
             windows.at(second * SECOND_NS + 5, |sum| *sum += second);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_value_counts_in_the_spans_that_still_have_its_second() {
+    fn a_value_that_arrives_late_counts_in_spans_that_still_have_its_second() {
         let mut windows = Windows::default();
         windows.at(100 * SECOND_NS, |sum| *sum += 1);
         windows.at(95 * SECOND_NS, |sum| *sum += 10);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_parsed() {
+    fn a_speed_is_a_positive_factor_or_max() {
         assert_eq!(parse_speed("4"), Ok(4.0));
         assert_eq!(parse_speed("max"), Ok(f64::INFINITY));
         for wrong in ["0", "-1", "NaN", "inf", "fast"] {

@@ -41,7 +41,7 @@ mod tests {
     use onbeat_trace::generate;
 
     #[test]
-    fn the_last_minute_keeps_the_names_of_the_system() {
+    fn a_saved_last_minute_keeps_the_names_of_the_system() {
         let held = tempfile::tempdir().unwrap();
         let (from, to) = (held.path().join("from"), held.path().join("to"));
         let mut writer = Writer::create(&from, WriterOptions::default()).unwrap();

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_from_the_bytes_of_a_terminal() {
+    fn key_presses_are_parsed_from_the_bytes_of_a_terminal() {
         let mut bytes = b"a\x1b[A\x1bOB\x1b[5~\r\x7f\x03\xc3\xa9\x1b[1;5Cz\x1b".to_vec();
         let mut keys = Vec::new();
         while let Some(key) = next_key(&mut bytes) {

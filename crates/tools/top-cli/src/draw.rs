@@ -125,10 +125,7 @@ fn head(app: &App, buffer: &mut Buffer) {
             if app.is_typing { "_" } else { "" }
         );
     } else if view.left_out > 0 {
-        second = format!(
-            "{} times something was not counted: too many names",
-            view.left_out
-        );
+        second = format!("{} values not counted: more than 4096 names", view.left_out);
     } else if view.forgotten > 0 {
         second = format!("{} names forgotten, not seen for 10 min", view.forgotten);
     }

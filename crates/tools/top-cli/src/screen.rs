@@ -109,7 +109,7 @@ fn run(mut tty: Tty, shared: &Shared, stays: bool) -> io::Result<bool> {
 
 fn saved(shared: &Shared) -> String {
     let Some(recording) = shared.recording() else {
-        return "A trace that is played is saved already.".into();
+        return "This recording is already a trace, so it is not saved again.".into();
     };
     match save::last_minute(&recording) {
         Ok(directory) => format!("The last 60 s are in {}.", directory.display()),

@@ -29,7 +29,6 @@ pub(crate) struct KnownCallback {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Structure {
     cut_to: Vec<String>,
-    /// The ids of callbacks by number.
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) callbacks: BTreeMap<String, KnownCallback>,
     pub(crate) chains: Vec<KnownChain>,

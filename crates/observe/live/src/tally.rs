@@ -6,7 +6,7 @@ use onbeat_synth::followed::ChainEnd;
 
 /// Figures that are summed over slots of time.
 pub trait Add: Default {
-    /// Adds the figures of `other` to `self`.
+    #[allow(missing_docs)]
     fn add(&mut self, other: &Self);
 }
 

@@ -50,18 +50,15 @@ impl<T> PerSpan<T> {
     }
 }
 
-/// The summary of a distribution of times. Without values, all fields are 0.
+/// The summary of a distribution of times: number, mean, median, 99th percentile and largest. Without
+/// values, all fields are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct Times {
-    /// The number of measured times.
     pub count: u64,
-    /// The mean of the measured times.
     pub mean_ns: u64,
-    /// The median of the measured times.
     pub p50_ns: u64,
-    /// The 99th percentile of the measured times.
     pub p99_ns: u64,
-    /// The longest measured time.
     pub max_ns: u64,
 }
 
@@ -124,10 +121,10 @@ pub struct ChainRow {
 /// The latest late execution of a chain: one beyond the deadline. Without a deadline, one of the
 /// longest 1 % to 5 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct LateRow {
     /// The time since the end of the execution.
     pub ago_ns: u64,
-    /// The latency of the execution.
     pub latency_ns: u64,
     /// The causes that took longer than usual, the largest excess first.
     pub causes: Vec<CauseRow>,
@@ -135,12 +132,12 @@ pub struct LateRow {
 
 /// The figures of a callback.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct CallbackRow {
     /// The id of the callback in the model.
     pub id: String,
     /// The full name of the callback's node.
     pub node: String,
-    /// The type of event that triggers the callback.
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// The period of a timer, or the steady period of another callback.
@@ -161,8 +158,8 @@ pub struct CallbackRow {
 
 /// The figures of a topic, or of a service's requests or responses, over all subscribers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct TopicRow {
-    /// The name of the topic.
     pub name: String,
     /// The ids of the callbacks that publish on the topic, sorted.
     pub publishers: Vec<String>,
@@ -191,14 +188,12 @@ pub struct CpuRow {
     pub load: PerSpan<f64>,
 }
 
-/// The figures of an observed thread.
+/// The figures of an observed thread, with the kernel's ids and name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct ThreadRow {
-    /// The id of the thread's process.
     pub pid: u32,
-    /// The id of the thread.
     pub tid: u32,
-    /// The name of the thread in the kernel.
     pub name: String,
     /// The CPU on which the thread was last seen.
     pub cpu: Option<u16>,
@@ -222,16 +217,14 @@ pub struct HolderRow {
     pub held: PerSpan<f64>,
 }
 
-/// The parts of a [`View`] that the caller needs. The others stay empty, which saves time.
+/// The lists of a [`View`] that the caller needs. The others stay empty, which saves time. `machine` stands
+/// for `cpus`, `threads` and `holders`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Wanted {
-    /// The view needs `chains`.
     pub chains: bool,
-    /// The view needs `callbacks`.
     pub callbacks: bool,
-    /// The view needs `topics`.
     pub topics: bool,
-    /// The view needs `cpus`, `threads` and `holders`.
     pub machine: bool,
 }
 
@@ -325,7 +318,6 @@ impl Live {
         view
     }
 
-    /// Returns the length of each span in seconds.
     fn seconds(&self) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         PerSpan::of(|span| (now.saturating_sub(span.since_ns(start, now)) as f64 / 1e9).max(1e-9))

@@ -94,7 +94,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Returns the form that the options choose.
     pub fn output(&self) -> Output {
         match (self.once, self.json) {
             (true, true) => Output::Line,
@@ -111,7 +110,6 @@ impl Args {
         self.speed.unwrap_or(default)
     }
 
-    /// Returns the options of a recording into `directory`.
     pub fn record_options(&self, directory: &Path) -> RecordOptions {
         let duration = self.duration.or(self.once.then_some(ONCE));
         RecordOptions {

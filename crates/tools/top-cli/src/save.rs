@@ -5,7 +5,6 @@ use onbeat_trace::table::is_state;
 use onbeat_trace::{Reader, Writer, WriterOptions};
 use std::path::{Path, PathBuf};
 
-/// The length of a saved trace.
 const LENGTH_NS: u64 = 60_000_000_000;
 
 /// Writes the events of the last minute, and those before it that describe the system, into a new

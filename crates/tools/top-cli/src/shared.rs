@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A page of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     Chains,
@@ -34,7 +33,6 @@ pub struct Shared {
     view: Mutex<Option<View>>,
     page: AtomicU8,
     page_changed: AtomicBool,
-    /// The user has ended the program.
     ended: AtomicBool,
     /// The recording or the trace is over, so no more events come.
     over: AtomicBool,

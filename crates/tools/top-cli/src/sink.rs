@@ -35,7 +35,6 @@ pub trait Sink {
     }
 }
 
-/// A sink that prints on the standard output.
 pub struct Printed {
     output: Output,
     /// At least one callback ran.

@@ -85,7 +85,6 @@ impl Tty {
         })
     }
 
-    /// Returns a backend that draws on this terminal.
     pub fn backend(&self, has_colours: bool) -> io::Result<Drawn> {
         Ok(Drawn {
             tty: self.before.tty.try_clone()?,
@@ -135,7 +134,6 @@ impl Drop for Tty {
     }
 }
 
-/// A key that the user has pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Char(char),

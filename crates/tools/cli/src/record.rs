@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
     /// Load a library into COMMAND that records its calls. It needs no special rights and costs
-    /// less
+    /// less than probes
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Place of probes in a function

@@ -1,7 +1,7 @@
 //! Keeps a value for the last ten seconds, for the last minute and since the start. Memory does not
 //! grow with time.
 //!
-//! A window consists of slots of equal length, which begin at multiples of that length. The newest
+//! A window consists of slots of equal length, which begin at multiples of that length. The latest
 //! slot is still being filled. So the window of 10 s covers 9 to 10 s, and that of a minute 50 to
 //! 60 s.
 

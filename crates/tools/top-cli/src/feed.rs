@@ -1,4 +1,4 @@
-//! Feeds a live model with events, and decides when its structure is read anew.
+//! Feeds a live model with events, and decides when its chains and names are read again.
 
 use onbeat_check::Requirements;
 use onbeat_document::Model;

@@ -193,7 +193,7 @@ fn assumptions(
                 .into(),
         );
     }
-    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show. Models keep no QoS settings: these are not compared.".into());
+    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {

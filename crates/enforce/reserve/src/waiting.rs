@@ -16,7 +16,7 @@ pub enum GateKind {
 pub enum Waits {
     /// The thread sleeps at the place where it waits for work.
     Yes,
-    /// The thread is working: it runs, is ready, or sleeps somewhere else.
+    /// The thread does not wait for work: it runs, is ready, or sleeps at another place in its code.
     No,
     /// The state of the thread is unknown.
     Unknown,

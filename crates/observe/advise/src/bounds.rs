@@ -49,8 +49,7 @@ pub enum NoBound {
     /// The executor of the named callback cannot do all its work in time if callbacks take their
     /// longest times.
     Overloaded(String),
-    /// The period or the execution time of the named callback was not measured, or the transport to
-    /// it.
+    /// The period or execution time of the named callback, or the transport to it, was not measured.
     Unmeasured(String),
 }
 

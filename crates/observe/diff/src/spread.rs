@@ -25,13 +25,13 @@ const ENOUGH: f64 = 10.0;
 /// The degrees of freedom of an estimated spread. Callbacks differ in their spreads and have heavy
 /// tails, so more figures do not add degrees of freedom.
 const FREEDOM: f64 = 8.0;
-/// The smallest estimated spread of execution times, as a share of the assumed one. A run can be
-/// slower in one callback alone, even if all others agree.
+/// The smallest estimated spread of execution times, as a share of the assumed spread. It is not 0, because one
+/// callback of a run can be slower even if all others agree.
 const LEAST_SHARE: f64 = 0.22;
 /// The ratio of the median absolute deviation to the standard deviation of normal values.
 const MEDIAN_DEVIATION: f64 = 0.6745;
-/// The periods' assumed spread, as a share of the execution times'. The median of a period changes
-/// only if the clock or the source changes.
+/// The assumed spread of periods, as a share of the assumed spread of execution times. It is small, because the
+/// median of a period changes only if the clock or the source changes.
 const OF_PERIODS: f64 = 0.1;
 
 /// The kinds of figures with spreads of their own.

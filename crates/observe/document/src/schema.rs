@@ -449,8 +449,8 @@ pub struct EdgeFigures {
     pub published: u64,
     /// The number of items that the subscription took.
     pub taken: u64,
-    /// The number of items that were not taken for an unknown reason. Only items count after which
-    /// a later one was taken or the recording went on for a second.
+    /// The number of items that were not taken for an unknown reason. An item counts only if a later item was taken,
+    /// or if the recording went on for a second after it.
     pub lost: u64,
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.

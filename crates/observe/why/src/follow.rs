@@ -67,13 +67,13 @@ impl<T> Follow<T> {
         self.history.ran(tid, ran);
     }
 
-    /// Adds an ended execution, which will be cut when later events cannot change it.
+    /// Adds an execution that has ended. `cut_next` cuts it into pieces as soon as later events cannot change it.
     pub(crate) fn ended(&mut self, ended: Ended<T>) {
         self.waiting.push_back(ended);
     }
 
-    /// Returns the next execution that later events cannot change, with its pieces, in which
-    /// threads are numbers of components. At the end of the events, set `all` to cut the rest.
+    /// Returns the next execution that later events cannot change, with its pieces. A piece names a thread by the
+    /// number of its component. After the last event, set `all` to get the remaining executions too.
     pub(crate) fn cut_next(
         &mut self,
         synth: &mut Synth,

@@ -12,7 +12,7 @@ use onbeat_flow::{
 };
 use onbeat_link::LinkError;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -580,7 +580,8 @@ fn rng(seed: u64) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
-fn use_it(channel: &Channel, name: &str) {
+/// Uses everything of a channel whose memory has any content. `descriptor` is one of its memory.
+fn use_it(channel: &Channel, descriptor: &OwnedFd) {
     let soon = || now_ns() + 100_000;
     let producer = channel.producer();
     let consumer = channel.consumer();
@@ -612,8 +613,9 @@ fn use_it(channel: &Channel, name: &str) {
     }
     channel.stats();
     channel.consumers();
-    let _ = onbeat_link::attach(name, None);
-    let _ = onbeat_link::attach(name, Some(channel.options()));
+    // Attaching by name reads the descriptors of all processes first.
+    let _ = onbeat_link::open(descriptor.as_fd(), None);
+    let _ = onbeat_link::open(descriptor.as_fd(), Some(channel.options()));
 }
 
 #[test]
@@ -623,11 +625,13 @@ fn random_bytes_in_the_memory_cause_errors_at_worst() {
         let name = fresh_name();
         let channel = onbeat_link::channel(&name, options(policy)).unwrap();
         let raw = Raw::of(&name);
+        let descriptor = onbeat_link::descriptor(&name).unwrap();
         let mut rng = rng(seed);
         for _ in 0..4 {
             raw.scribble(&mut rng, 1 + seed as usize % 300);
-            use_it(&channel, &name);
+            use_it(&channel, &descriptor);
         }
+        let _ = onbeat_link::attach(&name, None);
     }
 }
 
@@ -636,9 +640,13 @@ fn a_peer_that_writes_nonsense_all_the_time_neither_crashes_nor_blocks_others() 
     for (index, policy) in POLICIES.into_iter().enumerate() {
         let name = fresh_name();
         let channel = onbeat_link::channel(&name, options(policy)).unwrap();
+        let descriptor = onbeat_link::descriptor(&name).unwrap();
         let mut child = spawn("scribble", &name, index, index as u64);
-        for _ in 0..300 {
-            use_it(&channel, &name);
+        for round in 0..300 {
+            use_it(&channel, &descriptor);
+            if round % 30 == 0 {
+                let _ = onbeat_link::attach(&name, None);
+            }
         }
         assert!(child.try_wait().unwrap().is_none(), "it still writes");
         kill(&mut child);

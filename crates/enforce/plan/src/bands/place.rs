@@ -127,7 +127,7 @@ impl<'a, C: Cost> Layer<'a, C> {
         (self.costs, self.choice)
     }
 
-    /// Solves the rows `from..to`. The slot before theirs lies in `low..high`.
+    /// Solves the rows `from..to`. For each row, the best previous slot lies in `low..high`.
     fn between(&mut self, from: usize, to: usize, low: usize, high: usize) {
         if from >= to {
             return;

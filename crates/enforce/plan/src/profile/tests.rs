@@ -98,7 +98,7 @@ fn latency_limits_hold_with_the_stated_confidence_or_are_refused() {
         ("starts differ", EXPONENTIAL, 0.5, 40, 60),
         ("starts differ, heavy", HEAVY, 0.5, 40, 60),
         ("few starts differ", EXPONENTIAL, 0.1, 40, 60),
-        ("few starts that differ", EXPONENTIAL, 0.5, 8, 400),
+        ("few starts, and they differ", EXPONENTIAL, 0.5, 8, 400),
     ] {
         let truth = truth(tail, effect, rate);
         let (mut wrong, mut given) = (0, 0);
@@ -116,7 +116,7 @@ fn latency_limits_hold_with_the_stated_confidence_or_are_refused() {
             wrong * 20 <= given.max(20) + 20,
             "{name}: {wrong} of {given} too low"
         );
-        // So few starts that differ do not support a limit.
+        // So few starts, and they differ do not support a limit.
         let refused = starts < 10 && given * 2 < REPEAT;
         assert!(
             refused || given * 2 > REPEAT,

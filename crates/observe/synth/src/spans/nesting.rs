@@ -103,8 +103,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Decides about the last read within a callback. Ends anything else that runs within the
-    /// callback without an end event.
+    /// Decides to which callback the last read within a callback belongs. Ends every other execution within the
+    /// callback that has no end event.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];

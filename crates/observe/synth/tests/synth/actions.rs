@@ -269,7 +269,7 @@ fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
 }
 
 #[test]
-fn a_result_belongs_to_the_goal_whose_answer_led_to_the_request_for_it() {
+fn a_result_belongs_to_the_goal_for_which_it_was_requested() {
     // The second goal is sent before the first one's result comes.
     let sent = |t: u64, n: u64| {
         format!("{t}us cpu0 10/10 wait_set_init\n{t}us cpu0 10/10 request_send rmw=0x1040 sequence={n}\n")

@@ -669,7 +669,7 @@ fn blocking_call(t: u64, sequence: u64) -> String {
 }
 
 #[test]
-fn a_client_that_is_called_within_a_callback_has_its_executions() {
+fn executions_of_a_client_called_within_a_callback_belong_to_the_client() {
     let start = "
 1ms cpu0 10/10 process command=/opt/caller distribution=kilted rmw=x
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller namespace=/

@@ -11,11 +11,11 @@ use crate::memory::Memory;
 use crate::testing::point;
 use crate::wait::Signal;
 
-/// The ring's state while no consumer has it, or while one is attaching to it.
+/// The ring's state while no consumer is attached, or while a consumer is attaching.
 pub(crate) const FREE: u32 = 0;
-/// The ring's state while a consumer has it. The producer waits for it where the policy says so.
+/// The ring's state while a consumer is attached. The producer waits for this consumer if the policy says so.
 pub(crate) const CONSUMER: u32 = 1;
-/// The ring's state while an observer has it. The producer never waits for it.
+/// The ring's state while an observer is attached. The producer never waits for an observer.
 pub(crate) const OBSERVER: u32 = 2;
 /// The ring's state after its consumer has left, until the consumer's references are given back.
 pub(crate) const LEFT: u32 = 3;

@@ -137,7 +137,7 @@ impl<S> Chain<S> {
     }
 
     /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
-    /// true. Each step calls it once enough items have come. It can look at a channel's items with
+    /// true. Each step calls it as soon as enough items have come. It can look at a channel's items with
     /// [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be short and
     /// bounded.
     pub fn only_if(

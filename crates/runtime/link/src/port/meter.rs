@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const LEAST_INTERVAL_NS: u64 = 50_000_000;
 const LEAST_WINDOWS: u64 = 8;
-/// The divisor of the smallest measured rate: the given rate divided by this.
+/// The smallest rate that is measured is the given rate divided by this number.
 const LEAST_PART: u64 = 16;
 
 /// The acknowledged bytes and the measured rate of a port. All processes that use the port write

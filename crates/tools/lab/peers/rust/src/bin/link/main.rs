@@ -32,7 +32,7 @@ fn main() {
     let fits = |s: &Stream| s.bytes == network::BYTES;
     if settings.network && !settings.streams.iter().all(fits) {
         die(format!(
-            "peer-link: network= needs messages of {} bytes, the size of the map between its parts",
+            "peer-link: network= needs messages of {} bytes, the size of the map that its nodes exchange",
             network::BYTES
         ));
     }

@@ -161,7 +161,7 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
         "receive" => (false, true),
         _ => {
             return Err(format!(
-                "role={role} is not one of both, both-shared, chain, send, receive, bare"
+                "role={role} is unknown. Use one of: both, both-shared, chain, send, receive, bare"
             ))
         }
     };

@@ -40,7 +40,7 @@ pub fn title(component: &Component) -> String {
     }
 }
 
-/// What the culprit of a stretch was doing during that stretch.
+/// The activity of a stretch's culprit during that stretch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
     /// The state of the culprit's thread.

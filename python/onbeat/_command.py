@@ -11,12 +11,12 @@ from pathlib import Path
 
 StrPath = str | os.PathLike[str]
 
-# Exit code of a model without a callback: made, but empty.
+# The exit code of a command that made a model without a callback.
 _EMPTY = 3
 
 
 class OnbeatError(RuntimeError):
-    """The command failed; the text is the line that it printed."""
+    """An error of the command `onbeat`. Its text is the last line that the command printed."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message, exit_code)
@@ -28,7 +28,7 @@ class OnbeatError(RuntimeError):
 
 
 def command() -> str:
-    """The command's path: `$ONBEAT`, else that of this package, else the one on the search path."""
+    """Returns the path of the command: `$ONBEAT`, else that of this package, else the one on the search path."""
     if named := os.environ.get("ONBEAT"):
         return named
     own = os.path.join(sysconfig.get_path("scripts"), "onbeat")
@@ -39,7 +39,7 @@ def command() -> str:
 
 
 def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,)) -> bytes:
-    """Runs `onbeat WORDS`; what it prints. An exit code that is not in `accept` raises OnbeatError."""
+    """Runs `onbeat WORDS` and returns its standard output. Raises OnbeatError for an exit code not in `accept`."""
     line = [command(), *map(os.fspath, words)]
     given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
     try:
@@ -54,9 +54,9 @@ def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,
 
 
 def model(traces: StrPath | Iterable[StrPath], output: StrPath = "model.json", *options: str) -> Path:
-    """Makes the model of one or more traces with `onbeat model`; the model's path.
+    """Makes the model of one or more traces with `onbeat model`, and returns its path.
 
-    `options` are those of the command: `"--mode", "urban"`.
+    `options` are those of the command, for example `"--mode", "urban"`.
     """
     many = [traces] if isinstance(traces, (str, os.PathLike)) else traces
     run("model", "-o", _as_file(output), *options, "--", *map(_as_file, many), accept=(0, _EMPTY))
@@ -64,30 +64,30 @@ def model(traces: StrPath | Iterable[StrPath], output: StrPath = "model.json", *
 
 
 def merge(paths: Iterable[StrPath], output: StrPath = "merged.json") -> Path:
-    """Merges models in one process, one after the other; the merged model's path.
+    """Merges models in one process, one after the other, and returns the path of the merged model.
 
-    It is written under another name and then renamed: there is never half a file.
+    The model is written under another name and then renamed, so a reader never sees half a file.
     """
     run("merge", "-o", _as_file(output), "--list", "-", stdin=as_list(paths), accept=(0, _EMPTY))
     return Path(output)
 
 
 def merged(paths: Iterable[StrPath], compact: bool) -> bytes:
-    """The merged model itself; without white space if it is to be merged further."""
+    """Merges models and returns the JSON of the result. `compact` leaves out white space, for further merges."""
     options = ["--compact"] if compact else []
     return run("merge", "-o", "-", "--list", "-", *options, stdin=as_list(paths), accept=(0, _EMPTY))
 
 
 def as_list(paths: Iterable[StrPath]) -> bytes:
-    """Paths as `onbeat merge --list` reads them."""
+    """Returns the paths in the form that `onbeat merge --list` reads: one per line."""
     names = [os.fsencode(path) for path in paths]
     for name in names:
         if b"\n" in name or not name:
-            raise OnbeatError(f"{os.fsdecode(name)!r} is no path of a model: it is empty, or has a line break")
+            raise OnbeatError(f"{os.fsdecode(name)!r} is not the path of a model: it is empty, or has a line break")
     return b"".join(name + b"\n" for name in names)
 
 
 def _as_file(path: StrPath) -> str:
-    """A path that no command takes for an option or for its standard output."""
+    """Returns a path that no command takes for an option or for its standard output."""
     text = os.fspath(path)
     return os.path.join(".", text) if text.startswith("-") else text

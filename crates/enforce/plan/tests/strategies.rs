@@ -1068,5 +1068,6 @@ fn the_plan_has_the_fewest_bands_that_keep_the_average() {
         "{averages:?}"
     );
     assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("The best result is"));
-    assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs measurements of 5 starts"));
+    assert!(refused(&synthetic(), &request(Strategy::Average(0.1)))
+        .contains("needs measurements of 5 starts"));
 }

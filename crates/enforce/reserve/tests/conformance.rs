@@ -252,7 +252,10 @@ fn a_new_table_replaces_the_current_one_at_the_end_of_a_cycle() {
             let text = reservation.swap_table(servers).unwrap_err().to_string();
             assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
         };
-        refused(&servers(all, all)[..2], "other servers than the running reservation");
+        refused(
+            &servers(all, all)[..2],
+            "other servers than the running reservation",
+        );
         refused(&servers((MS, MS), all), "slot 0");
         let mut other = servers(all, all);
         other[0].priority = 21;
@@ -624,8 +627,14 @@ fn impossible_assignments_are_refused() {
         };
         let ended = Worker::new(|_| ()).tid;
         wait_for("the thread's end", || ran_ns(ended).is_none());
-        check(reservation.assign(ended, "shut"), "does not exist: it has ended");
-        check(reservation.assign(0, "shut"), "does not exist: it has ended");
+        check(
+            reservation.assign(ended, "shut"),
+            "does not exist: it has ended",
+        );
+        check(
+            reservation.assign(0, "shut"),
+            "does not exist: it has ended",
+        );
         check(
             reservation.assign(u32::MAX, "shut"),
             "does not exist: it has ended",

@@ -252,14 +252,17 @@ fn a_new_table_replaces_the_current_one_at_the_end_of_a_cycle() {
             let text = reservation.swap_table(servers).unwrap_err().to_string();
             assert!(text.contains(wanted) && !text.contains('\n'), "{text}");
         };
-        refused(&servers(all, all)[..2], "not those that run");
+        refused(
+            &servers(all, all)[..2],
+            "other servers than the running reservation",
+        );
         refused(&servers((MS, MS), all), "slot 0");
         let mut other = servers(all, all);
         other[0].priority = 21;
-        refused(&other, "not those that run");
+        refused(&other, "other servers than the running reservation");
         other = servers(all, all);
         other[2].slots = other[0].slots.clone();
-        refused(&other, "\"always\" runs all the time");
+        refused(&other, "\"always\" was started without slots");
         assert_eq!(reservation.pulse().swaps, 2);
         assert_eq!(reservation.stop().restored.threads, 2);
         nothing_is_left(&dir);
@@ -624,11 +627,17 @@ fn impossible_assignments_are_refused() {
         };
         let ended = Worker::new(|_| ()).tid;
         wait_for("the thread's end", || ran_ns(ended).is_none());
-        check(reservation.assign(ended, "shut"), "ended or never existed");
-        check(reservation.assign(0, "shut"), "ended or never existed");
+        check(
+            reservation.assign(ended, "shut"),
+            "does not exist: it has ended",
+        );
+        check(
+            reservation.assign(0, "shut"),
+            "does not exist: it has ended",
+        );
         check(
             reservation.assign(u32::MAX, "shut"),
-            "ended or never existed",
+            "does not exist: it has ended",
         );
         check(reservation.assign(worker.tid, "a\nb"), "no server");
         if let Some(own) = reservation.own_thread() {

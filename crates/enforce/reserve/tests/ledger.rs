@@ -244,7 +244,7 @@ fn nothing_outside_of_cgroup_hierarchies_is_touched() {
         fs::write(&ledger, &text).unwrap();
         let lines = scene.not_recovered();
         assert!(
-            lines.len() == 1 && lines[0].contains("not a cgroup of a reservation"),
+            lines.len() == 1 && lines[0].contains("not a cgroup that a reservation made"),
             "{lines:?}"
         );
         assert!(ledger.exists(), "it is left to be looked at");

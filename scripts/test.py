@@ -7,6 +7,7 @@ usage: ./dev test                          everything
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
        ./dev test check                    flow's channels under loom and Miri
        ./dev test pages                    man pages and completions, made from every command's --help
+       ./dev test python [WORD ...]        the Python package: types, tests, examples, the notebook
        ./dev test browser                  `onbeat why --html` in a Chromium
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
@@ -309,6 +310,11 @@ def browser():
     return Part("pages in a browser", [sys.executable, os.path.join(ROOT, "scripts/browser.py")])
 
 
+def python(words=()):
+    """The Python package, with the built program."""
+    return Part("Python package", [sys.executable, os.path.join(ROOT, "scripts/python_tests.py"), *words])
+
+
 def low_priority(part):
     """The same part with the lowest priority."""
     part.command = ["nice", "-n", "19", *part.command]
@@ -324,7 +330,7 @@ def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
-    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages(), browser())]
+    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages(), browser(), python())]
     parts += [unit(*computing), *computing]
     parts.append(end_to_end([]).run())
     return parts
@@ -333,7 +339,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, pages, browser, aarch64, sched-ext, link-verbs, replay-can")
+    print("parts:  unit, e2e, check, pages, browser, python, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -356,6 +362,8 @@ def chosen(words):
         command = ["cargo", "test", "--locked", "--no-fail-fast", "-p", crates()[first], "--",
                    "--show-output", *rest]
         return [Part(f"tests of {first}", command).run()]
+    if first == "python":
+        return [*beside(build()), python(rest).run()]
     if rest:
         sys.exit(f"test: '{first}' takes no words: {' '.join(rest)}")
     if first == "all":

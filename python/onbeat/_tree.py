@@ -7,18 +7,21 @@ has no effect but its result, which depends on its parts alone: an engine may ru
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from onbeat._command import OnbeatError, StrPath, merged
+from onbeat._command import StrPath, merged
+from onbeat._errors import OnbeatError
+from onbeat._files import write_whole
 
 FAN_IN = 64
+T = TypeVar("T")
 Result = bytes | OnbeatError
 
 
-def groups(things: Sequence, fan_in: int) -> list[list]:
+def groups(things: Sequence[T], fan_in: int) -> list[list[T]]:
     """As few groups of at most `fan_in` as there can be, of sizes as equal as possible, in order."""
     count = -(-len(things) // fan_in)
     ends = [len(things) * i // count for i in range(count + 1)]
@@ -37,12 +40,14 @@ def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
 
 def task(*parts: str | Result, last: bool) -> Result:
     """Merges parts; the bytes of the model, or of a part of it unless it is the `last` task. What cannot be merged is a result too: trying again would not help."""
-    failed = next((part for part in parts if isinstance(part, OnbeatError)), None)
-    if failed is not None:
-        return failed
+    given: list[str | bytes] = []
+    for part in parts:
+        if isinstance(part, OnbeatError):
+            return part
+        given.append(part)
     with tempfile.TemporaryDirectory(prefix="onbeat-") as scratch:
         try:
-            return merged([_as_path(part, number, scratch) for number, part in enumerate(parts)], compact=not last)
+            return merged([_as_path(part, number, scratch) for number, part in enumerate(given)], compact=not last)
         except OnbeatError as error:
             # Killed by a signal: another attempt may end well.
             if error.exit_code < 0:
@@ -64,21 +69,11 @@ def _fetch(url: str) -> bytes:
     import fsspec
 
     with fsspec.open(url, "rb") as file:
-        return file.read()
+        return bytes(file.read())
 
 
 def write(result: Result, output: StrPath) -> Path:
     """Writes the model under another name, then renames it; raises what a task could not do."""
     if isinstance(result, OnbeatError):
         raise result
-    path = Path(output)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(beside, "xb") as file:
-            file.write(result)
-        os.replace(beside, path)
-    except OSError as error:
-        raise OnbeatError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    return write_whole(output, result)

@@ -5,6 +5,7 @@ usage: scripts/python_tests.py [WORD ...]    tests whose names contain a WORD; w
 `$ONBEAT` is the command (default: target/release/onbeat). The last line is `N passed, N failed, N skipped`.
 """
 
+import glob
 import os
 import shutil
 import subprocess
@@ -41,7 +42,7 @@ def tests(python, words):
         choice = ["-k", " or ".join(words)] if words else []
         done = subprocess.run(
             [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", os.path.join(scratch, "work"),
-             "--doctest-modules", f"--junitxml={report}", "--doctest-continue-on-failure", *choice, "tests",
+             "--doctest-modules", f"--junitxml={report}", "--doctest-continue-on-failure", *choice, "tests", "--ignore=tests/bare.py",
              *(os.path.join("onbeat", name) for name in os.listdir(os.path.join(PACKAGE, "onbeat"))
                if name.endswith(".py") and name not in ("dask.py", "ray.py", "spark.py", "ros2.py"))],
             cwd=PACKAGE, check=False, timeout=TIMEOUT_S)
@@ -53,6 +54,15 @@ def tests(python, words):
     return len(cases) - len(failed) - len(skipped), failed, skipped
 
 
+def interpreter(version):
+    """A Python of this version that works, on the search path or in pyenv's folder, or None."""
+    folder = os.environ.get("PYENV_ROOT", os.path.expanduser("~/.pyenv"))
+    for program in [shutil.which(f"python{version}"), *glob.glob(f"{folder}/versions/{version}.*/bin/python{version}")]:
+        if program and subprocess.run([program, "--version"], check=False, capture_output=True).returncode == 0:
+            return program
+    return None
+
+
 def bare():
     """Tests the package in each Python of this machine without its other packages: passed, failed, skipped."""
     passed, failed, skipped = 0, [], []
@@ -61,8 +71,8 @@ def bare():
         subprocess.run([os.environ["ONBEAT"], "model", os.path.join(ROOT, "demos/recorded/parking"), "-o", model],
                        check=True, stdout=subprocess.DEVNULL)
         for version in VERSIONS:
-            program = shutil.which(f"python{version}")
-            if not program or subprocess.run([program, "--version"], check=False, capture_output=True).returncode:
+            program = interpreter(version)
+            if program is None:
                 skipped.append(f"the package in Python {version}: it is not installed")
                 continue
             script = os.path.join(PACKAGE, "tests/bare.py")

@@ -31,9 +31,9 @@ class DistMethods:
             return
         number = 0
         for entry in self.buckets.split():
-            step, _, times = entry.partition("x")
+            step, x, times = entry.partition("x")
             try:
-                number, count = number + int(step), int(times or 1)
+                number, count = number + int(step), int(times) if x else 1
             except ValueError:
                 raise BadFile(f"{entry!r} is not a bucket of a distribution: the model is damaged") from None
             shift = number >> self.bits

@@ -31,7 +31,7 @@ class Model(os.PathLike[str]):
     <Model model.json>
     >>> chain = max(model.chains, key=lambda chain: chain.latency_ns.max)
     >>> f"{chain.id}: {chain.latency_ns.p50 / 1e6:.0f} ms, at most {chain.latency_ns.max / 1e6:.0f} ms"
-    'chain-664e64ef4c8d: 58 ms, at most 88 ms'
+    'chain-664e64ef4c8d: 61 ms, at most 88 ms'
     """
 
     def __init__(self, path: StrPath | None = None, content: bytes | None = None) -> None:

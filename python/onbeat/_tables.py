@@ -228,4 +228,5 @@ class Tables(HasTables, os.PathLike[str]):
         try:
             return pyarrow.concat_tables([parquet.ParquetFile(file).read() for file in files])
         except (OSError, pyarrow.ArrowException) as error:
-            raise OnbeatError(f"cannot read the table {name} in {self.path}: {error}") from error
+            first = str(error).partition("\n")[0]
+            raise OnbeatError(f"cannot read the table {name} in {self.path}: {first}") from error

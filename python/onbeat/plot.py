@@ -117,7 +117,8 @@ def distribution(of: Dist | Chain | Callback, *, title: str | None = None, ax: A
         axes.plot([at, at], [0, height], color=COLOURS["mark"], linewidth=1, linestyle=(0, (3, 2)))
         is_right = at > (edges[0] + edges[-1]) / 2 / _NS_PER_MS
         axes.annotate(f"{said} {_duration(value)}", (at, height), xytext=(-4 if is_right else 4, 0), va="top",
-                      textcoords="offset points", ha="right" if is_right else "left", fontsize=9, color=COLOURS["mark"])
+                      textcoords="offset points", ha="right" if is_right else "left", fontsize=9, color=COLOURS["mark"],
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=3)
     axes.set_ylim(0, top * 1.2)
     axes.set_xlabel(f"{label} (ms)")
     axes.set_ylabel("executions")
@@ -175,7 +176,7 @@ def message_flow(
 
     `start_s` is the begin of the shown time, in s since the recording began; without it, the time around the longest
     execution of the chain. A cross is a message that was lost. A pale bar is the time in which a callback was ready
-    and had not started. Of tables with several runs, `run` chooses one; without it, the run of the longest execution.
+    and had not started, or in which a synchroniser waited for its other inputs. Of tables with several runs, `run` chooses one; without it, the run of the longest execution.
 
     >>> import onbeat, onbeat.plot
     >>> axes = onbeat.plot.message_flow(onbeat.open("demos/recorded/parking"), "664e", length_s=0.3)
@@ -192,7 +193,13 @@ def message_flow(
     def at(ns: int) -> float:
         return (ns - begin) / _NS_PER_S
 
-    kinds = dict(zip(source.callbacks["callback"].to_pylist(), source.callbacks["type"].to_pylist()))
+    kinds: dict[str, str] = {}
+    # A synchroniser publishes what its inputs' callbacks publish; the row is by topic.
+    of_sync: dict[str, int] = {}
+    for one in source.callbacks.select(["callback", "type", "outputs"]).to_pylist():
+        kinds[one["callback"]] = one["type"]
+        if one["type"] == "sync" and one["callback"] in places:
+            of_sync.update(dict.fromkeys(one["outputs"] or [], places[one["callback"]]))
     for one in _within(source.executions, "callback", ids, run, "start_ns", start - 10 * (end - start), end):
         finish = one["end_ns"] if one["end_ns"] is not None else one["start_ns"]
         if finish < start:
@@ -203,15 +210,20 @@ def message_flow(
                       color=COLOURS["sedge"], zorder=2)
         axes.barh(place, (finish - one["start_ns"]) / _NS_PER_S, 0.5, left=at(one["start_ns"]), color=colour, zorder=3)
     for one in _within(source.items, "subscription", ids, run, "published_ns", start - 10 * (end - start), end):
-        if one["publisher"] not in places or one["published_ns"] is None:
+        there, here = of_sync.get(one["topic"], places.get(one["publisher"])), places[one["subscription"]]
+        if there is None:
             continue
-        there, here = places[one["publisher"]], places[one["subscription"]]
         if one["taken_ns"] is None:
             if one["published_ns"] >= start:
                 axes.plot(at(one["published_ns"]), there, marker="x", markersize=6, color=COLOURS["mark"], zorder=5)
         elif one["taken_ns"] >= start:
             axes.plot([at(one["published_ns"]), at(one["taken_ns"])], [there, here], color=COLOURS["soft"], linewidth=0.9,
                       zorder=4)
+    for place in sorted(set(of_sync.values())):
+        for first, joined, last in _at_sync(source, row["chain"], ids[place], run, start, end):
+            axes.plot([at(first)] * 2, [place - 1, place], color=COLOURS["soft"], linewidth=0.9, zorder=4)
+            axes.barh(place, (joined - first) / _NS_PER_S, 0.2, left=at(first), color=COLOURS["sedge"], zorder=2)
+            axes.barh(place, (last - joined) / _NS_PER_S, 0.5, left=at(joined), color=COLOURS["sync"], zorder=3)
     axes.set_xlim(at(start), at(end))
     _rows(axes, [_name(one) for one in ids])
     axes.set_xlabel("time since the recording began (s)")
@@ -384,6 +396,30 @@ def _window(
         raise NothingFound(f"{source} has no execution of {chain} with a latency. Choose a time with start_s.", 3)
     middle = longest["start_ns"] + longest["latency_ns"] // 2
     return run, begin, max(begin, middle - int(length_s * _NS_PER_S / 2))
+
+
+def _at_sync(
+    source: HasTables, chain: str, sync: str, run: str, start: int, end: int
+) -> Iterable[tuple[int, int, int]]:
+    """When executions of a chain reached a synchroniser, had all its inputs, and left it (CLOCK_MONOTONIC)."""
+    compute = need("pyarrow.compute", "plots of tables")
+    begins = {row["execution"]: row["start_ns"] for row in
+              _within(source.chain_executions, "chain", [chain], run, "start_ns", start - 10 * (end - start), end)}
+    table = source.stretches
+    of = compute.and_(compute.equal(table["chain"], chain), compute.equal(table["run"], run))
+    stretches = table.filter(of).select(["execution", "number", "ns", "place", "kind"]).to_pylist()
+    at: dict[int, int] = {}
+    found: dict[int, tuple[int, int, int]] = {}
+    for one in sorted(stretches, key=lambda one: (one["execution"], one["number"])):
+        execution = one["execution"]
+        if execution not in begins:
+            continue
+        begin = at.get(execution, begins[execution])
+        finish = at[execution] = begin + (one["ns"] or 0)
+        if one["place"] == sync:
+            first, joined, _ = found.get(execution, (begin, begin, begin))
+            found[execution] = first, finish if one["kind"] == "inputs" else joined, finish
+    return [times for times in found.values() if times[2] >= start and times[0] < end]
 
 
 def _within(

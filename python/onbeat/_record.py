@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from onbeat._command import EMPTY, StrPath, as_path, cannot_run, command, options, pass_on_warnings, said_or_ended
-from onbeat._errors import OnbeatError, RecordedCommandFailed, UsageError, error_of
+from onbeat._errors import CommandFailed, OnbeatError, RecordedCommandFailed, UsageError, error_of
 from onbeat._tables import Trace
 
 # Attaching all probes takes seconds on a busy machine.
@@ -170,6 +170,9 @@ def record(
     path = Path(output)
     if preload and not words:
         raise UsageError("preload=True records a command. Name the command after the directory.", 2)
+    if (path / "manifest.json").exists():
+        # Recordings of everything have begun when there is a manifest.
+        raise CommandFailed(f"{path} already holds a trace. Choose another directory, or remove this one.")
     duration = None if duration_s is None else f"{round(duration_s * 1000)}ms"
     line = [command(), "record", "-o", as_path(path), *options(preload=preload, duration=duration, mode=mode, **given)]
     if words:

@@ -58,6 +58,9 @@ def test_a_directory_that_is_taken_and_wrong_options(tmp_path):
     with pytest.raises(onbeat.CommandFailed) as caught:
         onbeat.record("demos", "true", preload=True).wait(60)
     assert "demos" in str(caught.value) and "\n" not in str(caught.value)
+    for words in (["true"], []):
+        with pytest.raises(onbeat.CommandFailed, match="already holds a trace"):
+            onbeat.record(TRACE, *words)
     with pytest.raises(onbeat.UsageError, match="Name the command"):
         onbeat.record(tmp_path / "t", preload=True)
     with pytest.raises(onbeat.UsageError):

@@ -42,8 +42,8 @@ class Finding:
 
     def __str__(self) -> str:
         """Returns the finding as a sentence."""
-        words = {"passed": "passed", "not_known": "not known", "violated": "violated"}[self.verdict]
-        text = f"{self.subject}: {self.requirement} is {words}"
+        words = {"passed": "passed", "not_known": "is not known", "violated": "is violated"}[self.verdict]
+        text = f"{self.subject}: {self.requirement} {words}"
         text += f", required {self.limit}" if self.limit else ""
         text += f", measured {self.measured}" if self.measured else ""
         text += f" ({self.why})" if self.why else ""

@@ -26,6 +26,9 @@ def test_errors_are_those_of_the_documented_exit_codes():
     with open(os.path.join(ROOT, "docs/cli.md"), encoding="utf-8") as file:
         codes = {int(code) for code in re.findall(r"^\| (\d) \|", file.read(), re.MULTILINE)}
     assert codes == {0, *BY_EXIT_CODE}
+    with open(os.path.join(ROOT, "docs/how-to/python.md"), encoding="utf-8") as file:
+        listed = re.findall(r"^\| `(\w+)` \| (\d):", file.read(), re.MULTILINE)
+    assert {int(code): getattr(onbeat, name) for name, code in listed} == BY_EXIT_CODE
 
 
 @pytest.mark.parametrize("code", [*BY_EXIT_CODE, 77])

@@ -253,8 +253,7 @@ def _plain(texts: Iterable[Any]) -> None:
 
 
 def _title(axes: Axes, text: str) -> None:
-    axes.set_title(_name(text, 80), loc="left", fontsize=10, color=COLOURS["ink"])
-    _plain([axes.title, axes._left_title])  # type: ignore[attr-defined]
+    _plain([axes.set_title(_name(text, 80), loc="left", fontsize=10, color=COLOURS["ink"])])
 
 
 def _rows(axes: Axes, names: list[str]) -> None:

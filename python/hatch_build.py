@@ -1,4 +1,4 @@
-"""Puts the programs that cargo has built into the wheel: `onbeat`, and those that carry out some of its commands."""
+"""Puts the programs that cargo has built into the wheel: `onbeat`, and the programs that run some of its commands."""
 
 import os
 import platform
@@ -14,10 +14,10 @@ PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay
 
 
 class CommandHook(BuildHookInterface):
-    """The programs become scripts of the environment: no Python starts before them."""
+    """A build hook that makes the programs scripts of the environment, so that they start without Python."""
 
     def initialize(self, version, build_data):
-        """Names the programs' files and the platform.
+        """Adds the programs' files and the platform's tag to the wheel.
 
         The programs are those in the folder `$ONBEAT_WHEEL_PROGRAMS`. Without it, cargo builds them from the
         sources in the source distribution. The tag is `$ONBEAT_WHEEL_TAG`, which `./dev package` sets to a tag of
@@ -28,19 +28,19 @@ class CommandHook(BuildHookInterface):
         self.scratch = tempfile.mkdtemp()
         folder = os.environ.get("ONBEAT_WHEEL_PROGRAMS") or self.build_programs()
         if not os.path.isfile(os.path.join(folder, "onbeat")):
-            raise FileNotFoundError("ONBEAT_WHEEL_PROGRAMS names no folder with onbeat in it: build the wheel with `./dev wheel`")
+            raise FileNotFoundError("the folder ONBEAT_WHEEL_PROGRAMS does not contain onbeat: build the wheel with `./dev wheel`")
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + (os.environ.get("ONBEAT_WHEEL_TAG") or f"linux_{platform.machine()}")
         for name in sorted(os.listdir(folder)):
             build_data["shared_scripts"][os.path.join(folder, name)] = name
 
     def finalize(self, version, build_data, artifact_path):
-        """Removes what was built for the wheel."""
+        """Removes the programs that were built for the wheel."""
         if self.target_name != "sdist":
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def build_programs(self):
-        """Builds the programs from the sources beside this file; the folder with them."""
+        """Builds the programs from the sources beside this file, and returns their folder."""
         sources = os.path.join(self.root, "workspace")
         if not os.path.isfile(os.path.join(sources, "Cargo.toml")):
             raise FileNotFoundError("the programs are not built: build the wheel with `./dev wheel`")

@@ -37,7 +37,7 @@ ip link set lo up
 # Participants find each other by multicast, and there is no other interface.
 ip link set lo multicast on
 ip route add 224.0.0.0/4 dev lo
-python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp replay_beside_canplayer}
+python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp_is_whole_and_in_order replay_loses_no_can_frame_beside_busy_programs}
 echo \$? > "$shared/code"
 sync
 END

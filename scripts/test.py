@@ -15,13 +15,17 @@ usage: ./dev test                          everything
        ./dev test replay-can               replay into ROS 2, CAN and UDP in a guest that has CAN (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
+loom, miri-lib, browser and python do not run again as parts of everything while their inputs are the same as when they
+passed; `./dev test check`, `./dev test browser` and `./dev test python` always run them.
 What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
 lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
 """
 
 import collections
+import contextlib
 import ctypes
 import glob
+import hashlib
 import json
 import os
 import re
@@ -42,6 +46,15 @@ PR_SET_PDEATHSIG = 1
 CARGO_RESULT = re.compile(r"test result: \w+\. (\d+) passed; (\d+) failed")
 OWN_RESULT = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
 CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
+# Decide what loom and Miri find in flow's channels.
+FLOW = ("crates/runtime/flow", "crates/base", "Cargo.lock", "Cargo.toml", "scripts/check.sh")
+# Decide what a browser shows. The command is built the same from the same sources.
+PAGES = ("target/release/onbeat", "demos/recorded/parking", "scripts/browser.py", "dev")
+# Decide what tests of the Python package find.
+PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "demos/recorded/parking", "python/onbeat", "python/tests",
+          "python/conftest.py", "python/pyproject.toml", "docs/how-to/python.md", "docs/how-to/timing.ipynb",
+          "docs/model.schema.json", "docs/tables.md", "docs/cli.md", "crates/observe/views/src/report/style.css",
+          "crates/observe/why/src/page/page.css", "scripts/python_tests.py", "scripts/python_schema.py", "dev")
 # How many of the slowest test programs and end-to-end tests the end of the output lists.
 SLOWEST = 10
 # Parts that run side by side.
@@ -80,6 +93,46 @@ def crates():
     return found
 
 
+def digest(inputs):
+    """A digest of files, of all files in folders that git does not ignore, and of the compilers."""
+    found = hashlib.sha256()
+    for command in (["rustc", "-vV"], ["rustc", "+nightly", "-vV"]):
+        found.update(subprocess.run(command, capture_output=True, check=False).stdout)
+    for name in inputs:
+        path = os.path.join(ROOT, name)
+        names = [name]
+        if os.path.isdir(path):
+            listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", name],
+                                    cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            names = sorted({entry for entry in listed.split("\0") if entry})
+        for entry in names:
+            with contextlib.suppress(FileNotFoundError), open(os.path.join(ROOT, entry), "rb") as file:
+                found.update(f"{entry}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+class Stamp:
+    """A file in `target` that says with which inputs a part has passed, and when."""
+
+    def __init__(self, name, inputs):
+        self.path = os.path.join(ROOT, "target/passed", re.sub(r"\W+", "-", name))
+        self.inputs = inputs
+
+    def read(self):
+        """When the part passed with these inputs, or None."""
+        with contextlib.suppress(OSError, ValueError), open(self.path, encoding="utf-8") as file:
+            inputs, when = file.read().splitlines()
+            return when if inputs == self.inputs else None
+        return None
+
+    def write(self):
+        """Notes that the part has passed now."""
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(f"{self.path}.new", "w", encoding="utf-8") as file:
+            file.write(f"{self.inputs}\n{time.strftime('%Y-%m-%d %H:%M')}\n")
+        os.replace(f"{self.path}.new", self.path)
+
+
 @dataclass
 class Part:
     """A command that runs tests, and what its output says of them."""
@@ -98,15 +151,33 @@ class Part:
     # Seconds and name of each piece of this part.
     pieces: list = field(default_factory=list)
     seconds: float = 0
+    # CPU time of all its processes.
+    cpu_s: float = 0
     # The output; printed at once, or at the end of a part that runs beside others.
     lines: list = field(default_factory=list)
     # Whether the command's success is a test of its own, because it names no tests.
     is_test: bool = False
     # Within what tests that passed have printed: read for what they skipped, and not shown.
     in_successes: bool = False
+    # Files and folders that alone decide what comes out: while they are the same, a part that passed does not run
+    # again. Without them it always runs.
+    inputs: tuple = ()
+    # When it passed with these inputs; None: it ran.
+    passed_before: str | None = None
 
     def run(self, aloud=True):
-        """Runs it; returns itself."""
+        """Runs it, unless it has passed with the same inputs; returns itself."""
+        stamp = Stamp(self.name, digest(self.inputs)) if self.inputs else None
+        self.passed_before = stamp and stamp.read()
+        if self.passed_before:
+            return self
+        self.run_command(aloud)
+        if stamp and self.passed and not self.failed and not self.skipped:
+            stamp.write()
+        return self
+
+    def run_command(self, aloud):
+        """Runs the command and reads its output."""
         begin = time.monotonic()
         if aloud:
             say(self.name)
@@ -124,7 +195,7 @@ class Part:
                     print(line, end="", flush=True)
                 else:
                     self.lines.append(line)
-            status = process.wait()
+            status = self.wait(process)
         except BaseException:
             process.terminate()
             process.wait()
@@ -135,7 +206,13 @@ class Part:
             # It does not compile, or ended in a way that no test reports.
             self.failed = 1
             self.failures.append(f"{self.name} (exit code {status})")
-        return self
+
+    def wait(self, process):
+        """Waits for the end of a process, and notes its CPU time; the exit code."""
+        _, status, used = os.wait4(process.pid, 0)
+        self.cpu_s = used.ru_utime + used.ru_stime
+        process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode
 
     def read(self, line):
         """Notes what a line of the output says."""
@@ -166,7 +243,7 @@ class Part:
 
     def print_lines(self):
         """Prints the output that was kept."""
-        say(f"{self.name} ({self.seconds:.0f} s)")
+        say(f"{self.name} ({self.seconds:.0f} s, {self.cpu_s:.0f} s of CPU)")
         print("".join(self.lines), end="", flush=True)
         self.lines.clear()
 
@@ -183,7 +260,8 @@ def beside(*parts, lanes=LANES):
                 part = waiting.popleft()
             part.run(aloud=False)
             with lock:
-                part.print_lines()
+                if not part.passed_before:
+                    part.print_lines()
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(lanes)]
     say("side by side: " + ", ".join(part.name for part in parts))
@@ -242,7 +320,9 @@ def unit(*others):
         whole.failures += part.failures
         whole.again += part.again
         whole.pieces.append((part.seconds, part.name))
+        whole.cpu_s += part.cpu_s
     whole.pieces.append((build_tests.seconds, build_tests.name))
+    whole.cpu_s += build_tests.cpu_s
     whole.seconds = time.monotonic() - begin
     return whole
 
@@ -275,9 +355,9 @@ def test_programs():
                        [message["executable"], "--show-output"], folder=folder)
 
 
-def check(what):
+def check(what, inputs=()):
     """Flow's channels under one of the checkers."""
-    return Part(what, [os.path.join(ROOT, "scripts/check.sh"), what])
+    return Part(what, [os.path.join(ROOT, "scripts/check.sh"), what], inputs=inputs)
 
 
 def aarch64():
@@ -305,14 +385,14 @@ def pages():
     return Part("man pages and completions", [sys.executable, os.path.join(ROOT, "scripts/package/test_pages.py")])
 
 
-def browser():
+def browser(inputs=()):
     """Pages of the built program in a Chromium."""
-    return Part("pages in a browser", [sys.executable, os.path.join(ROOT, "scripts/browser.py")])
+    return Part("pages in a browser", [sys.executable, os.path.join(ROOT, "scripts/browser.py")], inputs=inputs)
 
 
-def python(words=()):
+def python(words=(), inputs=()):
     """The Python package, with the built program."""
-    return Part("Python package", [sys.executable, os.path.join(ROOT, "scripts/python_tests.py"), *words])
+    return Part("Python package", [sys.executable, os.path.join(ROOT, "scripts/python_tests.py"), *words], inputs=inputs)
 
 
 def low_priority(part):
@@ -330,7 +410,8 @@ def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
-    computing = [low_priority(part) for part in (check("miri-lib"), check("loom"), aarch64(), pages(), browser(), python())]
+    computing = [low_priority(part) for part in (check("miri-lib", FLOW), check("loom", FLOW), aarch64(), pages(),
+                                                   browser(PAGES), python(inputs=PYTHON))]
     parts += [unit(*computing), *computing]
     parts.append(end_to_end([]).run())
     return parts
@@ -392,10 +473,13 @@ def summarize(parts, elapsed):
     print()
     for part in parts:
         if part.seconds >= 1:
-            print(f"{part.seconds:6.0f} s  {part.name}")
+            print(f"{part.seconds:6.0f} s, {part.cpu_s:6.0f} s of CPU  {part.name}")
     print(f"{elapsed:6.0f} s  in all")
     pieces = [piece for part in parts for piece in part.pieces or [(part.seconds, part.name)]]
     print("slowest: " + ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(pieces, reverse=True)[:SLOWEST]))
+    for part in parts:
+        if part.passed_before:
+            print(f"UNCHANGED {part.name}: passed on {part.passed_before} with the same inputs")
     for part in parts:
         for reason in part.skipped:
             print(f"SKIPPED  {reason}")

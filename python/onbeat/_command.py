@@ -20,7 +20,7 @@ EMPTY = 3
 
 
 def command() -> str:
-    """The command's path: `$ONBEAT`, else that of this package, else the one on the search path."""
+    """Returns the path of the command: `$ONBEAT`, else that of this package, else the one on the search path."""
     if named := os.environ.get("ONBEAT"):
         return named
     own = os.path.join(sysconfig.get_path("scripts"), "onbeat")
@@ -31,7 +31,7 @@ def command() -> str:
 
 
 def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,)) -> bytes:
-    """Runs `onbeat WORDS`; what it prints. An exit code that is not in `accept` raises an OnbeatError.
+    """Runs `onbeat WORDS` and returns its standard output. Raises an OnbeatError for an exit code not in `accept`.
 
     >>> import onbeat
     >>> onbeat.run("--version").decode().split()[0]
@@ -52,7 +52,7 @@ def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,
 
 
 def run_json(*words: StrPath, accept: Iterable[int] = (0,)) -> Any:
-    """Runs `onbeat WORDS`, which prints JSON; the value."""
+    """Runs `onbeat WORDS`, which prints JSON, and returns the value."""
     return parse(run(*words, accept=accept), f"the answer of onbeat {os.fspath(words[0])}")
 
 
@@ -68,12 +68,12 @@ def pass_on_warnings(stderr: bytes) -> None:
 
 
 def cannot_run(program: str, error: OSError) -> OnbeatError:
-    """The error of a command that does not start."""
+    """Returns the error of a command that does not start."""
     return OnbeatError(f"cannot run {program}: {error.strerror}. Set ONBEAT to the path of the command onbeat.")
 
 
 def said_or_ended(stderr: bytes, line: list[str], exit_code: int) -> str:
-    """The line with which the command failed, without its name; else how it ended."""
+    """Returns the line with which the command failed, without its name; else how it ended."""
     lines = stderr.decode(errors="replace").strip().splitlines()
     errors = [one for one in lines if one.startswith(("onbeat: ", "error: "))]
     if not lines:
@@ -82,28 +82,28 @@ def said_or_ended(stderr: bytes, line: list[str], exit_code: int) -> str:
 
 
 def as_list(paths: Iterable[StrPath]) -> bytes:
-    """Paths as `onbeat merge --list` reads them."""
+    """Returns the paths in the form that `onbeat merge --list` reads: one per line."""
     names = [os.fsencode(path) for path in paths]
     for name in names:
         if b"\n" in name or not name:
-            raise OnbeatError(f"{os.fsdecode(name)!r} is no path of a model: it is empty, or has a line break")
+            raise OnbeatError(f"{os.fsdecode(name)!r} is not the path of a model: it is empty, or has a line break")
     return b"".join(name + b"\n" for name in names)
 
 
 def merged(paths: Iterable[StrPath], compact: bool) -> bytes:
-    """The merged model itself; without white space if it is to be merged further."""
+    """Merges models and returns the JSON of the result. `compact` leaves out white space, for further merges."""
     options = ["--compact"] if compact else []
     return run("merge", "-o", "-", "--list", "-", *options, stdin=as_list(paths), accept=(0, EMPTY))
 
 
 def as_path(path: StrPath) -> str:
-    """A path that no command takes for an option or for its standard output."""
+    """Returns a path that no command takes for an option or for its standard output."""
     text = os.fspath(path)
     return os.path.join(".", text) if text.startswith("-") else text
 
 
 def options(**given: object) -> list[str]:
-    """Options of the command from keyword arguments: None and False are left out, a list repeats the option.
+    """Returns options of the command for keyword arguments. None and False are left out, a list repeats the option.
 
     >>> options(min_effect="2%", absolute=True, mode=None, cpu=[1, 2])
     ['--min-effect=2%', '--absolute', '--cpu=1', '--cpu=2']

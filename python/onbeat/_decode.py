@@ -111,7 +111,7 @@ def _refuse(constant: str) -> None:
 
 @functools.cache
 def _converter(kind: Any) -> _Convert:
-    """The function that converts a JSON value to a type."""
+    """Returns the function that converts a JSON value to a type."""
     if kind is Decimal:
         return _decimal
     if dataclasses.is_dataclass(kind):

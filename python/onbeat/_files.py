@@ -10,7 +10,7 @@ from onbeat._errors import OnbeatError
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Writes a file under another name, then renames it; its path."""
+    """Writes a file under another name, renames it, and returns its path."""
     target = Path(path)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:

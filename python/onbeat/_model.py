@@ -48,9 +48,9 @@ class Model(os.PathLike[str]):
         return f"<Model {self.path or 'in memory'}>"
 
     def save(self, path: StrPath) -> Model:
-        """Writes the model to a file; the model of this file.
+        """Writes the model to a file, and returns the model of this file.
 
-        The file is written under another name and then renamed: there is never half a file.
+        The file is written under another name and then renamed, so a reader never sees half a file.
         """
         write_whole(path, self._bytes())
         return Model(path)

@@ -38,7 +38,7 @@ def model(traces: StrPath | Iterable[StrPath], output: StrPath = "model.json", *
 def merge(models: Iterable[StrPath], output: StrPath = "merged.json") -> Model:
     """Merges models in one process, one after the other, into the file `output`.
 
-    The file is written under another name and then renamed: there is never half a file.
+    The file is written under another name and then renamed, so a reader never sees half a file.
 
     >>> import onbeat
     >>> onbeat.merge(["model.json"], "all.json")

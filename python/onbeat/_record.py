@@ -91,7 +91,7 @@ class Recording:
         return self._stderr.read()
 
     def _ended(self, is_asked: bool) -> Trace:
-        """Raises the error with which the recorder ended; else the trace."""
+        """Raises the error with which the recorder ended, or returns the trace."""
         if self._exit_code is not None:
             return self.trace
         exit_code = self._exit_code = self._process.returncode
@@ -110,7 +110,7 @@ class Recording:
         return self.trace
 
     def _await_probes(self) -> None:
-        """Waits until the recorder has attached its probes: until then it misses what runs."""
+        """Waits until the recorder has attached its probes, because it misses calls before that."""
         deadline = time.monotonic() + _READY_WITHIN_S
         while not self._is_probing():
             if self._process.poll() is not None:

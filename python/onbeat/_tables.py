@@ -182,7 +182,7 @@ class Trace(HasTables, os.PathLike[str]):
         pass_on_warnings(said)
 
     def export(self, directory: StrPath) -> Tables:
-        """Writes all tables as Parquet into a directory, beside those of other runs; the tables in it.
+        """Writes all tables as Parquet into a directory, beside those of other runs. Returns the tables in it.
 
         >>> import onbeat
         >>> onbeat.open("demos/recorded/parking").export("tables").runs.num_rows
@@ -192,7 +192,7 @@ class Trace(HasTables, os.PathLike[str]):
         return Tables(directory)
 
     def export_to(self, to: str, output: StrPath, **given: object) -> Path:
-        """Writes another format with `onbeat export`: `perfetto`, `executions` (CSV), `text`; the output's path."""
+        """Writes another format with `onbeat export`: `perfetto`, `executions` (CSV), `text`. Returns the output's path."""
         run("export", as_path(self), "--to", to, "-o", as_path(output), *options(**given))
         return Path(output)
 

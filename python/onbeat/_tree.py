@@ -1,7 +1,8 @@
-"""Merging as a tree of tasks: what a task does, and what an engine is given to do.
+"""Merging as a tree of tasks, for the engines.
 
-A task merges up to `fan_in` parts. A part is a path, a URL or the bytes of a model that was merged already. A task
-has no effect but its result, which depends on its parts alone: an engine may run it again, or twice at once.
+A task merges up to `fan_in` parts. A part is a path, a URL or the bytes of a model that was merged already. The result
+of a task depends only on its parts, and a task has no other effect. An engine may therefore run a task again, or twice
+at once.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Result = bytes | OnbeatError
 
 
 def groups(things: Sequence[T], fan_in: int) -> list[list[T]]:
-    """As few groups of at most `fan_in` as there can be, of sizes as equal as possible, in order."""
+    """Divides things, in order, into as few groups of at most `fan_in` as possible. The sizes are nearly equal."""
     count = -(-len(things) // fan_in)
     ends = [len(things) * i // count for i in range(count + 1)]
     return [list(things[a:b]) for a, b in zip(ends, ends[1:])]
 
 
 def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
-    """Groups of models for the first tasks; paths are made absolute, since workers may run elsewhere."""
+    """Returns the groups of models for the first tasks. Makes paths absolute, since workers may run elsewhere."""
     if fan_in < 2:
         raise ValueError(f"fan_in is {fan_in}: a task merges two models or more")
     names = [os.fspath(path) for path in paths]
@@ -39,7 +40,10 @@ def first_parts(paths: Iterable[StrPath], fan_in: int) -> list[list[str]]:
 
 
 def task(*parts: str | Result, last: bool) -> Result:
-    """Merges parts; the bytes of the model, or of a part of it unless it is the `last` task. What cannot be merged is a result too: trying again would not help."""
+    """Merges parts and returns the bytes of the result: the whole model for the `last` task.
+
+    If the parts cannot be merged, the error is the result, because the engine must not try again.
+    """
     given: list[str | bytes] = []
     for part in parts:
         if isinstance(part, OnbeatError):
@@ -56,7 +60,7 @@ def task(*parts: str | Result, last: bool) -> Result:
 
 
 def _as_path(part: str | bytes, number: int, scratch: str) -> str:
-    """The path of a part; what is no local file is put beside the task's others."""
+    """Returns the path of a part. Writes a part that is not a local file into the folder `scratch`."""
     if isinstance(part, str) and "://" not in part:
         return part
     path = os.path.join(scratch, f"{number}.json")
@@ -73,7 +77,7 @@ def _fetch(url: str) -> bytes:
 
 
 def write(result: Result, output: StrPath) -> Path:
-    """Writes the model under another name, then renames it; raises what a task could not do."""
+    """Writes the model under another name and renames it. Raises the error if a task returned one."""
     if isinstance(result, OnbeatError):
         raise result
     return write_whole(output, result)

@@ -15,7 +15,7 @@ from onbeat._command import StrPath
 def merge(
     paths: Iterable[StrPath], output: StrPath = "merged.json", *, fan_in: int = _tree.FAN_IN, **options: Any
 ) -> Path:
-    """Merges models that all workers can read; the merged model's path, on this machine.
+    """Merges models that all workers can read, and returns the path of the merged model on this machine.
 
     Runs on the active `distributed.Client`, else on Dask's own threads. `options` go to `dask.compute`.
     """

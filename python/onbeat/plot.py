@@ -232,7 +232,7 @@ def message_flow(
 
 
 def _axes(ax: Axes | None, height: float = 4.2) -> Axes:
-    """The axes to draw into, in the report's style."""
+    """Returns the axes to draw into, in the report's style."""
     pyplot = need("matplotlib.pyplot", "plots")
     axes: Axes = pyplot.subplots(figsize=(9, height), layout="constrained")[1] if ax is None else ax
     axes.set_axisbelow(True)
@@ -247,7 +247,7 @@ def _axes(ax: Axes | None, height: float = 4.2) -> Axes:
 
 
 def _plain(texts: Iterable[Any]) -> None:
-    """Names come from the recorded programs: a `$` in them does not begin a formula."""
+    """Switches formulas off: names come from the recorded programs and can contain a `$`."""
     for text in texts:
         text.set_parse_math(False)
 
@@ -273,7 +273,7 @@ def _ticks_in_ms(axes: Axes) -> None:
 
 
 def _name(text: str, most: int = _NAME_MAX) -> str:
-    """A name on one line: characters that do not print as escapes, and an ellipsis in the middle if it is long."""
+    """Returns a name on one line, with escapes for characters that do not print. Shortens long names in the middle."""
     shown = "".join(c if c.isprintable() else f"\\u{{{ord(c):x}}}" for c in text)
     if len(shown) <= most:
         return shown
@@ -282,7 +282,7 @@ def _name(text: str, most: int = _NAME_MAX) -> str:
 
 
 def _duration(ns: float) -> str:
-    """A time with three digits and its unit."""
+    """Returns a time in words, with three digits and its unit."""
     for length, unit in ((_NS_PER_S, "s"), (_NS_PER_MS, "ms"), (1e3, "us")):
         if ns >= length:
             return f"{ns / length:.3g} {unit}"
@@ -290,7 +290,7 @@ def _duration(ns: float) -> str:
 
 
 def _pale(colour: str) -> tuple[float, float, float]:
-    """A colour of 35 % on white."""
+    """Returns a colour with an opacity of 35 % on white."""
     parts = (int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5))
     red, green, blue = (1 - 0.35 * (1 - part) for part in parts)
     return red, green, blue
@@ -301,7 +301,7 @@ def _title_of(row: dict[str, Any]) -> str:
 
 
 def _chain(source: HasTables, name: str | None) -> dict[str, Any]:
-    """The row of `chains` that a name means."""
+    """Returns the row of `chains` that a name means."""
     rows: dict[str, dict[str, Any]] = {row["chain"]: row for row in source.chains.to_pylist()}
     if name is None:
         best, most = None, -1
@@ -321,7 +321,7 @@ def _chain(source: HasTables, name: str | None) -> dict[str, Any]:
 
 
 def _begins(source: HasTables) -> dict[str, int]:
-    """By run, the begin of its recording (CLOCK_MONOTONIC); else the first start in it."""
+    """Returns the begin of each run's recording (CLOCK_MONOTONIC), or the first start in it if that is unknown."""
     runs = source.runs
     begins = dict(zip(runs["run"].to_pylist(), runs["start_ns"].to_pylist()))
     if None in begins.values():
@@ -333,13 +333,13 @@ def _begins(source: HasTables) -> dict[str, int]:
 
 
 def _late_limit(latencies: list[int]) -> int:
-    """The latency above which executions are late, as in `onbeat why`."""
+    """Returns the latency above which executions are late, as `onbeat why` does."""
     share = min(max(10 / len(latencies), 0.01), 0.05)
     return sorted(latencies)[-max(1, int(share * len(latencies)))] - 1
 
 
 def _dist_of(of: Dist | Chain | Callback) -> tuple[Dist, str, str]:
-    """A distribution, what it is of, and its name."""
+    """Returns a distribution, the name of its figure, and the name of its chain or callback."""
     if isinstance(of, Chain):
         return of.latency_ns, "latency", f"{of.callbacks[0]} -> {of.callbacks[-1]}"
     if isinstance(of, Callback):
@@ -348,7 +348,7 @@ def _dist_of(of: Dist | Chain | Callback) -> tuple[Dist, str, str]:
 
 
 def _edges(dist: Dist, is_log: bool) -> list[float]:
-    """The edges of the bars, in ns."""
+    """Returns the edges of the bars, in ns."""
     low, high = float(dist.min), float(dist.max)
     if is_log:
         low, high = low * 0.95, high * 1.05
@@ -359,7 +359,7 @@ def _edges(dist: Dist, is_log: bool) -> list[float]:
 
 
 def _heights(dist: Dist, edges: list[float]) -> list[float]:
-    """The number of values in each bar. A bucket that is wider than a bar is shared out."""
+    """Returns the number of values in each bar. Divides a bucket that is wider than a bar evenly."""
     from bisect import bisect_right
 
     heights = [0.0] * _BINS
@@ -378,7 +378,7 @@ def _heights(dist: Dist, edges: list[float]) -> list[float]:
 def _window(
     source: HasTables, chain: str, run: str | None, start_s: float | None, length_s: float
 ) -> tuple[str, int, int]:
-    """The run to show, the begin of its recording and of the shown time (CLOCK_MONOTONIC)."""
+    """Returns the run to show, the begin of its recording, and the begin of the shown time (CLOCK_MONOTONIC)."""
     compute = need("pyarrow.compute", "plots of tables")
     begins = _begins(source)
     table = source.chain_executions
@@ -400,7 +400,7 @@ def _window(
 def _at_sync(
     source: HasTables, chain: str, sync: str, run: str, start: int, end: int
 ) -> Iterable[tuple[int, int, int]]:
-    """When executions of a chain reached a synchroniser, had all its inputs, and left it (CLOCK_MONOTONIC)."""
+    """Returns when executions of a chain reached a synchroniser, had all its inputs, and left it (CLOCK_MONOTONIC)."""
     compute = need("pyarrow.compute", "plots of tables")
     begins = {row["execution"]: row["start_ns"] for row in
               _within(source.chain_executions, "chain", [chain], run, "start_ns", start - 10 * (end - start), end)}
@@ -424,7 +424,7 @@ def _at_sync(
 def _within(
     table: pa.Table, column: str, ids: Sequence[str], run: str, time: str, start: int, end: int
 ) -> Iterable[dict[str, Any]]:
-    """The rows of some callbacks of a run within a time."""
+    """Returns the rows of some callbacks of a run within a time."""
     compute, pyarrow = need("pyarrow.compute", "plots of tables"), need("pyarrow", "plots of tables")
     chosen = compute.and_(compute.equal(table["run"], run), compute.is_in(table[column], pyarrow.array(list(ids))))
     chosen = compute.and_(chosen, compute.and_(compute.greater_equal(table[time], start), compute.less(table[time], end)))

@@ -34,7 +34,7 @@ class OnbeatSession:
         self._model: Model | None = None
 
     def record(self, *words: StrPath, timeout_s: float = 600, **given: Any) -> Trace:
-        """Records a command until it ends; the trace. The test fails if the command fails, or exceeds `timeout_s`.
+        """Records a command until it ends, and returns the trace. The test fails if the command fails, or exceeds `timeout_s`.
 
         Options are those of `onbeat.record`: `preload=True`, `duration_s=30`, `mode="urban"`. Several recordings of
         a test are runs of one model.

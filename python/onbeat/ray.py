@@ -15,9 +15,9 @@ from onbeat._command import StrPath
 def merge(
     paths: Iterable[StrPath], output: StrPath = "merged.json", *, fan_in: int = _tree.FAN_IN, **options: Any
 ) -> Path:
-    """Merges models that all workers can read; the merged model's path, on this machine.
+    """Merges models that all workers can read, and returns the path of the merged model on this machine.
 
-    Runs on the Ray that was initialised, else starts a local one. `options` are those of `ray.remote`.
+    Runs on the Ray that was initialised, or else starts a local one. `options` are those of `ray.remote`.
     """
     task = ray.remote(**options)(_tree.task) if options else ray.remote(_tree.task)
     groups = _tree.first_parts(paths, fan_in)

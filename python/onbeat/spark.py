@@ -24,9 +24,9 @@ def merge(
     fan_in: int = _tree.FAN_IN,
     context: SparkContext | None = None,
 ) -> Path:
-    """Merges models that all executors can read; the merged model's path, on this machine.
+    """Merges models that all executors can read, and returns the path of the merged model on this machine.
 
-    Runs on `context`, else on the active one, else on a new one. Parts stay with the executors until one is left.
+    Runs on `context`, else on the active context, else on a new one. Parts stay on the executors until one is left.
     """
     context = context or SparkContext.getOrCreate()
     first = _tree.first_parts(paths, fan_in)

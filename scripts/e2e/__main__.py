@@ -58,7 +58,7 @@ def main():
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         for test in chosen + left_out:
             note = f" (left out: {test.left_out})" if test.left_out else ""
-            print(f"{test.subject:8} {test.name:48} {test.description}{note}")
+            print(f"{test.subject:8} {test.name:60} {test.description}{note}")
         return 0
     for reason, names in by_reason(left_out):
         print(f"LEFT OUT {shortened(names)}: {reason} (--all runs them)")

@@ -34,7 +34,8 @@ def changelog():
     out, date = [], formatdate(programs.source_date())
     for number, entries in re.findall(r"(?m)^## (\S+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.DOTALL):
         out += [f"onbeat ({number}) unstable; urgency=medium", ""]
-        for entry in re.split(r"(?m)^- ", entries)[1:]:
+        # The headings of the subjects would end up in the entries before them.
+        for entry in re.split(r"(?m)^- ", re.sub(r"(?m)^#.*\n", "", entries))[1:]:
             # Links lead nowhere in an installed text.
             said = " ".join(re.sub(r" ?\(?\[[^]]*\]\([^)]*\)\)?", "", entry).split())
             out += textwrap.wrap(said, 76, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)

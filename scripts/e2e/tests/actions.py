@@ -24,8 +24,8 @@ def run(harness, name):
 
 
 @test(places=TIMED_TEST)
-def action_rclpy(harness):
-    """Every answer, piece of feedback and result; the user's code in each; one entity for all."""
+def rclpy_actions_are_counted_with_goals_feedback_and_results(harness):
+    """Actions of rclpy: the model has every answer, feedback item and result, and the user's code that handled it."""
     truth, model = run(harness, "action")
     part = own(model, f"{harness.namespace}/action/")
     # rclpy's own handling of a goal lies within its execution, beside the 4 ms of the application.

@@ -27,8 +27,8 @@ def mean_ms(model, chain_id):
 
 
 @test(places=TIMED_TEST)
-def advise_inversion(harness):
-    """A planted priority inversion: named, and gone with the priorities that are advised."""
+def advise_names_a_priority_inversion_and_removes_it(harness):
+    """A planted priority inversion is named, and is gone with the advised priorities."""
     if os.geteuid() != 0:
         raise Skip("real-time priorities need root")
     demo = Chain(harness, "advise_inversion")
@@ -66,8 +66,8 @@ def advise_inversion(harness):
 
 
 @test(places=TIMED_TEST)
-def advise_executor(harness):
-    """An executor that delays what is urgent: named with what runs before it; apart, nothing is found."""
+def advise_names_the_callback_that_delays_an_urgent_one(harness):
+    """An executor that delays an urgent callback is named with the cause. Apart, nothing is found."""
     python, reports, delays = harness.python("kilted"), {}, {}
     for name, words in (("crowded", []), ("crowded_apart", ["--apart"])):
         truth = harness.new_file(name + ".truth.json")
@@ -105,8 +105,8 @@ def advise_executor(harness):
 
 
 @test(places=TIMED_TEST)
-def advise_helper(harness):
-    """A thread of the middleware that is kept from its CPU: named, and gone at the priority that is advised."""
+def advise_names_a_middleware_thread_without_cpu(harness):
+    """A middleware thread that gets no CPU is named. The advice is gone at the advised priority."""
     if os.geteuid() != 0:
         raise Skip("real-time priorities need root")
     python, reports, delays = harness.python("kilted"), {}, {}

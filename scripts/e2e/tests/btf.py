@@ -63,7 +63,7 @@ def moved(types, structure, member):
 
 
 @test
-def btf_from_a_file(harness):
+def btf_file_in_place_of_the_kernels_gives_a_true_model(harness):
     """SYN, recorded by the programs for kernels without BTF, is as in its truth."""
     file = types_file(harness, "vmlinux.btf", kernels_types())
     truth, model = harness.syn("btf_from_a_file", "kilted", *GENTLE, how=["--btf", file])
@@ -72,7 +72,7 @@ def btf_from_a_file(harness):
 
 
 @test
-def btf_of_another_kernel(harness):
+def btf_of_another_kernel_is_refused(harness):
     """A file that does not describe this kernel is refused, as is one that others can write."""
     types = kernels_types()
     for structure, member in (("task_struct", "pid"), ("task_struct", "comm"),
@@ -94,7 +94,7 @@ def refusal(harness, file):
 
 
 @test
-def installation_that_cannot_be_probed(harness):
+def a_file_system_that_refuses_probes_is_recorded_without_them(harness):
     """A command is recorded as with --preload if its file system refuses probes; files of /proc do."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         raise Skip("only root can mount a file of a file system without probes")

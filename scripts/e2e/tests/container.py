@@ -59,8 +59,8 @@ def need_harmless(shaper, stage):
 
 
 @test(places=TIMED_TEST)
-def shape_container(harness):
-    """A chain in a container is shaped from outside; another one of the same names outside is left alone."""
+def shape_shapes_a_chain_in_a_container_from_outside(harness):
+    """A chain in a container is shaped from outside. Another application with the same names is not touched."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "--mount", "--net", "true"],
                                            check=False, capture_output=True).returncode:
         raise Skip("namespaces cannot be made here: root and unshare are needed")

@@ -87,20 +87,20 @@ def alone(name, middleware):
 
 
 @test
-def dds_cyclone(harness):
-    """Plain Cyclone DDS: a writer's thread, a listener, a loop with a waitset"""
+def dds_programs_on_cyclone_are_modelled(harness):
+    """Plain Cyclone DDS: the model has a writer's thread, a listener, and a loop with a waitset"""
     alone("dds_cyclone", "cyclone")(harness)
 
 
 @test
-def dds_fast(harness):
-    """Plain Fast DDS: a writer's thread, a listener, a loop with a waitset"""
+def dds_programs_on_fast_dds_are_modelled(harness):
+    """Plain Fast DDS: the model has a writer's thread, a listener, and a loop with a waitset"""
     alone("dds_fast", "fast")(harness)
 
 
 @test
-def dds_mixed(harness):
-    """Cyclone DDS, Fast DDS, a node of ROS 2 and tasks of onbeat-flow in one model"""
+def dds_ros_and_task_programs_are_one_model(harness):
+    """Cyclone DDS, Fast DDS, a node of ROS 2 and tasks of onbeat-flow are in one model"""
     folder, out = programs(harness), harness.new_file("dds_mixed.truth.json")
     flow_out = harness.new_file("dds_mixed.flow.json")
     relay = f"{harness.python('kilted')} {os.path.join(DEMO, 'relay.py')}"
@@ -134,7 +134,7 @@ for _ in range(20):
 
 
 @test
-def dds_beneath_ros(harness):
+def dds_calls_of_ros_processes_are_not_recorded(harness):
     """DDS calls of a process with ROS 2 are not recorded, because they belong to its middleware."""
     folder, out = programs(harness), harness.new_file("dds_beneath_ros.truth.json")
     script = harness.file("dds_in_ros.py")

@@ -31,7 +31,7 @@ def merged(harness, name, models):
 
 
 @test(places=TIMED_TEST)
-def diff_mixed(harness):
+def diff_of_single_runs_finds_the_changes_and_no_others(harness):
     """Single runs of 15 s: a callback that is 20 % slower and one more subscriber are found, nothing else, and
     nothing between unchanged runs."""
     models = {}
@@ -49,8 +49,8 @@ def diff_mixed(harness):
     expect(wrong)
 
 
-@test(places=PLACES, left_out="ten recordings, 2.5 min; diff_mixed has three")
-def diff_parking(harness):
+@test(places=PLACES, left_out="ten recordings, 2.5 min; the test of single runs has three")
+def diff_of_several_runs_finds_the_changes_and_no_others(harness):
     """One callback slowed down by a fifth and one more subscriber: both found, nothing else, and nothing
     between unchanged runs."""
     models = {"before": [], "after": []}

@@ -44,28 +44,28 @@ def overlaps(harness, name):
 
 
 @test
-def events_cbg(harness):
-    """EventsCBGExecutor, started under the recorder: graph, execution times, latencies."""
+def events_cbg_executor_is_modelled(harness):
+    """An application on EventsCBGExecutor that the recorder starts has a true graph, execution times and latencies."""
     expect_all(harness, *record(harness, "events_cbg", *GENTLE))
 
 
 @test
-def events_cbg_preloaded(harness):
-    """The same, recorded by the library."""
+def events_cbg_executor_is_modelled_from_the_library(harness):
+    """The same application, recorded by the preloaded library."""
     expect_all(harness, *record(harness, "events_cbg_preloaded", *GENTLE, how=["--preload"]))
     probing, _ = means(harness, "events_cbg_preloaded")
     need(probing == "preload", f"it was recorded by {probing}")
 
 
 @test
-def events_cbg_intra_process(harness):
-    """The same within the process: the executor takes from a buffer, and no middleware is there."""
+def events_cbg_messages_within_a_process_are_modelled(harness):
+    """Messages within a process: the executor takes them from a buffer, without a middleware."""
     expect_all(harness, *record(harness, "events_cbg_intra", *GENTLE, "--intra"))
 
 
 @test(places=TIMED_TEST)
-def events_cbg_overlapping(harness):
-    """Reentrant groups whose callbacks overlap, also one itself: each execution has its own time."""
+def events_cbg_overlapping_executions_have_their_own_times(harness):
+    """Executions of reentrant callbacks overlap, also those of one callback. Each has its own times."""
     truth, model = record(harness, "events_cbg_overlapping", *OVERLAPPING)
     # More executions than CPUs wait for one another: the times of chains say nothing.
     expect_all(harness, truth, model, latencies=False)
@@ -84,8 +84,8 @@ def named(callback):
 
 
 @test
-def events_cbg_late(harness):
-    """The same, running already: no thread ever waits in rcl, and topics and times are there."""
+def events_cbg_executor_is_modelled_after_a_late_attach(harness):
+    """The same application, which runs already. No thread waits in rcl, and the model has topics and times."""
     truth, begun = harness.file("events_late.truth.json"), harness.new_file("events_late.begun")
     app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "20", "--begun", begun,
                                        *program(harness)))

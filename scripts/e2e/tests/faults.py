@@ -138,8 +138,8 @@ def of_two_origins(harness, chain):
 
 
 @test(places=TIMED_TEST)
-def shape_two_origins(harness):
-    """Two chains with timers of their own, a session for each; one is killed, and the other goes on."""
+def shape_session_survives_the_kill_of_another(harness):
+    """Two chains have a session each. When one session is killed, the other goes on."""
     chain = Chain(harness, "shape_origins", "--period", "150", "--second", "240", "--max", "4")
     plans = of_two_origins(harness, chain)
     remaps = [harness.onbeat("shape", plan, "--remap").split() for plan in plans]
@@ -182,8 +182,8 @@ def shape_two_origins(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_survives_its_application(harness):
-    """A stage is killed while it is shaped: onbeat ends and leaves nothing behind."""
+def shape_ends_cleanly_when_its_application_is_killed(harness):
+    """A process is killed while it is shaped: onbeat ends and leaves nothing behind."""
     before = groups()
     chain = Chain(harness, "shape_dying")
     plan = chain.plan("--strategy", "server-per-chain")
@@ -204,8 +204,8 @@ def shape_survives_its_application(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_follows_a_restart(harness):
-    """The process beside which the shaper stands is killed and started anew: it is shaped again."""
+def shape_shapes_a_restarted_process_again(harness):
+    """A shaped process is killed and started again: onbeat shapes it again."""
     chain = Chain(harness, "shape_restart")
     plan = chain.plan("--strategy", "bands", "--bands", "1")
     remap = harness.onbeat("shape", plan, "--remap").split()[1:]
@@ -252,8 +252,8 @@ def shape_follows_a_restart(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_failing_leaves_the_application_running(harness):
-    """The shaper dies while an application that onbeat started is at work: that runs on, unshaped."""
+def shape_that_fails_leaves_the_application_running(harness):
+    """The shaper dies while the application works: the application runs on, unshaped."""
     chain = Chain(harness, "shape_failing")
     plan = chain.plan("--strategy", "bands", "--bands", "1")
     onbeat = shape(harness, plan, "--", *chain.command(0))

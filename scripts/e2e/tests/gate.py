@@ -58,8 +58,8 @@ def shaped(harness, kind):
 
 
 @test(places=TIMED_TEST)
-def gate_hard_and_soft(harness):
-    """Frozen with the interpreter, a callback stops its process's other threads; a soft gate does not."""
+def gate_soft_leaves_other_threads_running_and_hard_does_not(harness):
+    """A callback that is frozen with the interpreter's lock stops other threads. A soft gate does not freeze it."""
     counts, report = shaped(harness, "hard")
     gate = report["gates"][0]
     need(statistics.median(counts) == 0, f"with a hard gate the other thread counts: {counts}")
@@ -98,7 +98,7 @@ def holders(harness):
 
 @test(places=TIMED_TEST)
 def shape_leaves_a_second_instance_alone(harness):
-    """A node that runs twice: the second process is reported and left as it is, until the first one ends."""
+    """A node runs twice: onbeat reports the second process and does not change it until the first one ends."""
     plan = harness.file("twice.yaml")
     with open(plan, "w", encoding="utf-8") as file:
         file.write(PLAN)

@@ -58,8 +58,8 @@ def busy_within(harness, trace, bursts):
 
 
 @test(places=PLACES)
-def influence_neighbour(harness):
-    """A neighbour of higher priority that logs when it is busy: named, with the amount; alone, nobody."""
+def influence_of_a_busy_neighbour_is_named_with_its_amount(harness):
+    """A busy neighbour of higher priority is named with the amount of its influence. Without it, nothing is named."""
     if len(os.sched_getaffinity(0)) < 2:
         raise Skip("needs two CPUs: one is taken away in part")
     cpu = max(os.sched_getaffinity(0))

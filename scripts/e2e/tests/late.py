@@ -26,8 +26,8 @@ def own_model(harness, name, trace):
 
 
 @test
-def both_distributions(harness):
-    """Kilted and Jazzy in one recording: half of SYN's nodes in each."""
+def kilted_and_jazzy_are_recorded_at_once(harness):
+    """One recording has nodes of Kilted and of Jazzy: half of SYN's nodes in each."""
     truths = [harness.file(f"both.{part}.truth.json") for part in "ab"]
     domains = (os.environ["ROS_DOMAIN_ID"], harness.other_domain())
     begun = [harness.new_file(f"both.{part}.begun") for part in "ab"]
@@ -55,8 +55,8 @@ def both_distributions(harness):
 
 
 @test
-def late_attach(harness):
-    """A system that runs already: topics and services by name, and a graph of them."""
+def late_attach_finds_the_names_of_a_running_system(harness):
+    """In a system that runs already, topics and services are found by name and form a graph."""
     truth, begun = harness.file("late.truth.json"), harness.new_file("late.begun")
     app = subprocess.Popen(syn_command(harness, "kilted", truth, "--duration", "25", "--begun",
                                        begun, "--native",
@@ -81,8 +81,8 @@ def late_attach(harness):
 
 
 @test
-def later_process(harness):
-    """A process that starts while everything is recorded."""
+def a_process_that_starts_during_a_recording_is_recorded(harness):
+    """A process that starts while everything is recorded is in the model."""
     truth = harness.file("later.truth.json")
     with harness.recording("later") as trace:
         time.sleep(1)
@@ -91,8 +91,8 @@ def later_process(harness):
 
 
 @test
-def later_program(harness):
-    """Compiled programs that start later initialise within ms: their installation is probed before."""
+def a_compiled_program_that_starts_during_a_recording_is_recorded(harness):
+    """Compiled programs that start later initialise within ms, so their installation is probed before."""
     truth = harness.file("later-program.truth.json")
     os.environ["AMENT_PREFIX_PATH"] = harness.env("jazzy")
     with harness.recording("later-program") as trace:
@@ -107,8 +107,8 @@ def later_program(harness):
 
 
 @test
-def container(harness):
-    """A mount namespace in which the libraries lie elsewhere."""
+def container_processes_with_other_library_paths_are_recorded(harness):
+    """Processes in a mount namespace with other library paths are in the model."""
     env = harness.env("jazzy")
     truth = harness.file("container.truth.json")
     place = harness.file("elsewhere")
@@ -127,8 +127,8 @@ def container(harness):
 
 
 @test
-def flow_late_attach(harness):
-    """A flow program that runs already: its tasks by name, and a graph of them."""
+def flow_tasks_are_found_by_name_after_a_late_attach(harness):
+    """In a flow program that runs already, tasks are found by name and form a graph."""
     out = harness.file("flow_late.truth.json")
     app = subprocess.Popen([harness.pipeline(), "graph", "12", out])
     try:
@@ -143,8 +143,8 @@ def flow_late_attach(harness):
 
 # Alone: no other flow program of ours shall be in the recording.
 @test(places=TIMED_TEST)
-def flow_later_process(harness):
-    """A flow program that starts while everything is recorded."""
+def flow_program_that_starts_during_a_recording_is_recorded(harness):
+    """A flow program that starts while everything is recorded is in the model."""
     out = harness.file("flow_later.truth.json")
     with harness.recording("flow_later") as trace:
         subprocess.run([harness.pipeline(), "graph", "3", out], check=True)

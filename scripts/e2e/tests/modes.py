@@ -44,12 +44,12 @@ def compare(harness, name, by, rule):
 
 
 @test
-def modes_by_topic(harness):
+def modes_are_switched_by_messages_on_a_topic(harness):
     """Messages on a topic switch the mode."""
     compare(harness, "modes_topic", "topic", "driving,parked@{}/mode")
 
 
 @test
-def modes_by_lifecycle(harness):
-    """The state of a lifecycle node is the mode."""
+def modes_are_states_of_a_lifecycle_node(harness):
+    """The mode of the run is the state of a lifecycle node."""
     compare(harness, "modes_lifecycle", "lifecycle", "driving@{}/planner=active")

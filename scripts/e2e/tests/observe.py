@@ -54,8 +54,8 @@ for _distro in ("kilted", "jazzy"):
 
 
 @test(places=TIMED_TEST)
-def preempted(harness):
-    """A higher-priority process on the same core: response time grows, execution time does not."""
+def preemption_lengthens_the_response_not_the_execution_time(harness):
+    """Beside a process of higher priority on the core, response time grows and execution time does not."""
     if len(os.sched_getaffinity(0)) < 2:
         raise Skip("needs two CPUs: one is taken away in part")
     cpu = max(os.sched_getaffinity(0))
@@ -85,7 +85,7 @@ def preempted(harness):
 
 
 @test
-def ten_waiting(harness):
+def ten_items_in_a_queue_keep_their_own_latencies(harness):
     """Ten items and more wait in a queue, and each keeps its own latency."""
     truth, model = harness.case("ten_waiting", "kilted", "queue", "--duration", "6")
     if max(truth["chains"][0]["latency_ns"]) < 10 * 8e6:
@@ -94,8 +94,8 @@ def ten_waiting(harness):
 
 
 @test
-def queue_overwrites(harness):
-    """A queue too short for its bursts: what is taken and what is lost add up."""
+def items_taken_from_and_lost_in_a_short_queue_add_up(harness):
+    """The queue is too short for its bursts. The items taken and lost add up to those published."""
     truth, model = harness.case("queue_overwrites", "kilted", "queue", "--duration", "6", "--depth",
                               "5")
     sent = 12 * next(c["count"] for c in truth["callbacks"] if c["type"] == "timer")
@@ -115,13 +115,13 @@ def queue_overwrites(harness):
 
 
 @test(places=WAITING_TEST)
-def same_name(harness):
-    """Two nodes of one name are two nodes."""
+def two_nodes_with_the_same_name_are_two_nodes(harness):
+    """Two nodes with the same name are two nodes in the model."""
     expect_all(harness, *harness.case("same_name", "kilted", "same-name"))
 
 
 @test(places=WAITING_TEST)
-def latched(harness):
+def a_latched_message_reaches_a_subscriber_that_starts_afterwards(harness):
     """A subscriber that comes after the publication still gets an edge."""
     expect_all(harness, *harness.case("latched", "jazzy", "latched"))
 
@@ -163,7 +163,7 @@ def parking_truth():
 
 
 @test
-def parking(harness):
+def the_parking_graph_equals_figure_3_8b_of_the_thesis(harness):
     """The parking demo's graph equals Figure 3.8b, and its latency the one it carries in-band."""
     log = harness.file("parking.csv")
     trace = harness.record("parking", [harness.python("kilted"), PARKING, "--duration", "10",

@@ -248,8 +248,8 @@ def compare(harness, patterns, recorded):
 
 
 @test(places=TIMED_TEST)
-def patterns_started(harness):
-    """Every pattern, started under the recorder: graph, counts, execution times, latencies."""
+def patterns_are_modelled_as_they_report(harness):
+    """Every pattern that the recorder starts has a true graph, counts, execution times and latencies."""
     compare(harness, PATTERNS, started)
 
 
@@ -278,8 +278,8 @@ def late(harness, patterns):
 
 
 @test(places=PLACES)
-def patterns_late(harness):
-    """Every pattern, running already when the recorder comes: graph and execution times."""
+def patterns_are_modelled_after_a_late_attach(harness):
+    """Every pattern that runs already has a true graph and execution times."""
     # Those alone that are compared: on a starved machine a late recorder does not find all names.
     harness.figures += [f"{p.name} not compared: {p.not_late}" for p in PATTERNS if p.not_late]
     compare(harness, [p for p in PATTERNS if not p.not_late], late)

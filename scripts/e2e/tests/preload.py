@@ -21,8 +21,8 @@ def means(harness, name):
 
 
 @test
-def preload_rclpy(harness):
-    """SYN in rclpy, recorded without a capability, with the kernel's records of context switches."""
+def preload_records_rclpy_without_capabilities(harness):
+    """SYN in rclpy is recorded without a capability, with the kernel's records of context switches."""
     truth, model = harness.syn("preload_rclpy", "kilted", *GENTLE, how=["--preload"],
                                before=[*CONFINED, "--perf"])
     if means(harness, "preload_rclpy") == ("preload", "clocks"):
@@ -33,8 +33,8 @@ def preload_rclpy(harness):
 
 
 @test
-def preload_rcl_confined(harness):
-    """SYN on plain rcl where BPF and perf_event_open are refused: CPU time is that of clocks."""
+def preload_uses_cpu_clocks_where_perf_events_are_refused(harness):
+    """Where BPF and perf_event_open are refused, the CPU time of SYN comes from the threads' clocks."""
     native = os.path.join(harness.native("kilted"), "syn")
     truth, model = harness.syn("preload_rcl_confined", "kilted", *GENTLE, "--native", native,
                                before=CONFINED)
@@ -55,7 +55,7 @@ def structure(model):
 
 
 @test(places=WAITING_TEST)
-def preload_equals_bpf(harness):
+def preload_and_bpf_give_models_of_equal_structure(harness):
     """The same case, recorded with BPF and with the library: both models have the same structure."""
     models = []
     for name, how in [("with_bpf", []), ("with_preload", ["--preload"])]:
@@ -99,7 +99,7 @@ def later_ns(harness, *traces):
 
 
 @test
-def preload_beside_bpf(harness):
+def preload_and_bpf_at_once_give_equal_times(harness):
     """SYN, recorded with BPF and by the library at once: the same executions, times and latencies."""
     inner = harness.file("preload_inner.trace")
     shutil.rmtree(inner, ignore_errors=True)
@@ -134,7 +134,7 @@ def preload_beside_bpf(harness):
 
 
 @test(places=WAITING_TEST)
-def preload_parking(harness):
+def preload_records_the_confined_parking_demo_like_bpf(harness):
     """The parking demo, recorded for some seconds as in a plain container, and with BPF: Figure 3.8b both
     times, and the same structure."""
     models = []

@@ -50,11 +50,11 @@ def changed_reliability(harness, distribution):
 
 @test
 def qos_change_is_found_kilted(harness):
-    """A changed reliability on ROS 2 Kilted."""
+    """`onbeat diff` finds a changed reliability on ROS 2 Kilted."""
     changed_reliability(harness, "kilted")
 
 
 @test
 def qos_change_is_found_jazzy(harness):
-    """A changed reliability on ROS 2 Jazzy."""
+    """`onbeat diff` finds a changed reliability on ROS 2 Jazzy."""
     changed_reliability(harness, "jazzy")

@@ -218,7 +218,7 @@ def ros_variables(harness, distro):
 
 
 @test(places=PLACES)
-def replay_candump_to_udp(harness):
+def replay_of_candump_arrives_by_udp_in_order_and_never_early(harness):
     """CAN frames arrive by UDP, all and in order, beside busy neighbours, and never early"""
     path, device = harness.file("replay.log"), Device()
     frames = candump(path, 4000)
@@ -231,8 +231,8 @@ def replay_candump_to_udp(harness):
 
 
 @test(places=PLACES)
-def replay_three_kinds_at_once(harness):
-    """A bag, a candump and a capture on one axis: into ROS 2 and by UDP, each whole and in order"""
+def replay_of_three_recordings_arrives_whole_and_in_order(harness):
+    """A bag, a candump and a capture on one time axis arrive whole and in order, in ROS 2 and by UDP"""
     topic, count = f"{harness.namespace}/both", 800
     items = [(now, 0, b"\0\1\0\0" + struct.pack("<I8s", 8, f"{n:07}\0".encode()))
              for n, now in enumerate(times(count, 0.002))]
@@ -260,7 +260,7 @@ def replay_three_kinds_at_once(harness):
 
 
 @test(places=PLACES)
-def replay_bag_to_ros(harness):
+def replay_of_a_bag_arrives_byte_for_byte_at_a_node(harness):
     """A bag's messages arrive at an rclpy node, byte for byte and in order, beside busy neighbours"""
     topics = [f"{harness.namespace}/a", f"{harness.namespace}/b"]
     items = []
@@ -288,7 +288,7 @@ def replay_bag_to_ros(harness):
 
 
 @test(places=TIMED_TEST)
-def replay_tells_recorded_time(harness):
+def replay_publishes_recorded_time_on_clock(harness):
     """/clock goes through the recorded times, half as fast at half the rate"""
     count, topic = 500, f"{harness.namespace}/data"
     recorded = list(times(count, 0.002))
@@ -321,7 +321,7 @@ def replay_tells_recorded_time(harness):
 
 
 @test(places=TIMED_TEST)
-def replay_as_fast_as_consumed(harness):
+def replay_as_fast_as_consumed_loses_no_message(harness):
     """A node 15 times slower than the recording, with a queue of one, gets everything if it sets the pace"""
     topics = [f"{harness.namespace}/scan", f"{harness.namespace}/cmd"]
     items = []

@@ -51,7 +51,7 @@ class Bus(Device):
 
 
 @test(places=PLACES)
-def replay_into_ros_can_and_udp(harness):
+def replay_into_ros_can_and_udp_is_whole_and_in_order(harness):
     """A bag, a candump and a capture on one axis: into ROS 2, a CAN interface and UDP, each whole and in order"""
     topic = f"{harness.namespace}/both"
     items = [(now, 0, b"\0\1\0\0" + struct.pack("<I8s", 8, f"{n:07}\0".encode()))
@@ -85,7 +85,7 @@ def canplayer(path, interface):
 
 
 @test(places=PLACES)
-def replay_beside_canplayer(harness):
+def replay_loses_no_can_frame_beside_busy_programs(harness):
     """Frames of a log on a CAN interface, beside busy neighbours: ours all and in order, canplayer's counted"""
     if not shutil.which("canplayer"):
         raise Skip("canplayer is missing: apt-get install can-utils")

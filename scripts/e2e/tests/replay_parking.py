@@ -161,7 +161,7 @@ def lane(harness, domain, bag, ways):
 
 
 @test(places=TIMED_TEST)
-def replay_parking_at_any_rate(harness):
+def replay_at_any_rate_gives_parking_the_same_outputs(harness):
     """The parking application gives the same outputs at 0.5, 1, 2 and 5 times the rate, message by message"""
     scans = drive(harness)
     bag, count = harness.file("parking.mcap"), len(scans) // 2

@@ -39,7 +39,7 @@ def ended(process, what):
 
 
 @test(places=PLACES)
-def replay_remote_host(harness):
+def replay_from_another_host_is_whole_and_in_order(harness):
     """A capture on one host goes by UDP on another, all in order, with a buffer that holds a part of it"""
     path, report = harness.file("remote.pcap"), harness.new_file("remote.json")
     payloads = pcap(path, COUNT)

@@ -65,7 +65,7 @@ def interpreter():
 
 
 @test(places=TIMED_TEST)
-def replay_bags_of_rosbags(harness):
+def replay_reads_every_kind_of_bag_that_rosbags_writes(harness):
     """Bags written by rosbags, in both versions, storages and all compressions: each whole, in order, the same bytes"""
     folder = harness.file("rosbags")
     shutil.rmtree(folder, ignore_errors=True)

@@ -20,8 +20,8 @@ def run(words, code):
 
 
 @test
-def replay_sized_buffer(harness):
-    """The buffer is what the recording needs, within its memory; one that is too small is told before"""
+def replay_takes_the_buffer_that_the_recording_needs(harness):
+    """The buffer takes what the recording needs, within its memory. One that is too small is reported before playing"""
     path = harness.file("sized.log")
     frames = candump(path, 20_000)
     plans = {rate: json.loads(run([path, "--plan", "--json", "--rate", str(rate), "--stall", "200ms"], 0)[0])
@@ -40,8 +40,8 @@ def replay_sized_buffer(harness):
 
 
 @test
-def replay_keys(harness):
-    """On a terminal s plays one item of a paused replay, space goes on, and q ends"""
+def replay_steps_pauses_and_ends_by_keys(harness):
+    """On a terminal, s plays one item of a paused replay, space continues, and q ends"""
     path, device = harness.file("keys.log"), Device()
     frames = candump(path, 200)
     terminal, inner = pty.openpty()

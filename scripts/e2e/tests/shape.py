@@ -14,8 +14,8 @@ from service import Service, samples
 
 
 @test(places=TIMED_TEST)
-def shape_one_band(harness):
-    """A chain in one band: its jitter is gone for a subscriber that knows nothing of it."""
+def shape_with_one_band_removes_the_jitter_of_a_chain(harness):
+    """A subscriber outside the plan sees the outputs of a chain in one band without jitter."""
     chain = Chain(harness, "shape_one_band")
     plan = chain.plan("--strategy", "bands", "--bands", "1")
     begin = time.monotonic()
@@ -94,8 +94,8 @@ def service_operated(harness, chain, plan, others):
 
 
 @test(places=TIMED_TEST)
-def shape_bands_and_logical_execution_time(harness):
-    """Three bands, then one without starting anew, and logical execution time, of the same chain."""
+def shape_keeps_bands_and_logical_execution_time(harness):
+    """A chain keeps three bands, then one band without a new start, and logical execution time."""
     chain = Chain(harness, "shape_bands")
     others = {}
     for name, words in (("one", ("bands", "--bands", "1")), ("let", ("let-per-callback",))):
@@ -112,8 +112,8 @@ def shape_bands_and_logical_execution_time(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_overshoot(harness):
-    """An output that comes too late: dropped and counted, also where it comes when the next one is due."""
+def shape_drops_and_counts_an_output_beyond_its_slots(harness):
+    """An output that comes too late is dropped and counted, even if it comes when the next one is due."""
     chain = Chain(harness, "shape_overshoot")
     plan = chain.plan("--strategy", "bands", "--bands", "1", "--overshoot", "drop")
     # Stage 3 takes 2 to 8 ms: these overruns end when the next output usually comes.
@@ -137,8 +137,8 @@ def shape_overshoot(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_bands_follow(harness):
-    """A load that has grown since the plan was made: the last band is raised, and outputs are in time."""
+def shape_raises_the_last_band_under_a_grown_load(harness):
+    """The load has grown since the plan was made: the last band moves up, and outputs are in time."""
     chain = Chain(harness, "shape_follow")
     plan = chain.plan("--strategy", "bands", "--bands", "3", "--room", "14")
     with open(plan, encoding="utf-8") as file:
@@ -185,8 +185,8 @@ def plan_of_events(harness, chain):
 
 
 @test(places=TIMED_TEST)
-def shape_throttles_events(harness):
-    """A chain that starts with events at any time: each cycle gets one, and its output leaves on time."""
+def shape_lets_one_event_into_each_cycle(harness):
+    """A chain starts with events at any time: each cycle gets one event, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
     plan = plan_of_events(harness, chain)
     with chain.listener() as heard:
@@ -203,8 +203,8 @@ def shape_throttles_events(harness):
 
 
 @test(places=TIMED_TEST)
-def shape_refuses_in_one_line(harness):
-    """Without privilege, or with an application that is not there: one line, and nothing changed."""
+def shape_refuses_in_one_line_and_changes_nothing(harness):
+    """Without root, or without the application, shape prints one line and changes nothing."""
     chain = Chain(harness, "shape_refuses")
     plan = chain.plan("--strategy", "bands", "--bands", "1")
     if os.geteuid() == 0:

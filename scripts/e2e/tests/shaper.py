@@ -161,7 +161,7 @@ class Bench:
 
 
 # Waits that take long, once.
-LEFT_OUT = ["shaper_jazzy_owner_dies"]
+LEFT_OUT = ["shaper_passes_all_items_at_once_without_its_owner_jazzy"]
 
 
 def test(function, label=None):
@@ -176,7 +176,7 @@ def test(function, label=None):
         return run
 
     for distro in ("kilted", "jazzy"):
-        name = f"shaper_{distro}_{label or function.__name__}"
+        name = f"{label or function.__name__}_{distro}"
         register(on(distro), name=name, description=function.__doc__, places=WAITING_TEST,
                  left_out="the same on Kilted is run" if name in LEFT_OUT else None)
     return function
@@ -221,7 +221,7 @@ def volatile_variant(qos, label):
         need(process.wait(WATCHDOG_S) == 0, f"exit code {process.returncode}")
 
     run.__doc__ = f"a type nobody compiled for, {label}: byte for byte, in slots"
-    test(run, label.replace(" ", "_"))
+    test(run, "shaper_" + label.replace(" ", "_"))
 
 
 volatile_variant("rv", "reliable")
@@ -229,8 +229,8 @@ volatile_variant("bv", "best effort")
 
 
 @test
-def transient_local(bench):
-    """A latched topic: late joiners on both sides of the shaper get what was published before."""
+def shaper_passes_latched_messages_to_subscribers_that_join_afterwards(bench):
+    """Nodes that join a latched topic later, on either side of the shaper, get earlier messages."""
     publisher = bench.publisher("rt", 10, 0)
     publisher.say()
     sent = publisher.some(10)
@@ -245,8 +245,8 @@ def transient_local(bench):
 
 
 @test
-def several_slots(bench):
-    """Two bands: what misses the first slot of its execution leaves in the second."""
+def shaper_sends_what_misses_the_first_slot_in_the_second(bench):
+    """With two bands, an item that misses its first slot leaves in the second."""
     slots = [{"start_ns": 40_000_000, "end_ns": 45_000_000},
              {"start_ns": 80_000_000, "end_ns": 85_000_000}]
     table = {"cycle_ns": CYCLE_NS, "origin_ns": time.monotonic_ns(), "outputs": [{"slots": slots}]}
@@ -262,7 +262,7 @@ def several_slots(bench):
 
 
 @test
-def overshoot_drop(bench):
+def shaper_discards_and_reports_overrun_items_with_overshoot_drop(bench):
     """Items that miss their slots are discarded and reported. All other items arrive."""
     process, publisher, subscriber = bench.connected("rv", 40, 27, overshoot="drop")
     sent = publisher.some(40)
@@ -278,8 +278,8 @@ def overshoot_drop(bench):
 
 
 @test
-def overshoot_stop(bench):
-    """The first item that is late ends shaping: it and all after it pass at once."""
+def shaper_passes_all_items_from_the_first_overrun_with_overshoot_stop(bench):
+    """The first late item ends shaping: this item and all later ones pass at once."""
     _, publisher, subscriber = bench.connected("rv", 40, 27, overshoot="stop")
     need(subscriber.some(40) == publisher.some(40), "not what was sent")
     marks = [r["flags"] & (STOPPED | PASSED) for r in bench.records()]
@@ -288,8 +288,8 @@ def overshoot_stop(bench):
 
 
 @test
-def throttler(bench):
-    """At most one item per cycle, and it is the newest."""
+def shaper_throttle_lets_the_latest_item_into_each_cycle(bench):
+    """A throttle passes at most one item per cycle, the latest one."""
     process, publisher, subscriber = bench.connected("rv", 100, 10, output={"kind": "throttle"})
     sent = publisher.some(100)
     time.sleep(0.3)
@@ -316,8 +316,8 @@ def throttler(bench):
 
 
 @test
-def ends_with_what_it_holds(bench):
-    """SIGTERM between slots: what is held back leaves at once."""
+def shaper_sends_held_items_at_once_when_it_ends(bench):
+    """After SIGTERM between slots, held items leave at once."""
     table = {"cycle_ns": 600_000_000_000, "origin_ns": time.monotonic_ns() + 300_000_000_000,
              "outputs": [{"slots": [{"start_ns": 1, "end_ns": 2_000_000}]}]}
     process, publisher, subscriber = bench.connected("rv", 5, 1, table=table)
@@ -329,8 +329,8 @@ def ends_with_what_it_holds(bench):
 
 
 @test
-def owner_dies(bench):
-    """Nobody reads the reports any more: all passes at once, and the shaper ends after the application."""
+def shaper_passes_all_items_at_once_without_its_owner(bench):
+    """When nobody reads its reports any more, the shaper passes all items at once and ends after the application."""
     process, publisher, subscriber = bench.connected("rv", 60, 50)
     need(len(subscriber.some(5)) == 5, "nothing arrived")
     os.close(bench.reader)
@@ -343,8 +343,8 @@ def owner_dies(bench):
 
 
 @test
-def says_what_is_wrong(bench):
-    """Errors in one line: no library, no table."""
+def shaper_without_library_or_table_fails_in_one_line(bench):
+    """Without a library or a table, the shaper prints an error of one line."""
     for rcl, more, said in (("/no/librcl.so", {}, "/no/librcl.so"),
                             (bench.env + "/lib/librcl.so", {"table": None}, "page_fd and table")):
         path = bench.harness.file(f"wrong-{os.getpid()}.json")

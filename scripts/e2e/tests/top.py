@@ -17,8 +17,8 @@ PARKING = os.path.join(ROOT, "demos/parking/run.py")
 
 
 @test
-def top_once(harness):
-    """SYN, watched for its whole length: the same callbacks as its truth, and their rates."""
+def top_once_shows_the_callbacks_and_rates_of_the_truth(harness):
+    """onbeat top --once, watching all of SYN, shows the callbacks and rates of its truth."""
     truth = harness.file("top.truth.json")
     said = harness.onbeat("top", "--once", "--json", "--duration", "120s", "--",
                           *harness.syn_command("kilted", truth, *GENTLE), before=harness.privileged())
@@ -85,8 +85,8 @@ class Tmux:
 
 
 @test
-def top_screen(harness):
-    """The screen in tmux: pages, filter, a resize, a saved trace, and the terminal after each end."""
+def top_screen_reacts_to_keys_and_restores_the_terminal(harness):
+    """The screen in tmux shows pages, filters, resizes, saves a trace, and restores the terminal after each end."""
     harness.privileged()
     tmux = Tmux(harness)
     try:
@@ -142,8 +142,8 @@ def ends(harness, tmux):
 
 
 @test(places=TIMED_TEST)
-def top_cause(harness):
-    """A planted slow callback: it is the first cause of the late executions that the screen shows."""
+def top_names_a_slow_callback_as_the_first_cause(harness):
+    """A planted slow callback is the first cause of the late executions on the screen."""
     if os.geteuid() != 0:
         raise Skip("real-time priorities need root")
     if len(os.sched_getaffinity(0)) < 2:

@@ -67,8 +67,8 @@ def compare(harness, name, why, bursts, is_culprit):
 
 
 @test(places=TIMED_TEST)
-def why_late(harness):
-    """A planted slow callback and a planted neighbour: each is named first, with 95 % of its time."""
+def why_names_a_slow_callback_and_a_busy_neighbour(harness):
+    """A planted slow callback and a planted neighbour are each named first, with 95 % of their time."""
     if os.geteuid() != 0:
         raise Skip("real-time priorities need root")
     if len(os.sched_getaffinity(0)) < 2:

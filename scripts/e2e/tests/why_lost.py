@@ -35,8 +35,8 @@ def scans(topic, truth):
 
 
 @test(places=TIMED_TEST)
-def why_lost(harness):
-    """A history that overflows, refused items, a synchroniser that drops, requests without a response."""
+def why_names_the_cause_of_each_lost_item_and_request(harness):
+    """Items lost in a history, by QoS and by a synchroniser, and requests without a response have their causes."""
     path = harness.new_file("why-lost.truth.json")
     trace = harness.record("why-lost", [harness.python("kilted"), LOSSY, str(SECONDS), path])
     truth = load(path)

@@ -18,31 +18,21 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 const ATTEMPTS: u32 = 16;
 
 /// The reason why a directory for new files cannot be made. The message is one line and includes the way out.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum MakeError {
     /// The path is a symbolic link. onbeat does not follow it, because whoever made the link decides where it
     /// leads.
     #[error("{} is a symbolic link. Name the directory itself, or one that does not exist yet.", .0.display())]
     Link(PathBuf),
-    /// The directory already contains files, which belong to something else.
+    /// The directory already contains files. onbeat makes new files only in an empty directory.
     #[error("{} is not empty. Name a directory that does not exist yet.", .0.display())]
     NotEmpty(PathBuf),
     /// The directory exists and belongs to another user, who could change files in it.
     #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
-    Foreign {
-        /// The path of the existing directory.
-        path: PathBuf,
-        /// The user id of the directory's owner.
-        uid: u32,
-    },
-    /// The operating system refuses to make or open the directory.
+    Foreign { path: PathBuf, uid: u32 },
     #[error("cannot create directory {}: {source}. Name another directory.", path.display())]
-    System {
-        /// The path that the caller gave.
-        path: PathBuf,
-        /// The operating system's error of making or opening the directory.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
 impl MakeError {
@@ -61,21 +51,19 @@ impl MakeError {
     }
 }
 
-/// The user and group to which new files are given.
+/// The ids of the user and the group to which new files are given.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The user id that new files get.
     pub uid: u32,
-    /// The group id that new files get.
     pub gid: u32,
 }
 
-/// The owner and permissions of an open file or directory.
+/// The ids of the owner and the group of an open file or directory, and its permissions.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meta {
-    /// The id of the user who owns the file or directory.
     pub uid: u32,
-    /// The id of the group that owns the file or directory.
     pub gid: u32,
     /// The permission bits: the lower twelve bits of the mode.
     pub mode: u32,

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_leads_out_of_a_root() {
+    fn no_symbolic_link_leads_out_of_a_process_root() {
         let dir = scratch("root");
         let inside = dir.join("container/lib");
         fs::create_dir_all(&inside).expect("a directory");
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reach_leads_to_the_own_program() {
+    fn the_own_program_can_be_opened_by_each_kind_of_path() {
         let own = std::process::id();
         let path = fs::read_link("/proc/self/exe").expect("it runs");
         let ids = [

@@ -116,12 +116,12 @@ pub fn parse_environment(bytes: &[u8]) -> Vec<Variable> {
     bytes.split(|&b| b == 0).filter_map(variable).collect()
 }
 
-/// The user and group that a process runs as.
+/// The user id and group id that a process runs as. Its real, effective, saved and file-system ids
+/// are the same.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user id: the same as real, effective, saved and file-system id.
     pub uid: u32,
-    /// The group id: the same as real, effective, saved and file-system id.
     pub gid: u32,
 }
 

@@ -7,13 +7,12 @@ use crate::cycle::{limited, Cycle};
 /// The end may lie beyond the end of the cycle: the slot [period, period + d) of one cycle is open while the
 /// next cycle begins. With logical execution time, the start may lie there too (thesis, section 4.5.3). A
 /// slot must not be longer than the period; [`Slot::fits`] checks this.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Slot {
-    /// The first instant within the slot, from the start of the cycle.
     pub start_ns: u64,
-    /// The first instant after the slot, from the start of the cycle.
     pub end_ns: u64,
 }
 
@@ -40,16 +39,16 @@ impl Slot {
     }
 }
 
-/// The slot of one particular cycle, with absolute times.
+/// The slot of one particular cycle, with the instants at which it opens and closes, in ns on the
+/// clock of the cycle's origin.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
     /// The number of the cycle that the slot belongs to. The slot may end in a later cycle.
     pub cycle: i64,
     /// The index of the slot among the slots of its cycle.
     pub slot: usize,
-    /// The instant at which the slot opens, on the clock of the cycle's origin.
     pub start_ns: i64,
-    /// The instant at which the slot closes, on the clock of the cycle's origin.
     pub end_ns: i64,
 }
 

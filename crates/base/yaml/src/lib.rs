@@ -14,23 +14,15 @@ pub use serde_saphyr::FlowSeq;
 pub const MAX_BYTES: usize = 1 << 20;
 
 /// The reason why a text cannot be read as YAML of the expected form.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {
-    /// The file contains nothing except blanks and comments.
     #[error("the file is empty")]
     Empty,
-    /// The file is longer than [`MAX_BYTES`].
     #[error("the file is too long: {bytes} bytes, but at most {MAX_BYTES} are read")]
-    TooLong {
-        /// The size of the refused file, in bytes.
-        bytes: usize,
-    },
-    /// The file is not UTF-8 text.
+    TooLong { bytes: usize },
     #[error("byte {at} is not UTF-8")]
-    NotText {
-        /// The offset in bytes of the first invalid byte.
-        at: usize,
-    },
+    NotText { at: usize },
     /// The file is not YAML, or it contains a wrong key or value.
     #[error("{said}")]
     Content {

@@ -39,8 +39,8 @@ pub(crate) fn sentences(
     }
     if !plan.inputs.is_empty() {
         lines.push(format!(
-            "Inputs come at least once per cycle and are let in within {} of its start, and the first callback \
-             starts within {}; latency counts from when its input is let in.",
+            "Inputs come at least once per cycle. They are let in within {} of its start, and the first callback \
+             starts within {} after that. Latency counts from when the input is let in.",
             Ms(times.let_in_ns),
             Ms(times.input_delay_ns)
         ));
@@ -82,9 +82,9 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
             miss.independent, miss.independent
         ),
         (None, _) => format!(
-            "No execution takes longer than the {} that were measured as the worst of {executions} executions in \
-             {runs}, under the load of that time; in m later ones at best with probability m/({executions} + m) one does \
-             all the same.",
+            "No execution takes longer than {}, the longest of {executions} executions that were measured in {runs}, \
+             under the load of that time. The probability that one of m later executions takes longer is at best \
+             m/({executions} + m).",
             Ms(scope.latency.max()),
         ),
     }];
@@ -170,8 +170,8 @@ fn redacted(scope: &Scope<'_>) -> Option<String> {
     (!names.is_empty()).then(|| {
         format!(
             "The model is redacted: {} stands for hidden callbacks, which used {:.1} % of a CPU. The plan's CPU \
-             shares and its servers leave these callbacks out. Its bands are those of the whole chain. Make a plan \
-             that is to be run from the whole model.",
+             shares and its servers leave these callbacks out. Its bands are those of the whole chain. To \
+             enforce a plan, make it from the whole model.",
             names.join(", "),
             load * 100.0
         )

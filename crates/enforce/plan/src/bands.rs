@@ -120,7 +120,7 @@ impl Samples {
         }
     }
 
-    /// Returns the number of samples.
+    /// Returns the number of executions in the sample.
     pub fn count(&self) -> u64 {
         self.up_to.last().copied().unwrap_or(0)
     }
@@ -160,56 +160,34 @@ pub struct Constraints {
     pub liveliness_ns: Option<u64>,
 }
 
-/// The reason why slots cannot be placed.
+/// The reason why slots cannot be placed. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
     /// No latency of the chain was measured.
     #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
     /// The number of bands is 0 or above [`MAX_BANDS`].
-    #[error("{asked} bands are not possible. Ask for 1 to {MAX_BANDS}.")]
-    Count {
-        /// The number of bands that the user asked for.
-        asked: usize,
-    },
+    #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
+    Count { asked: usize },
     /// The slots do not fit between the best and the worst case.
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
-        /// The number of slots that the user asked for.
         asked: usize,
-        /// The length of a slot, in ns.
         slot_ns: u64,
-        /// The measured best case, in ns.
         best_ns: u64,
-        /// The start of the last slot, in ns.
         last_ns: u64,
-        /// The number of slots that fit.
         most: u64,
     },
     /// The liveliness is not longer than a slot.
-    #[error("a liveliness of {} ms is not longer than a slot ({} ms), and neighbouring slots cannot be that close. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
-    Liveliness {
-        /// The liveliness that the user asked for, in ns.
-        liveliness_ns: u64,
-        /// The length of a slot, in ns.
-        slot_ns: u64,
-    },
+    #[error("a liveliness of {} ms is not longer than a slot ({} ms), but the ends of neighbouring slots are at least a slot apart. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
+    Liveliness { liveliness_ns: u64, slot_ns: u64 },
     /// The placement would have to try more than 4 million candidates.
-    #[error("{asked} bands with a liveliness over {samples} different latencies are too many to try. Ask for fewer bands.")]
-    TooMany {
-        /// The number of bands that the user asked for.
-        asked: usize,
-        /// The number of different measured latencies.
-        samples: usize,
-    },
+    #[error("the placement of {asked} bands with a liveliness would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
+    TooMany { asked: usize, samples: usize },
     /// No random placement satisfied the liveliness.
     #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
-    NotFound {
-        /// The number of bands that the user asked for.
-        asked: usize,
-        /// The liveliness that the user asked for, in ns.
-        liveliness_ns: u64,
-    },
+    NotFound { asked: usize, liveliness_ns: u64 },
 }
 
 fn ms(ns: &u64) -> f64 {

@@ -90,7 +90,7 @@ fn servers(plan: &Plan) -> Result<(), PlanFault> {
     for server in &plan.servers {
         if server.name.is_empty() {
             return Err(PlanFault::Empty {
-                what: "the name of a server",
+                what: "name of a server",
             });
         }
         if !names.insert(&server.name) {
@@ -235,7 +235,7 @@ fn outputs(plan: &Plan) -> Result<(), PlanFault> {
                 return Err(wrong_held_topic(&output.topic, "republish", OTHER_TOPIC));
             }
             (Hold::PublisherThread, Some(_)) => {
-                let must = "be left out, because nothing is remapped";
+                let must = "be left out, because no topic is remapped";
                 return Err(wrong_held_topic(&output.topic, "publisher_thread", must));
             }
         }
@@ -257,7 +257,7 @@ fn inputs(plan: &Plan) -> Result<(), PlanFault> {
     Ok(())
 }
 
-const OTHER_TOPIC: &str = "name another topic than its own";
+const OTHER_TOPIC: &str = "name another topic than the output or input itself";
 
 fn wrong_held_topic(topic: &str, hold: &'static str, must: &'static str) -> PlanFault {
     PlanFault::Held {
@@ -294,13 +294,11 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
     for band in &plan.promises.bands {
         let Slot(start, end) = band.latency_ms;
         if end < start {
-            return wrong(format!(
-                "a band from {start} to {end}: it must not end before it starts"
-            ));
+            return wrong(format!("a band ends at {end}, before its start at {start}"));
         }
         if !(0.0..=1.0).contains(&band.share) {
             return wrong(format!(
-                "a share of {}: it must lie between 0 and 1",
+                "the share {} of a band does not lie between 0 and 1",
                 band.share
             ));
         }
@@ -309,16 +307,14 @@ fn promises(plan: &Plan) -> Result<(), PlanFault> {
         for share in [miss.rate, miss.confidence] {
             if !(share > 0.0 && share < 1.0) {
                 return wrong(format!(
-                    "a miss rate or confidence of {share}: it must lie between 0 and 1"
+                    "the miss rate or confidence {share} does not lie between 0 and 1"
                 ));
             }
         }
     }
     for (&cpu, &share) in &plan.promises.utilisation {
         if share.is_nan() || share < 0.0 {
-            return wrong(format!(
-                "a share of {share} of CPU {cpu}: it must be 0 or more"
-            ));
+            return wrong(format!("the share {share} of CPU {cpu} is not 0 or more"));
         }
         // A rounding error does not count as overload.
         if share > 1.0 + 1e-9 {

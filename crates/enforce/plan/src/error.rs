@@ -6,7 +6,8 @@ use crate::profile::ProfileError;
 use crate::schema::Ms;
 use onbeat_document::cuts::CutError;
 
-/// The reason why a plan cannot be made.
+/// The reason why a plan cannot be made. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// The model holds no chain.
@@ -14,94 +15,55 @@ pub enum PlanError {
     NoChain,
     /// The model holds several chains, and the request names none.
     #[error("the model has {} chains. Name one with --chain: {}", known.len(), names(known))]
-    WhichChain {
-        /// The ids of the model's chains.
-        known: Vec<String>,
-    },
+    WhichChain { known: Vec<String> },
     /// The model has no chain of this id.
     #[error(
-        "the model has no chain '{}'. Its chains are: {}",
+        "the model has no chain '{}'. Name one of its chains with --chain: {}",
         name(asked),
         names(known)
     )]
-    UnknownChain {
-        /// The chain that the user asked for.
-        asked: String,
-        /// The ids of the model's chains.
-        known: Vec<String>,
-    },
+    UnknownChain { asked: String, known: Vec<String> },
     /// Several ids begin with the name in the request.
     #[error("'{}' is the beginning of {} chain ids. Name one of them in full: {}", name(asked), fit.len(), names(fit))]
-    AmbiguousChain {
-        /// The beginning of a chain id that the user gave.
-        asked: String,
-        /// The ids that begin with `asked`.
-        fit: Vec<String>,
-    },
+    AmbiguousChain { asked: String, fit: Vec<String> },
     /// The request names an end that does not exist, or no chain leads from one end to the other.
     #[error(transparent)]
     Cut(#[from] CutError),
     /// Several parts of chains lead to the requested ends, from different callbacks or to different
     /// outputs.
-    #[error("{} chains lead from one end to the other. Name one with --through: {}", differ.len(), names(differ))]
+    #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
         /// A callback or topic of each part that is on no other part.
         differ: Vec<String>,
     },
     /// The model does not have the latency of this part of a chain.
-    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make it again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
+    #[error("these {callbacks} callbacks are a part of a chain, but the model has only the latency of the whole chain. Make the model again from its traces with 'onbeat model TRACE{}'.", quoted(options))]
     NotMeasured {
-        /// The number of callbacks in the part.
         callbacks: usize,
-        /// The options of `onbeat model` that measure the part.
         options: Vec<(&'static str, String)>,
     },
     /// The chains start with different callbacks.
     #[error("chains that are planned together must start with the same callback, but one starts with '{}' and another with '{}'. The phase between their cycles is known only when they run. Plan each by itself, the second with '--beside' and the first one's plan, and shape both.", name(a), name(b))]
-    Origins {
-        /// The id of the first callback of one chain.
-        a: String,
-        /// The id of the first callback of another chain.
-        b: String,
-    },
+    Origins { a: String, b: String },
     /// A callback belongs to this plan's chain and to a chain of another plan.
-    #[error("'{}' is a callback of this chain and of the other plan's chain. How often that chain waits for it depends on the phase between their cycles, which no plan counts. Plan one of them up to that callback, or from the next one on (--to, --from).", name(callback))]
-    Common {
-        /// The id of the callback that belongs to chains of both plans.
-        callback: String,
-    },
+    #[error("callback '{}' belongs to this chain and to the chain of the other plan. The other chain's wait for it depends on the phase between the two cycles, which no plan covers. Plan one of the chains up to that callback, or from the next one on (--to, --from).", name(callback))]
+    Common { callback: String },
     /// A server of another plan freezes threads on which callbacks of this chain run.
-    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give these callbacks executors of their own.", name(callback), name(server))]
-    Shut {
-        /// The other plan's callback that runs on these threads.
-        callback: String,
-        /// The other plan's server that has the threads.
-        server: String,
-    },
+    #[error("the threads of '{}' also run callbacks of this chain, but server '{}' of the other plan freezes them between its slots. Give this chain's callbacks executors of their own.", name(callback), name(server))]
+    Shut { callback: String, server: String },
     /// With `--beside`, the requested priority would disturb the other plan.
-    #[error("--priority {asked} is too high beside the other plan, which does not count this chain. Choose {most} or lower.")]
-    Behind {
-        /// The priority that the user asked for.
-        asked: u8,
-        /// The highest priority that does not disturb the other plan.
-        most: u8,
-    },
+    #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so its own servers must run first. Choose {most} or lower.")]
+    Behind { asked: u8, most: u8 },
     /// The strategy promises slots. With `--beside`, they would meet the other plan's slots at any
     /// phase.
     #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
-    BesideStrategy {
-        /// The name of the strategy that does not work with `--beside`.
-        strategy: &'static str,
-    },
+    BesideStrategy { strategy: &'static str },
     /// Both plans hold back the same output or input.
     #[error(
-        "'{}' is held back by both plans, but a topic can leave in one cycle only",
+        "both plans hold back topic '{}', but a topic can leave in the cycle of one plan only. Plan one of the chains without this topic (--to, --from).",
         name(topic)
     )]
-    HeldTwice {
-        /// The topic that both plans hold back.
-        topic: String,
-    },
+    HeldTwice { topic: String },
     /// The chains contradict each other in the order of callbacks.
     #[error(
         "the chains contradict each other in the order of their callbacks. Plan them one by one."
@@ -112,68 +74,42 @@ pub enum PlanError {
         "no execution of chain '{}' was followed to its end. Record longer.",
         name(chain)
     )]
-    NoExecutions {
-        /// The id of the chain of which no execution reached the end.
-        chain: String,
-    },
+    NoExecutions { chain: String },
     /// An option names a callback or node that does not exist.
     #[error(
-        "{option}: '{}' is neither a callback nor a node of {place}",
+        "{option}: '{}' is neither a callback nor a node of {place}. Correct the name.",
         name(asked)
     )]
     Unknown {
-        /// The option of `onbeat plan` with the unknown name.
         option: &'static str,
-        /// The name that the user gave with the option.
         asked: String,
         /// The text `the model` or `the plan`, which says where onbeat searched for the name.
         place: &'static str,
     },
     /// A node subscribes to a topic that it publishes.
     #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or up to a callback before it.", name(node), name(topic))]
-    HearsItself {
-        /// The name of the node that takes its own topic.
-        node: String,
-        /// The topic that the node publishes and takes.
-        topic: String,
-    },
+    HearsItself { node: String, topic: String },
     /// A background callback shares threads with the chain.
     #[error(
-        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers",
+        "--background: '{}' belongs to a planned chain's node or executor, whose threads run in the chain's servers. Name callbacks of other nodes and executors.",
         name(asked)
     )]
-    NotBackground {
-        /// The name that the user gave with `--background`.
-        asked: String,
-    },
+    NotBackground { asked: String },
     /// The request binds the callbacks of one node to several CPUs.
     #[error("node '{}' is bound to CPU {a} and to CPU {b}, but its callbacks share threads. Bind the node to one CPU.", name(node))]
-    SplitNode {
-        /// The name of the node that is bound to several CPUs.
-        node: String,
-        /// A CPU to which the request binds a callback of the node.
-        a: u16,
-        /// Another CPU to which the request binds a callback of the node.
-        b: u16,
-    },
+    SplitNode { node: String, a: u16, b: u16 },
     /// The request binds the callbacks of one executor to several CPUs.
-    #[error("'{}' is bound to CPU {a}, but '{}', which runs on the threads of the same executor, to CPU {b}. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
+    #[error("callback '{}' is bound to CPU {a} and callback '{}' to CPU {b}, but both run on the threads of one executor. Bind both to one CPU, or give one an executor of its own.", name(first), name(second))]
     SplitExecutor {
-        /// The id of a callback that the executor runs.
         first: String,
-        /// The CPU to which the request binds `first`.
         a: u16,
-        /// The id of another callback that the executor runs.
         second: String,
-        /// The CPU to which the request binds `second`.
         b: u16,
     },
     /// The callbacks of one executor would be in several servers.
-    #[error("'{}' belongs to server '{}', but '{}', which runs on the threads of the same executor, to server '{}'. A thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
+    #[error("callback '{}' belongs to server '{}' and callback '{}' to server '{}', but both run on the threads of one executor, and a thread can be in one server only. Give one of the callbacks an executor of its own.", name(first), name(&servers[0]), name(second), name(&servers[1]))]
     SharedExecutor {
-        /// The id of a callback that the executor runs.
         first: String,
-        /// The id of another callback that the executor runs.
         second: String,
         /// The servers of `first` and `second`.
         servers: Box<[String; 2]>,
@@ -183,9 +119,7 @@ pub enum PlanError {
     SharedTooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
-        /// The time that the part needs in each cycle.
         need: Ms,
-        /// The time that the cycle leaves.
         have: Ms,
         /// The time within `need` that other callbacks take.
         added: Ms,
@@ -194,30 +128,20 @@ pub enum PlanError {
     },
     /// The first callback has no period.
     #[error("'{}' starts the chain and has no period. Let its input through once per cycle with --throttle TOPIC --cycle MS.", name(origin))]
-    NoPeriod {
-        /// The id of the first callback.
-        origin: String,
-    },
+    NoPeriod { origin: String },
     /// The first callback starts irregularly.
     #[error("'{}' starts the chain every {low} to {high} (1st to 99th percentile) instead of every {period}. Let its input through once per cycle with --throttle TOPIC, or remove the overload.", name(origin))]
     NotSteady {
-        /// The id of the first callback.
         origin: String,
-        /// The period of the first callback.
         period: Ms,
-        /// The 1st percentile of the time between two starts of the first callback.
         low: Ms,
-        /// The 99th percentile of the time between two starts of the first callback.
         high: Ms,
     },
     /// The requested cycle differs from the period.
     #[error("a cycle of {cycle} does not fit '{}', which starts every {period}. Leave --cycle out, or throttle its input with --throttle.", name(origin))]
     Cycle {
-        /// The cycle that the user asked for.
         cycle: Ms,
-        /// The id of the first callback.
         origin: String,
-        /// The period of the first callback.
         period: Ms,
     },
     /// The chain needs more time than the cycle has.
@@ -225,13 +149,9 @@ pub enum PlanError {
     TooLong {
         /// The part of the plan that does not fit, as a noun in the plural.
         what: String,
-        /// The time that the part needs in each cycle.
         need: Ms,
-        /// The time that the cycle leaves.
         have: Ms,
-        /// The longest measured latency of the chain.
         slowest: Ms,
-        /// The 99th percentile of the measured latency.
         usual: Ms,
         /// The way out, as a sentence.
         remedy: String,
@@ -239,7 +159,6 @@ pub enum PlanError {
     /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
     Utilisation {
-        /// The number of the CPU that would be overloaded.
         cpu: u16,
         /// The share of the CPU that the plan would use; 1 is all.
         share: f64,
@@ -248,62 +167,35 @@ pub enum PlanError {
     },
     /// The chain has no output that can be held back.
     #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
-    NoOutput {
-        /// The id of the chain that publishes nothing at its end.
-        chain: String,
-    },
+    NoOutput { chain: String },
     /// The output is a request or response, which cannot be held back.
     #[error(
-        "'{}' publishes '{}', which belongs to a service. Only topics can be held back.",
+        "'{}' publishes '{}', which belongs to a service. Only topics can be held back: plan the chain up to a topic with --to.",
         name(callback),
         name(topic)
     )]
-    Service {
-        /// The id of the callback that sends the request or response.
-        callback: String,
-        /// The topic of the request or response.
-        topic: String,
-    },
+    Service { callback: String, topic: String },
     /// The requested priority is out of range.
     #[error("priority {asked} is out of range. Choose 1 to {max}.")]
-    Priority {
-        /// The priority that the user asked for.
-        asked: u8,
-        /// The highest priority that the user may ask for.
-        max: u8,
-    },
+    Priority { asked: u8, max: u8 },
     /// The slot is empty or longer than the cycle.
     #[error("a slot of {slot} is not possible. Choose one longer than 0 and shorter than the cycle of {cycle}.")]
-    Slot {
-        /// The length of the slot that the user asked for.
-        slot: Ms,
-        /// The length of the cycle in which the slot must fit.
-        cycle: Ms,
-    },
+    Slot { slot: Ms, cycle: Ms },
     /// No callback of the model publishes the topic.
     #[error("--throttle: no callback of the model publishes '{}'. Name the node that does, as --throttle TOPIC@NODE.", name(topic))]
-    ThrottleUnknown {
-        /// The topic that no callback of the model publishes.
-        topic: String,
-    },
+    ThrottleUnknown { topic: String },
     /// Several nodes publish the topic.
     #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
-    ThrottleSeveral {
-        /// The topic that several nodes publish.
-        topic: String,
-        /// The names of the nodes that publish the topic.
-        nodes: Vec<String>,
-    },
+    ThrottleSeveral { topic: String, nodes: Vec<String> },
     /// The chain passes a thread of the application's own.
-    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin behind it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
+    #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
     OwnThread {
         /// The callback that stands for the thread.
         callback: String,
-        /// The topic that the thread publishes.
         topic: String,
     },
     /// The request has a miss rate, but a strategy without bands.
-    #[error("--miss places the last slot of an output. Use it with --strategy bands.")]
+    #[error("--miss says how many executions may miss the last latency band, and this strategy has no bands. Use it with --strategy bands.")]
     MissStrategy,
     /// The measured executions do not support the promise.
     #[error(transparent)]
@@ -312,7 +204,7 @@ pub enum PlanError {
     #[error(transparent)]
     Bands(#[from] BandsError),
     /// The resulting plan contradicts itself.
-    #[error("the resulting plan has a fault: {0}")]
+    #[error("these options and this model lead to an invalid plan: {0}")]
     Fault(#[from] PlanFault),
 }
 

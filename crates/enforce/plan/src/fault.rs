@@ -9,186 +9,139 @@ pub(crate) const MAX_CYCLE_NS: u64 = 3_600_000_000_000;
 /// check fast.
 pub const MAX_ENTRIES: usize = 1000;
 
-/// A fault of a plan. Names in its text contain no control characters.
+/// A fault of a plan. Names in its text contain no control characters. The messages explain the
+/// fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFault {
     /// The plan has another schema.
     #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
-    Schema {
-        /// The schema that the plan file gives.
-        found: String,
-    },
+    Schema { found: String },
     /// A list that needs an entry has none.
-    #[error("{what} is empty")]
+    #[error("'{what}' is empty, but a plan needs an entry there. Fill it in, or make the plan again with `onbeat plan`.")]
     Empty {
         /// The name of the empty list, as in the plan file.
         what: &'static str,
     },
     /// A list has more than [`MAX_ENTRIES`] entries.
-    #[error("{what} has {count} entries, but onbeat reads at most {MAX_ENTRIES}")]
+    #[error("the plan's list '{what}' has {count} entries, but onbeat reads at most {MAX_ENTRIES}. Shorten the list.")]
     TooMany {
         /// The name of the list with too many entries, as in the plan file.
         what: &'static str,
-        /// The number of entries in the list.
         count: usize,
     },
     /// The cycle is not between 0 and an hour.
-    #[error("cycle_ms is {cycle}, but must lie between 0 and an hour")]
-    Cycle {
-        /// The cycle that the plan file gives.
-        cycle: Ms,
-    },
+    #[error(
+        "the plan's cycle of {cycle} is out of range. Give a cycle_ms above 0 and up to one hour."
+    )]
+    Cycle { cycle: Ms },
     /// A chain begins with another callback than the origin.
     #[error(
-        "chain '{}' does not start with the origin '{}'",
+        "chain '{}' starts with another callback than the plan's origin '{}'. All cycles begin with the origin: put it first in the chain, or correct `origin`.",
         name(chain),
         name(origin)
     )]
-    Origin {
-        /// The id of the chain that starts with another callback.
-        chain: String,
-        /// The callback that the plan names as the origin of its chains.
-        origin: String,
-    },
+    Origin { chain: String, origin: String },
     /// A name occurs twice.
-    #[error("{what} '{}' occurs twice", name(twice))]
+    #[error(
+        "{what} '{}' occurs twice in the plan. Remove or rename one of the two.",
+        name(twice)
+    )]
     Twice {
         /// The kind of thing that has the name: server, output, input or callback.
         what: &'static str,
-        /// The name that occurs twice in the plan.
         twice: String,
     },
     /// A priority is out of range.
     #[error(
-        "priority {priority} of {} is out of range. Choose {low} to {high}.",
+        "the plan gives '{}' priority {priority}, which is out of range. Choose {low} to {high}.",
         name(of)
     )]
     Priority {
         /// The name of the server with the priority, or the word for the middleware.
         of: String,
-        /// The priority that the plan file gives.
         priority: u8,
-        /// The lowest priority that is valid in this place.
         low: u8,
-        /// The highest priority that is valid in this place.
         high: u8,
     },
     /// A slot ends before it starts, or lies outside the cycle.
-    #[error("slot [{}, {}] of server '{}' must start within the cycle of {cycle}, and end at most one cycle after its start", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
+    #[error("slot [{}, {}] ms of server '{}' does not fit the cycle of {cycle}. Let it start within the cycle, and end after its start, at most one cycle later.", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
     Slot {
-        /// The name of the slot's server.
         server: String,
-        /// The slot that the plan file gives.
         slot: Slot,
-        /// The length of the plan's cycle.
         cycle: Ms,
     },
     /// Slots of one server overlap or are out of order.
-    #[error("slots [{}, {}] and [{}, {}] of server '{}' overlap or are out of order", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
-    Order {
-        /// The name of the slots' server.
-        server: String,
-        /// The slot that comes first in the plan file.
-        a: Slot,
-        /// The slot that comes directly after `a` in the plan file.
-        b: Slot,
-    },
+    #[error("slots [{}, {}] and [{}, {}] ms of server '{}' overlap or are out of order. Sort the server's slots by their start, and join slots that overlap.", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
+    Order { server: String, a: Slot, b: Slot },
     /// Two servers would compete for a CPU.
     #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}. Give them different priorities, or move a slot.", name(a), name(b))]
     Overlap {
-        /// The name of one server.
         a: String,
-        /// The name of the other server.
         b: String,
-        /// The priority that both servers have.
         priority: u8,
-        /// The CPU on which both servers run.
         cpu: u16,
-        /// The time in the cycle at which the slots of both servers begin to overlap.
         at: Ms,
     },
     /// The plan holds a topic back for the slots of a server that is not in the plan.
     #[error(
-        "'{}' leaves in slots of server '{}', but the plan has no server of that name",
+        "topic '{}' is held back until a slot of server '{}', but the plan has no server of that name. Correct the name, or add the server.",
         name(topic),
         name(server)
     )]
-    NoServer {
-        /// The topic that is held back.
-        topic: String,
-        /// The name that no server of the plan has.
-        server: String,
-    },
+    NoServer { topic: String, server: String },
     /// A rule names a callback that is in no server.
-    #[error("callbacks: '{}' is in no server", name(callback))]
-    NoCallback {
-        /// The id of the callback that is in no server.
-        callback: String,
-    },
+    #[error("the plan's list `callbacks` names '{}', but no server contains this callback. Add it to a server, or remove it from the list.", name(callback))]
+    NoCallback { callback: String },
     /// A rule makes a callback optional, but a chain goes through it.
     #[error(
-        "callbacks: '{}' is not required, but chain '{}' goes through it",
+        "the plan says that callback '{}' is not required, but chain '{}' goes through it. Set `required: true` for it.",
         name(callback),
         name(chain)
     )]
-    Required {
-        /// The id of the callback that a rule makes optional.
-        callback: String,
-        /// The id of a chain that goes through the callback.
-        chain: String,
-    },
+    Required { callback: String, chain: String },
     /// The server of an output has no slots.
     #[error(
-        "'{}' leaves in slots of server '{}', which has no slots",
+        "topic '{}' is held back until a slot of server '{}', but this server has no slots. Give it a slot.",
         name(topic),
         name(server)
     )]
-    NoSlots {
-        /// The topic that is held back.
-        topic: String,
-        /// The name of the server that has no slots.
-        server: String,
-    },
+    NoSlots { topic: String, server: String },
     /// The server of an output has more slots than a shaper's table can hold.
     #[error(
-        "'{}' leaves in slots of server '{}', which has {count}. A shaper can hold at most {MAX_SLOTS}.",
+        "topic '{}' is held back until a slot of server '{}', which has {count} slots. A shaper holds at most {MAX_SLOTS}: remove some.",
         name(topic),
         name(server)
     )]
     ManySlots {
-        /// The topic that is held back.
         topic: String,
-        /// The name of the server that has too many slots.
         server: String,
-        /// The number of the server's slots.
         count: usize,
     },
     /// More topics are held back or throttled than a shaper can serve.
-    #[error("{count} topics are held back or throttled, but a shaper serves at most {MAX_HELD}")]
-    ManyHeld {
-        /// The number of topics that are held back or throttled.
-        count: usize,
-    },
-    /// The held topic does not fit the mechanism that holds it back.
-    #[error("'{}' is held by {hold}: held_topic must {must}", name(topic))]
+    #[error("the plan holds back or throttles {count} topics, but a shaper serves at most {MAX_HELD}. Remove some from `outputs` or `inputs`.")]
+    ManyHeld { count: usize },
+    /// The topic's `held_topic` is missing, or does not fit the mechanism that holds the topic back.
+    #[error(
+        "the plan has a wrong held_topic for topic '{}'. With {hold} it must {must}.",
+        name(topic)
+    )]
     Held {
-        /// The topic that is held back.
         topic: String,
-        /// The mechanism: `republish`, `publisher_thread` or the throttler.
+        /// The mechanism: `republish`, `publisher_thread` or `the throttler`.
         hold: &'static str,
         /// The condition that the held topic must meet.
         must: &'static str,
     },
-    /// The promised shares or times contradict themselves.
-    #[error("promises: {what}")]
+    /// A promised share or time has an impossible value.
+    #[error("a promise of the plan is impossible: {what}. Correct it, or make the plan again with `onbeat plan`.")]
     Promise {
-        /// A sentence that says which promises contradict each other.
+        /// A clause that says which value of the promises is wrong.
         what: String,
     },
     /// The plan would use more than all of a CPU's time.
-    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %", share * 100.0)]
+    #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %. Move a server to another CPU.", share * 100.0)]
     Utilisation {
-        /// The number of the CPU that would be overloaded.
         cpu: u16,
         /// The share of the CPU that the plan would use; 1 is all.
         share: f64,

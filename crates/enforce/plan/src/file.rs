@@ -8,26 +8,21 @@ use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;
 
-/// The reason why a text is not a usable plan.
+/// The reason why a text is not a usable plan. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
     /// The file holds only blanks and comments.
     #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
     /// The file is longer than [`MAX_BYTES`].
-    #[error("the file has {bytes} bytes, but a plan file has at most {MAX_BYTES}")]
-    TooLong {
-        /// The size of the file in bytes.
-        bytes: usize,
-    },
+    #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
+    TooLong { bytes: usize },
     /// The file is not UTF-8.
     #[error(
         "this is not a plan file: byte {at} is not UTF-8. Make a plan with `onbeat plan MODEL`."
     )]
-    NotText {
-        /// The position of the first wrong byte.
-        at: usize,
-    },
+    NotText { at: usize },
     /// The file is not YAML, or it has a wrong key or value.
     #[error("{}{what}", line(*.at))]
     Yaml {
@@ -38,16 +33,12 @@ pub enum PlanFileError {
     },
     /// The YAML writer failed.
     #[error("the plan cannot be written as YAML: {what}")]
-    Write {
-        /// The message of the YAML writer about the plan.
-        what: String,
-    },
+    Write { what: String },
     /// The plan has a fault.
     #[error("{}{fault}", line(*.at))]
     Fault {
         /// The line of the fault, if known.
         at: Option<u64>,
-        /// The fault that the check found.
         fault: PlanFault,
     },
 }
@@ -108,12 +99,12 @@ fn head(plan: &Plan) -> String {
     format!(
         "\
 # A reservation plan of onbeat (docs/plan-format.md). Times are milliseconds.
-# Every {} ms, from the release of `origin` on, the slots of all servers begin anew. A server's
-# threads run only within its slots ([start, end]), on its CPU; without slots they run at any time.
-# Where slots on one CPU overlap, the higher priority runs; 0 is a normal thread.
-# `outputs` leave only within the slots of their server. What is promised holds as long as what is
-# assumed does: both are for readers, and change nothing.
-# It may be edited: `onbeat plan --check FILE` says what is wrong with it.
+# A cycle takes {} ms and begins with a release of `origin`. In each cycle, the threads of a server
+# run only within its slots ([start, end]), on its CPU. Without slots they run at any time.
+# Where slots on one CPU overlap, the higher priority runs. Priority 0 is a normal thread.
+# `outputs` leave only within the slots of their server. The promises hold as long as the assumptions
+# do. Both are for readers, and change nothing.
+# The file may be edited. `onbeat plan --check FILE` reports what is wrong with it.
 ",
         cycle as f64 / 1e6
     )

@@ -27,7 +27,8 @@ const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 /// different random draws.
 pub const LEAST_STARTS: usize = 5;
 
-/// The reason why a profile does not support a bound.
+/// The reason why a profile does not support a bound. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
     /// The requested miss rate is not above 0 and at most 0.5.
@@ -38,17 +39,14 @@ pub enum ProfileError {
     },
     /// The model does not say which start each execution belongs to.
     #[error(
-        "the model does not say which start each execution belongs to. Make it again from its traces."
+        "the model does not say which start of the application each execution belongs to. Make the model again from its traces."
     )]
     NoStarts,
     /// The profile has too few starts or executions for the miss rate.
-    #[error("{executions} executions of {starts} starts count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
+    #[error("{executions} executions of {starts} starts of the application count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
-        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
-        /// The number of measured starts of the application.
         starts: usize,
-        /// The number of measured executions of the chain.
         executions: u64,
         /// The number of independent executions that the measured ones count as.
         independent: u64,
@@ -58,19 +56,15 @@ pub enum ProfileError {
         need_executions: u64,
     },
     /// The profile has too few starts for a bound of the average.
-    #[error("a bound of the average needs {LEAST_STARTS} starts of the application, but the model has {starts}. Record more.")]
-    FewStarts {
-        /// The number of measured starts of the application.
-        starts: usize,
-    },
+    #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
+    FewStarts { starts: usize },
     /// No number of bands keeps the average within the request.
-    #[error("no number of bands keeps the average within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence).", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
+    #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
-        /// The smallest upper limit that any number of bands reaches, as a share.
+        /// The requested limit: how much longer the average may be than without bands, as a share.
         asked: f64,
-        /// The least upper bound that any number of bands reaches, as a share.
+        /// The smallest upper limit that any number of bands reaches, as a share.
         best: f64,
-        /// The number of bands that reaches it.
         bands: usize,
     },
     /// The slots cannot be placed.
@@ -79,7 +73,6 @@ pub enum ProfileError {
     /// The limit for the miss rate is longer than any cycle can be.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
-        /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
         /// The latency limit that the share `rate` of the executions would miss.
         limit: Ms,
@@ -129,7 +122,7 @@ impl Profile {
         Ok(Self::of(starts.values()))
     }
 
-    /// Returns the number of starts of the application.
+    /// Returns the number of starts of the application that were measured.
     pub fn starts(&self) -> usize {
         self.starts.len()
     }

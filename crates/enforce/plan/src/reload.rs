@@ -48,24 +48,42 @@ fn name(name: &str) -> String {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Difference::Cycle { running, new } => write!(f, "its cycle is {new}, not {running}"),
-            Difference::Origin(new) => write!(f, "its cycles begin with {}", name(new)),
-            Difference::Chains => write!(f, "its chains differ"),
+            Difference::Cycle { running, new } => {
+                write!(f, "the new plan's cycle is {new}, not {running}")
+            }
+            Difference::Origin(new) => write!(
+                f,
+                "the cycles of the new plan begin with another callback, {}",
+                name(new)
+            ),
+            Difference::Chains => write!(f, "the new plan has other chains"),
             Difference::Server(server) => {
                 write!(
                     f,
-                    "only one of the plans has server {} at this place",
+                    "only one of the two plans has server {} at this place in its list",
                     name(server)
                 )
             }
             Difference::OfServer { name: server, what } => {
-                write!(f, "server {} has {what}", name(server))
+                write!(f, "server {} of the new plan has {what}", name(server))
             }
-            Difference::Outputs => write!(f, "it holds back other outputs, or in another way"),
-            Difference::Inputs => write!(f, "it throttles other inputs, or in another way"),
-            Difference::Callbacks => write!(f, "it waits for other callbacks"),
-            Difference::Middleware => write!(f, "the middleware's CPU or priority differs"),
-            Difference::Overshoot => write!(f, "the policy for late outputs differs"),
+            Difference::Outputs => write!(
+                f,
+                "the new plan holds back other outputs, or holds them back in another way"
+            ),
+            Difference::Inputs => write!(
+                f,
+                "the new plan throttles other inputs, or throttles them in another way"
+            ),
+            Difference::Callbacks => write!(
+                f,
+                "the new plan waits for other callbacks before shaping begins"
+            ),
+            Difference::Middleware => write!(
+                f,
+                "the new plan gives the middleware's threads another CPU or priority"
+            ),
+            Difference::Overshoot => write!(f, "the new plan has another policy for late outputs"),
         }
     }
 }
@@ -134,7 +152,7 @@ fn of_servers(running: &[Server], new: &[Server]) -> Vec<Difference> {
         differ(running.priority != new.priority, "another priority");
         differ(running.callbacks != new.callbacks, "other callbacks");
         let (had, has) = (!running.slots_ms.is_empty(), !new.slots_ms.is_empty());
-        differ(!had && has, "slots, but had none");
+        differ(!had && has, "slots, but had none before");
         differ(had && !has, "no slots any more");
     }
     found

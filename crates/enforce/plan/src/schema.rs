@@ -65,7 +65,7 @@ pub struct Plan {
     pub assumes: Vec<String>,
 }
 
-/// A chain of the model.
+/// A chain that the plan shapes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainRef {
@@ -161,7 +161,7 @@ pub enum Hold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic under its own name.
+    /// The topic under its own name, on which other nodes subscribe.
     pub topic: String,
     /// The callback that publishes the topic.
     pub callback: String,
@@ -185,7 +185,7 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// The topic under its own name.
+    /// The topic under its own name, on which other nodes subscribe.
     pub topic: String,
     /// The node that publishes the topic. The topic is remapped for this node.
     pub node: String,
@@ -321,7 +321,7 @@ impl<'de> Deserialize<'de> for Ms {
         // longer times.
         if !(0.0..=8.64e8).contains(&ms) {
             return Err(serde::de::Error::custom(format!(
-                "{ms} is not a time in milliseconds"
+                "{ms} is not a time in milliseconds between 0 and ten days"
             )));
         }
         Ok(Ms((ms * NS_PER_MS).round() as u64))

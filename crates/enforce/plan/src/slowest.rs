@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_are_taken_away_and_the_rest_stays() {
+    fn taking_away_the_slowest_executions_keeps_all_others() {
         let mut all = Dist::new();
         [10_000, 20_000, 20_000, 90_000, 400_000]
             .iter()

@@ -156,7 +156,9 @@ fn plans_that_would_break_the_other_plan_are_refused() {
     let mut common = m.clone();
     common.chains[1].callbacks.push(m.callbacks[1].id.clone());
     common.chains[1].topics.push("/a2".into());
-    assert!(said(&common, low()).contains("a callback of this chain and of the other"));
+    assert!(
+        said(&common, low()).contains("belongs to this chain and to the chain of the other plan")
+    );
     // Both chains use threads that the first plan freezes between its slots.
     let mut shared = m.clone();
     shared.executors = vec![Executor {
@@ -195,7 +197,7 @@ fn a_chain_is_planned_up_to_a_callback_of_another_plan() {
 }
 
 #[test]
-fn threads_of_both_chains_stay_in_the_servers_of_the_first_plan() {
+fn threads_shared_by_two_chains_stay_in_the_servers_of_the_first_plan() {
     let mut m = two((50.0, 2.0), (100.0, 3.0));
     m.executors = vec![Executor {
         callbacks: m.callbacks.iter().map(|c| c.id.clone()).collect(),

@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn models_give_a_readable_plan_or_a_one_line_refusal() {
+fn any_model_file_gives_a_readable_plan_or_an_error_of_one_line() {
     let corpus = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/model_json"

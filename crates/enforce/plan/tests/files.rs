@@ -130,7 +130,7 @@ fn a_mistake_in_the_file_is_reported_with_its_line() {
             "overshoot: carry",
             "overshoot: carry\ncallbacks: [{id: /n9:client(/x)}]",
         ),
-        &["'/n9:client(/x)' is in no server"],
+        &["names '/n9:client(/x)', but no server"],
     );
     has(
         refusal_after(
@@ -351,7 +351,7 @@ proptest! {
 }
 
 #[test]
-fn slots_may_wrap_around_but_not_overlap_themselves() {
+fn a_slot_may_wrap_around_the_cycle_but_not_overlap_itself() {
     let mut plan = shaped();
     let cycle = plan.cycle_ms.0;
     let gamma = plan.servers.iter().position(|s| s.name == "gamma").unwrap();

@@ -40,7 +40,7 @@ fn worst_ms(plan: &Plan) -> f64 {
 }
 
 #[test]
-fn one_execution_that_does_not_fit_is_left_out_with_the_promise_that_600_executions_support() {
+fn one_execution_in_600_that_does_not_fit_is_left_out_and_the_miss_rate_counts_it() {
     let model = profile(599, &[392.0]);
     let made = plan(&model, &request()).unwrap();
     assert_eq!(left_out(&made).0, 1);
@@ -60,7 +60,7 @@ fn one_execution_that_does_not_fit_is_left_out_with_the_promise_that_600_executi
 }
 
 #[test]
-fn five_percent_that_do_not_fit_are_left_out_and_the_promise_is_lower() {
+fn five_percent_of_executions_that_do_not_fit_are_left_out_and_the_promised_miss_rate_is_higher() {
     let slow: Vec<f64> = (0..30).map(|i| 110.0 + f64::from(i)).collect();
     let made = plan(&profile(570, &slow), &request()).unwrap();
     assert_eq!((left_out(&made).0, left_out(&made).1), (30, 0.05));
@@ -70,7 +70,7 @@ fn five_percent_that_do_not_fit_are_left_out_and_the_promise_is_lower() {
 }
 
 #[test]
-fn a_profile_that_is_all_slow_is_refused_with_the_period_that_would_fit() {
+fn a_chain_whose_executions_are_all_too_slow_is_refused_with_the_period_that_would_fit() {
     let slow: Vec<f64> = (0..600).map(|i| 120.0 + f64::from(i) / 10.0).collect();
     let text = plan(&profile(0, &slow), &request())
         .unwrap_err()
@@ -98,7 +98,7 @@ fn too_many_slow_executions_are_refused_with_their_number() {
 }
 
 #[test]
-fn a_sample_that_is_too_small_to_leave_out_one_is_refused() {
+fn a_sample_too_small_to_leave_out_one_execution_is_refused() {
     let text = plan(&profile(20, &[392.0]), &request())
         .unwrap_err()
         .to_string();
@@ -109,7 +109,7 @@ fn a_sample_that_is_too_small_to_leave_out_one_is_refused() {
 }
 
 #[test]
-fn few_executions_that_fit_but_are_far_from_the_rest_are_left_out_with_one_band_only() {
+fn a_few_executions_far_above_the_rest_are_left_out_of_plans_with_one_band_only() {
     let mut model = profile(597, &[]);
     model = {
         let mut values: Vec<f64> = (0..597).map(|i| 20.0 + f64::from(i) / 60.0).collect();
@@ -132,7 +132,7 @@ fn few_executions_that_fit_but_are_far_from_the_rest_are_left_out_with_one_band_
 }
 
 #[test]
-fn a_wide_profile_without_outliers_loses_nothing() {
+fn a_wide_profile_without_outliers_keeps_all_its_executions() {
     let made = plan(&profile(600, &[52.0, 60.0, 70.0, 80.0]), &request()).unwrap();
     assert_eq!(made.promises.left_out, None);
     assert_eq!(made.promises.miss, None);
@@ -140,7 +140,7 @@ fn a_wide_profile_without_outliers_loses_nothing() {
 }
 
 #[test]
-fn starts_that_differ_support_less() {
+fn starts_with_different_latencies_support_only_a_weaker_promise() {
     let mut model = profile(594, &[110.0, 120.0, 130.0, 140.0, 150.0, 160.0]);
     let alone = plan(&model, &request()).unwrap().promises.miss.unwrap();
     // All slow executions, and all of the largest tenth, are of one of two starts.
@@ -209,7 +209,7 @@ fn the_cause_is_the_callback_whose_longest_time_explains_the_slow_execution() {
 }
 
 #[test]
-fn the_promised_share_holds_for_as_many_profiles_as_promised() {
+fn the_promised_miss_rate_holds_as_often_as_its_confidence_says() {
     // A heavy tail: one in 50 takes 60 to 400 ms, so some executions never fit.
     let mut state = 7u64;
     let mut share = || {

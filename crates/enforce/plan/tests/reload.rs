@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[test]
-fn each_difference_is_reported() {
+fn each_difference_between_a_running_and_a_new_plan_is_reported() {
     let running = plan();
     let mut new = plan();
     new.cycle_ms = Ms(50 * MS);
@@ -102,7 +102,9 @@ fn each_difference_is_reported() {
     let found = differences(&running, &new);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(matches!(found[0], Difference::Cycle { new: Ms(n), .. } if n == 50 * MS));
-    assert!(found[0].to_string().starts_with("its cycle is 50 ms, not "));
+    assert!(found[0]
+        .to_string()
+        .starts_with("the new plan's cycle is 50 ms, not "));
     assert!(
         found[1].to_string().ends_with("has another CPU"),
         "{}",

@@ -43,7 +43,7 @@ fn server<'p>(plan: &'p Plan, name: &str) -> &'p Server {
 }
 
 #[test]
-fn fifo_has_priority_and_no_slots() {
+fn the_fifo_strategy_gives_a_priority_and_no_slots() {
     let plan = made(&synthetic(), &request(Strategy::Fifo));
     assert_eq!(plan.servers.len(), 1);
     let gamma = server(&plan, "gamma");
@@ -61,7 +61,7 @@ fn fifo_has_priority_and_no_slots() {
 }
 
 #[test]
-fn servers_per_callback_are_those_of_the_thesis() {
+fn slots_of_one_server_per_callback_equal_those_of_the_thesis() {
     // Section 4.1.2 has [0,16], [16,32], [32,48], [48,64], [64,80].
     let plan = made(&synthetic(), &request(Strategy::ServerPerCallback));
     let all: Vec<_> = plan.servers.iter().flat_map(slots).collect();
@@ -83,7 +83,7 @@ fn servers_per_callback_are_those_of_the_thesis() {
 }
 
 #[test]
-fn a_callbacks_slot_includes_its_executors_work_before_it() {
+fn a_callbacks_slot_includes_the_executors_work_before_the_callback() {
     let mut m = synthetic();
     for edge in &mut m.edges {
         edge.figures.latency_ns = dist(&[0.5, 2.0]);
@@ -195,7 +195,7 @@ fn both_sides(strategy: Strategy) -> Request {
 }
 
 #[test]
-fn callbacks_of_one_node_share_a_server_and_a_synchroniser_waits_for_both_inputs() {
+fn callbacks_of_one_node_share_a_server_and_a_synchronisers_slot_follows_both_inputs() {
     let both = made(&fusion(), &both_sides(Strategy::ServerPerCallback));
     let by_callback = |id: &str| {
         let server = both
@@ -299,7 +299,7 @@ fn a_plan_names_the_inputs_that_its_chain_waits_for() {
 }
 
 #[test]
-fn bands_end_where_the_groups_of_latencies_end() {
+fn latency_bands_end_where_groups_of_measured_latencies_end() {
     let m = synthetic();
     let one = made(&m, &request(Strategy::Bands(1)));
     // Section 4.5.2 has [0,59] and [59,60] for 58.5 ms. Epsilon is 1 ms here.
@@ -374,7 +374,7 @@ fn bands_end_where_the_groups_of_latencies_end() {
 }
 
 #[test]
-fn missing_settings_come_from_the_measurements() {
+fn settings_that_the_user_leaves_out_come_from_the_measurements() {
     let mut m = synthetic();
     let auto = Request::default();
     let plan = made(&m, &auto);
@@ -395,7 +395,7 @@ fn missing_settings_come_from_the_measurements() {
 }
 
 #[test]
-fn logical_execution_time_per_callback_and_per_chain() {
+fn logical_execution_time_is_planned_for_each_callback_or_for_the_chain() {
     let m = synthetic();
     let each = made(
         &m,
@@ -487,7 +487,7 @@ fn a_node_that_subscribes_to_its_own_held_topic_is_refused() {
 }
 
 #[test]
-fn executions_longer_than_their_chain_do_not_count() {
+fn a_callbacks_wait_that_is_longer_than_the_chains_worst_case_does_not_count() {
     let mut m = synthetic();
     m.callbacks[4].figures.exec_ns = dist(&[5.0, 6.0]);
     let plain = made(&m, &request(Strategy::ServerPerCallback));
@@ -560,7 +560,7 @@ fn a_throttled_input_is_let_through_once_per_cycle() {
 }
 
 #[test]
-fn background_callbacks_get_the_remaining_time() {
+fn background_callbacks_get_the_time_that_the_chain_leaves() {
     let mut m = synthetic();
     m.callbacks.push(callback(
         "/int:timer(10ms)",
@@ -751,7 +751,7 @@ fn services_cannot_be_held_back() {
 }
 
 #[test]
-fn the_comparison_shows_the_cost_of_each_strategy() {
+fn a_comparison_of_strategies_lists_the_cost_of_each() {
     let rows = compare(&synthetic(), &request(Strategy::Fifo));
     let of = |name: &str| {
         rows.iter()
@@ -922,7 +922,7 @@ fn an_unmeasured_part_of_a_chain_is_refused_with_the_command_that_measures_it() 
     assert_eq!(
         error("/n1", "/t5"),
         "these 5 callbacks are a part of a chain, but the model has only the latency of the whole chain. \
-         Make it again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
+         Make the model again from its traces with 'onbeat model TRACE --from /n1 --to /t5'."
     );
     assert!(error("/n9", "/t5").contains("'/n9' is not a callback, node or topic"));
     assert!(error("/n4", "/t2").contains("no chain leads from '/n4' to '/t2'"));
@@ -966,7 +966,7 @@ fn branches_that_begin_with_different_callbacks_are_not_one_chain() {
     to.ends.to = Some("/t5".into());
     assert_says(
         refused(&model, &to),
-        &["2 chains lead from one end to the other. Name one with --through: "],
+        &["2 chains lead from the one end that you name to the other. Choose one with --through: "],
     );
 }
 
@@ -998,7 +998,7 @@ fn model_of_starts(starts: u64, each: u64) -> Model {
 }
 
 #[test]
-fn the_last_slot_meets_the_miss_rate() {
+fn the_last_slot_lies_at_the_latency_limit_of_the_requested_miss_rate() {
     let model = model_of_starts(40, 250);
     let mut rare = request(Strategy::Bands(2));
     (rare.outputs.epsilon_ns, rare.outputs.miss) = (None, Some(1e-3));
@@ -1044,7 +1044,7 @@ fn the_last_slot_meets_the_miss_rate() {
     assert!(refused(&synthetic(), &rare).contains("7 executions of 1 starts"));
     let mut unknown = model.clone();
     unknown.chains[0].per_run.clear();
-    assert!(refused(&unknown, &rare).contains("which start each"));
+    assert!(refused(&unknown, &rare).contains("which start of the application each"));
 }
 
 #[test]
@@ -1068,5 +1068,6 @@ fn the_plan_has_the_fewest_bands_that_keep_the_average() {
         "{averages:?}"
     );
     assert!(refused(&model, &request(Strategy::Average(1e-4))).contains("The best result is"));
-    assert!(refused(&synthetic(), &request(Strategy::Average(0.1))).contains("needs 5 starts"));
+    assert!(refused(&synthetic(), &request(Strategy::Average(0.1)))
+        .contains("needs measurements of 5 starts"));
 }

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_slots_of_a_cpu_count_once() {
+    fn overlapping_slots_on_one_cpu_count_once_in_its_load() {
         let servers = [
             server("a", 1, &[(0, 400_000), (900_000, 1_100_000)]),
             server("b", 1, &[(300_000, 500_000)]),

@@ -12,7 +12,9 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The reason why a reservation did not start. Nothing has been changed then.
+/// The reason why a reservation did not start. Nothing has been changed then. The messages explain
+/// the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The slots do not fit into the cycle.
@@ -27,21 +29,18 @@ pub enum StartError {
     /// The priority of a server is out of range or not below the dispatcher's.
     #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
-        /// The name of the server whose priority is refused.
         server: String,
-        /// The priority that was requested for the server.
         priority: u8,
-        /// The priority of the dispatcher, which must be higher.
         dispatcher: u8,
     },
     /// A server or the dispatcher is to run on a CPU that does not exist.
-    #[error("{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}")]
+    #[error(
+        "{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}. Choose one of them."
+    )]
     NoCpu {
         /// The server, or the dispatcher.
         who: String,
-        /// The CPU that does not exist.
         cpu: u16,
-        /// The highest CPU of the machine.
         last: u16,
     },
     /// The lead would let threads run too long before their slots.
@@ -50,61 +49,47 @@ pub enum StartError {
     )]
     Lead(u64),
     /// The ledger, which records each change first, cannot be written.
-    #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory of this user.", path.display())]
-    State {
-        /// The directory in which the ledger was to be written.
-        path: PathBuf,
-        /// The error of creating or writing the ledger.
-        source: io::Error,
-    },
+    #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory that belongs to this user.", path.display())]
+    State { path: PathBuf, source: io::Error },
     /// The guard process could not be started.
-    #[error("the guard process cannot be started: {0}")]
+    #[error("cannot start the guard process, which undoes all changes if onbeat crashes: {0}. Check the limits for processes and open files (ulimit -a).")]
     Guard(io::Error),
     /// No cgroup freezer can be used.
-    #[error("no cgroup freezer can be used: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
+    #[error("no cgroup freezer can be used, so threads cannot be stopped between their slots: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
     NoFreezer(String),
     /// No sched_ext scheduler can be used.
-    #[error("sched_ext cannot be used: {0}")]
+    #[error("cannot keep threads within their slots with sched_ext: {0}")]
     SchedExt(#[from] SchedExtError),
     /// The dispatcher thread could not be started.
-    #[error("the dispatcher's thread cannot be started: {0}")]
+    #[error("cannot start the dispatcher thread, which opens and closes the gates: {0}. Check the limit for threads (ulimit -u).")]
     Dispatcher(io::Error),
     /// The dispatcher may not run on its CPU.
     #[error(
         "the dispatcher cannot run on CPU {cpu}: {source}. Name a CPU that this process may use."
     )]
-    DispatcherCpu {
-        /// The refused CPU.
-        cpu: u16,
-        /// The error of binding the dispatcher thread to `cpu`.
-        source: io::Error,
-    },
+    DispatcherCpu { cpu: u16, source: io::Error },
     /// The dispatcher may not have its priority.
-    #[error("the dispatcher cannot have real-time priority {priority}: {source}. Priorities are 1 to 99 and need root or CAP_SYS_NICE.")]
-    DispatcherPriority {
-        /// The refused priority.
-        priority: u8,
-        /// The error of setting the dispatcher thread's priority.
-        source: io::Error,
-    },
+    #[error("the dispatcher cannot have real-time priority {priority}: {source}. Choose 1 to 99, and run as root or with CAP_SYS_NICE.")]
+    DispatcherPriority { priority: u8, source: io::Error },
 }
 
-/// The reason why a thread was not assigned or placed. The thread is unchanged then.
+/// The reason why a thread was not assigned or placed. The thread is unchanged then. The messages
+/// explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum AssignError {
     /// The reservation has no server with this name.
-    #[error("there is no server {0:?}")]
+    #[error("the reservation has no server {0:?}. Name one of its servers.")]
     UnknownServer(String),
     /// The thread has ended or never existed.
-    #[error("thread {0} has ended or never existed")]
+    #[error("thread {0} does not exist: it has ended, or its id is wrong. Check the id.")]
     Vanished(u32),
     /// The thread belongs to the reservation itself.
-    #[error("thread {0} is the dispatcher, which cannot be gated")]
+    #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind one. Choose another thread.")]
     Own(u32),
     /// The thread was assigned or placed before.
     #[error("thread {tid} is already {place}. Release it first.")]
     Already {
-        /// The id of the thread that was already assigned or placed.
         tid: u32,
         /// The server of the thread, or the CPU that it was placed on.
         place: String,
@@ -112,75 +97,43 @@ pub enum AssignError {
     /// Another reservation has changed the thread.
     #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
     Taken {
-        /// The id of the thread that another reservation has changed.
         tid: u32,
         /// The name of the other reservation, with the id of its process.
         holder: String,
     },
     /// The thread's scheduling or affinity cannot be read, so it could not be put back.
-    #[error("the state of thread {tid} cannot be read: {source}")]
-    Read {
-        /// The id of the thread whose state cannot be read.
-        tid: u32,
-        /// The error of reading the scheduling or affinity of the thread.
-        source: io::Error,
-    },
+    #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
+    Read { tid: u32, source: io::Error },
     /// The thread may not have its policy or priority.
-    #[error("thread {tid} cannot have real-time priority {priority}: {source}. Priorities are 0 to 99 and need root or CAP_SYS_NICE.")]
+    #[error("thread {tid} cannot have real-time priority {priority}: {source}. Choose 0 to 99, and run as root or with CAP_SYS_NICE.")]
     Priority {
-        /// The id of the thread that may not have the priority.
         tid: u32,
-        /// The refused priority.
         priority: u8,
-        /// The error of setting the thread's policy and priority.
         source: io::Error,
     },
     /// The thread may not run on its CPU.
-    #[error("thread {tid} cannot run on CPU {cpu}: {source}. The CPU must be online and in the thread's cpuset.")]
+    #[error("thread {tid} cannot run on CPU {cpu}: {source}. Choose a CPU that is online and in the thread's cpuset.")]
     Cpu {
-        /// The id of the thread that may not run on the CPU.
         tid: u32,
-        /// The refused CPU.
         cpu: u16,
-        /// The error of binding the thread to `cpu`.
         source: io::Error,
     },
     /// The enforcer cannot take the thread into its list, because the thread has ended or the list
     /// is full.
-    #[error("thread {tid} cannot be followed by its gate: {source}")]
-    Member {
-        /// The id of the thread that the enforcer cannot take into its list.
-        tid: u32,
-        /// The error of taking the thread into the enforcer's list.
-        source: io::Error,
-    },
+    #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
+    Member { tid: u32, source: io::Error },
     /// The thread could not be put behind the gate.
-    #[error("thread {tid} cannot be put behind a gate: {source}")]
-    Gate {
-        /// The id of the thread that cannot be put behind the gate.
-        tid: u32,
-        /// The error of moving the thread behind the gate.
-        source: GateError,
-    },
+    #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
+    Gate { tid: u32, source: GateError },
     /// A gated thread started this thread, which cannot leave that thread's gate.
-    #[error("thread {tid} cannot leave the gate of the thread that started it: {source}")]
-    Free {
-        /// The id of the thread that cannot leave the gate.
-        tid: u32,
-        /// The error of moving the thread out of the gate.
-        source: io::Error,
-    },
+    #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
+    Free { tid: u32, source: io::Error },
     /// The change could not be recorded in the ledger. It was not made.
-    #[error("the change of thread {tid} cannot be recorded in the ledger: {source}")]
-    Note {
-        /// The id of the thread that was to be changed.
-        tid: u32,
-        /// The error of writing the change into the ledger.
-        source: io::Error,
-    },
+    #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
+    Note { tid: u32, source: io::Error },
     /// The guard process has ended, so that nothing would be put back after a crash.
     #[error(
-        "the guard process has ended, so thread {0} would not be put back after a crash. Stop the reservation and start it again."
+        "the guard process has ended, so nothing would restore thread {0} after a crash. The thread was not changed. Stop the reservation and start it again."
     )]
     NoGuard(u32),
 }
@@ -192,27 +145,23 @@ pub enum SwapError {
     #[error(transparent)]
     Table(#[from] TableError),
     /// The table is for other servers than the running ones.
-    #[error("the servers are not those that run: only their slots can change. Start the reservation again for other changes.")]
+    #[error("the new table has other servers than the running reservation. Change only slots, or start the reservation again.")]
     Servers,
     /// The server had no slots at the start and therefore has no gate.
-    #[error("server {0:?} runs all the time and has no gate. Start the reservation again to give it slots.")]
+    #[error("server {0:?} was started without slots and has no gate, so it cannot get slots now. Start the reservation again.")]
     NoGate(String),
 }
 
-/// The reason why a thread was not put back.
+/// The reason why a thread was not put back. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
     /// The thread was neither assigned nor placed.
-    #[error("thread {0} was not assigned or placed by this reservation")]
+    #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. Stopping the reservation tries again.
-    #[error("thread {tid} cannot be put back: {source}")]
-    Restore {
-        /// The id of the thread that cannot be put back.
-        tid: u32,
-        /// The error of restoring the thread's earlier state.
-        source: io::Error,
-    },
+    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation, which tries again.")]
+    Restore { tid: u32, source: io::Error },
 }
 
 /// A reason why a running reservation may be less precise or complete than expected.
@@ -254,28 +203,28 @@ impl fmt::Display for Warning {
         match self {
             Warning::RealTimeLimit { cpu, share, limit } => write!(
                 f,
-                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Beyond that, other threads run.",
+                "slots take up to {:.1} % of CPU {cpu}, but the kernel allows real-time threads only {:.1} % (sched_rt_runtime_us). Raise that limit, or shorten the slots: beyond it, other threads run",
                 share * 100.0,
                 limit * 100.0
             ),
             Warning::MemoryNotLocked(reason) => write!(
                 f,
-                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK."
+                "memory cannot be locked ({reason}), so the dispatcher may be late when memory is short. Run as root or with CAP_IPC_LOCK, or raise RLIMIT_MEMLOCK"
             ),
             Warning::DispatcherAmongServers { cpu } => write!(
                 f,
-                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot"
+                "the dispatcher shares CPU {cpu} with servers and takes about 0.1 ms from them at each begin or end of a slot. Put it on a CPU of its own"
             ),
             Warning::NormalFirst => write!(
                 f,
-                "under sched_ext every normal thread of a server's CPU runs before the server's threads, even in their slots. Keep such threads off that CPU."
+                "under sched_ext every normal thread of a server's CPU runs before the server's threads, even in their slots. Keep such threads off that CPU"
             ),
             Warning::Recovered { threads, groups } => write!(
                 f,
-                "a reservation that was killed had left {threads} threads and {groups} cgroups changed; they have been put back"
+                "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "recovery after a reservation that was killed: {what}")
+                write!(f, "while onbeat undid the changes of a reservation that was killed: {what}")
             }
         }
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dispatcher_that_beats_keeps_its_lease() {
+    fn a_dispatcher_that_renews_its_lease_in_time_keeps_it() {
         let heart = heartbeat();
         assert_eq!(heart.duty(5 * CYCLE_NS), Duty::Watch, "it has not begun");
         assert!(!heart.is_leased(0));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_lease_is_granted_again_on_request() {
+    fn the_guard_grants_an_expired_lease_again_only_on_request() {
         let heart = heartbeat();
         assert!(heart.renew(0));
         let end_ns = CYCLE_NS;
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_misses_two_looks_is_silent() {
+    fn a_guard_that_misses_two_checks_counts_as_silent() {
         let heart = heartbeat();
         heart.guard_beats(CYCLE_NS);
         assert!(!heart.guard_is_silent(CYCLE_NS / 2), "no time went by");
@@ -248,7 +248,7 @@ mod tests {
         /// its own check, counted from the dispatcher's last step. It never opens a gate that was
         /// closed under a lease that still runs.
         #[test]
-        fn a_gate_stays_shut_for_a_cycle_at_most(
+        fn the_guard_opens_a_shut_gate_within_a_cycle_and_its_own_check(
             steps in proptest::collection::vec((0..4u8, 1..CYCLE_NS), 1..200)
         ) {
             let heart = heartbeat();

@@ -15,7 +15,7 @@ pub(crate) struct Identity {
 /// another thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// The id of the thread.
+    /// The kernel's id of the thread. Another thread may have it later.
     pub tid: u32,
     /// The id of the process that the thread belonged to.
     pub pid: u32,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_has_an_identity_while_it_lives() {
+    fn the_identity_of_a_thread_stays_the_same_until_it_ends() {
         let (send, receive) = std::sync::mpsc::channel();
         let (end, wait) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_moves_early_by_its_usual_delay_and_no_more_than_the_cap() {
+    fn a_gate_moves_early_by_its_usual_delay_up_to_a_limit() {
         let (table, mut leads) = leads(&[(10_000 * US, 20_000 * US)]);
         assert_eq!(
             (leads.early_ns(&table, 0), leads.early_ns(&table, 1)),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_slot_keeps_nearly_all_of_its_length() {
+    fn closing_a_gate_early_takes_little_from_a_short_slot() {
         let (table, mut leads) = leads(&[(0, 500 * US), (50_000 * US, 50_050 * US)]);
         (0..200).for_each(|_| leads.moved(false, 90 * US));
         let early: Vec<u64> = (0..4).map(|i| leads.early_ns(&table, i)).collect();

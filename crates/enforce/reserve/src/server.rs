@@ -25,7 +25,7 @@ pub(crate) struct RunningServer {
     pub(crate) name: String,
     pub(crate) cpu: u16,
     pub(crate) priority: u8,
-    /// The slots do not cover the whole cycle, so the server's gate closes at times.
+    /// Whether the server's gate closes at times, because the slots do not cover the whole cycle.
     pub(crate) is_gated: bool,
 }
 

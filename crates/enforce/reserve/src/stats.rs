@@ -76,7 +76,7 @@ impl Histogram {
         }
     }
 
-    /// Returns the number of durations.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -241,7 +241,7 @@ impl GateCounters {
 /// Counts the ends of a server's slots by what its threads were doing at that time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GateStats {
-    /// The name of the server.
+    /// The name of the server to which the counters belong.
     pub server: String,
     /// Counts the ends of slots.
     pub ends: u64,
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_too_large_by_at_most_an_eighth() {
+    fn recorded_quantiles_are_at_most_an_eighth_too_large() {
         let recorder = Recorder::new();
         assert_eq!(recorder.read().quantile_ns(0.5), 0);
         let mut values: Vec<u64> = (0..40_000).map(|i| i * i % 1_000_003).collect();

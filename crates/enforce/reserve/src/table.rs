@@ -5,24 +5,19 @@ use crate::server::Server;
 use onbeat_time::{Cycle, MAX_CYCLE_NS};
 use thiserror::Error;
 
-/// The reason why slots and cycle do not fit together.
+/// The reason why slots and cycle do not fit together. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
     /// The cycle is too short or too long.
-    #[error("the cycle is {0} ns long. Give a cycle between 1 us and 24 h.")]
+    #[error("a cycle of {0} ns is out of range. Give a cycle between 1 us and 24 h.")]
     Cycle(u64),
     /// The lead is half the cycle or longer.
-    #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. It must be shorter than half the cycle.")]
-    Lead {
-        /// The refused lead, in ns.
-        lead_ns: u64,
-        /// The length of the cycle, in ns.
-        cycle_ns: u64,
-    },
+    #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. Give less than half the cycle.")]
+    Lead { lead_ns: u64, cycle_ns: u64 },
     /// The slot ends before it starts, starts beyond the cycle, or is longer than the cycle.
-    #[error("server {server:?}: slot {slot} is [{start_ns}, {end_ns}) ns in a cycle of {cycle_ns} ns. A slot must start within the cycle, and end after its start and at most a cycle later.")]
+    #[error("server {server:?}: slot {slot}, [{start_ns}, {end_ns}) ns, does not fit the cycle of {cycle_ns} ns. Let it start within the cycle, and end after its start, at most one cycle later.")]
     Slot {
-        /// The name of the server that has the slot.
         server: String,
         /// The index of the slot in the server's list.
         slot: usize,
@@ -30,7 +25,6 @@ pub enum TableError {
         start_ns: u64,
         /// The end of the slot, in ns from the start of the cycle.
         end_ns: u64,
-        /// The length of the cycle, in ns.
         cycle_ns: u64,
     },
 }

@@ -72,9 +72,9 @@ fn threads_run_only_while_their_gate_is_open() {
 
 /// Checks a case that plans with bands contain: most slots belong to servers without threads.
 #[test]
-fn a_gate_without_threads_is_not_moved() {
+fn a_gate_without_threads_is_never_opened_or_closed() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_gate_without_threads_is_not_moved") {
+    for backend in backends("a_gate_without_threads_is_never_opened_or_closed") {
         let dir = Dir::new("empty");
         let bands: Vec<(u64, u64)> = (0..4).map(|n| (n * 2 * MS, (n * 2 + 1) * MS)).collect();
         let servers = [
@@ -109,9 +109,9 @@ fn a_gate_without_threads_is_not_moved() {
 
 /// The kernel patches its code at each freeze and thaw while no cgroup is frozen, so one always is.
 #[test]
-fn one_cgroup_stays_frozen_until_the_reservation_ends() {
+fn a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends() {
     let _alone = one_test_at_a_time();
-    let name = "one_cgroup_stays_frozen_until_the_reservation_ends";
+    let name = "a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends";
     if !backends(name).contains(&Choice::CgroupV1) {
         return;
     }
@@ -199,9 +199,9 @@ fn threads_get_their_slots_share_under_load() {
 }
 
 #[test]
-fn a_table_is_swapped_at_the_end_of_a_round() {
+fn a_new_table_replaces_the_current_one_at_the_end_of_a_cycle() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_table_is_swapped_at_the_end_of_a_round") {
+    for backend in backends("a_new_table_replaces_the_current_one_at_the_end_of_a_cycle") {
         let dir = Dir::new("swap");
         let cycle = 20 * MS;
         // The shortest slots are negligible, so that a stopped thread differs clearly from a

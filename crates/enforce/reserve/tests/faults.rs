@@ -62,9 +62,9 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
 }
 
 #[test]
-fn an_owner_that_dies_leaves_no_changes() {
+fn threads_and_cgroups_are_restored_when_the_owner_dies() {
     let _alone = one_test_at_a_time();
-    for backend in backends("an_owner_that_dies_leaves_no_changes") {
+    for backend in backends("threads_and_cgroups_are_restored_when_the_owner_dies") {
         for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGINT, libc::SIGABRT] {
             for cycle in ["long", "short"] {
                 let dir = Dir::new("dies");
@@ -92,9 +92,9 @@ fn an_owner_that_dies_leaves_no_changes() {
 }
 
 #[test]
-fn a_proper_end_ends_the_guard() {
+fn the_guard_ends_when_its_owner_stops_the_reservation() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_proper_end_ends_the_guard") {
+    for backend in backends("the_guard_ends_when_its_owner_stops_the_reservation") {
         let dir = Dir::new("proper");
         let (_target, said, tids) = target();
         let before = tids.map(thread_state);

@@ -97,9 +97,9 @@ fn refuses(scene: &Scene, ledger: &Path, why: &str) {
 }
 
 #[test]
-fn a_ledger_of_this_user_is_undone() {
+fn changes_in_a_ledger_of_this_user_are_undone() {
     let _alone = one_test_at_a_time();
-    if !is_root("a_ledger_of_this_user_is_undone") {
+    if !is_root("changes_in_a_ledger_of_this_user_are_undone") {
         return;
     }
     let scene = Scene::set();
@@ -178,9 +178,9 @@ fn a_ledger_directory_that_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn a_directory_put_in_place_of_the_ledgers_is_ignored() {
+fn a_directory_that_replaces_the_ledger_directory_is_ignored() {
     let _alone = one_test_at_a_time();
-    if !is_root("a_directory_put_in_place_of_the_ledgers_is_ignored") {
+    if !is_root("a_directory_that_replaces_the_ledger_directory_is_ignored") {
         return;
     }
     let scene = Scene::set();
@@ -365,11 +365,11 @@ fn each_change_is_undone_even_if_others_fail() {
     );
     let said = |word: &str| lines.iter().filter(|l| l.contains(word)).count();
     assert_eq!(
-        (said("1 lines are torn"), said("offline")),
+        (said("1 lines are incomplete"), said("offline")),
         (1, 1),
         "{lines:?}"
     );
-    let failed = said(&format!("cannot put thread {refused} back"));
+    let failed = said(&format!("cannot restore thread {refused}"));
     assert_eq!(failed, usize::from(cpuset.is_some()), "{lines:?}");
     // SAFETY: the calls take no pointers.
     let policies = [refused, torn].map(|t| unsafe { libc::sched_getscheduler(t as i32) });

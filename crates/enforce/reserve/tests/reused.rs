@@ -44,9 +44,9 @@ fn ended(worker: Worker) -> u32 {
 }
 
 #[test]
-fn a_later_thread_with_a_seen_id_is_left_alone() {
+fn a_new_thread_with_the_id_of_an_ended_one_is_not_assigned() {
     let _alone = one_test_at_a_time();
-    for backend in backends("a_later_thread_with_a_seen_id_is_left_alone") {
+    for backend in backends("a_new_thread_with_the_id_of_an_ended_one_is_not_assigned") {
         let dir = Dir::new("reused");
         let servers = [server("r", 20, &[(0, HOUR)])];
         let reservation =
@@ -86,9 +86,10 @@ fn a_later_thread_with_a_seen_id_is_left_alone() {
 }
 
 #[test]
-fn threads_that_come_and_go_leave_nothing_behind() {
+fn threads_that_come_and_go_leave_the_ledger_small_and_no_cgroup_behind() {
     let _alone = one_test_at_a_time();
-    for backend in backends("threads_that_come_and_go_leave_nothing_behind") {
+    for backend in backends("threads_that_come_and_go_leave_the_ledger_small_and_no_cgroup_behind")
+    {
         let dir = Dir::new("churn");
         let servers = [server("r", 20, &[(0, HOUR)])];
         let reservation =

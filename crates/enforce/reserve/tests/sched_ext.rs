@@ -26,9 +26,9 @@ fn state() -> String {
 }
 
 #[test]
-fn a_kernel_without_sched_ext_gives_an_error() {
+fn a_reservation_with_sched_ext_is_refused_on_a_kernel_without_it() {
     if Path::new(SCHED_EXT).exists() {
-        println!("skipped: a_kernel_without_sched_ext_gives_an_error: this kernel has sched_ext");
+        println!("skipped: a_reservation_with_sched_ext_is_refused_on_a_kernel_without_it: this kernel has sched_ext");
         return;
     }
     let dir = Dir::new("without");
@@ -43,7 +43,7 @@ fn a_kernel_without_sched_ext_gives_an_error() {
 }
 
 #[test]
-fn a_long_time_without_a_slot_is_refused() {
+fn sched_ext_refuses_a_server_without_a_slot_for_a_long_time() {
     let dir = Dir::new("pause");
     let servers = [server("rare", 20, &[(0, MS)])];
     let refused = Reservation::start(60_000 * MS, &servers, 0, options(Choice::SchedExt, &dir));
@@ -53,9 +53,9 @@ fn a_long_time_without_a_slot_is_refused() {
 }
 
 #[test]
-fn a_second_scheduler_is_refused() {
+fn a_second_sched_ext_scheduler_is_refused() {
     let _alone = one_test_at_a_time();
-    if !is_here("a_second_scheduler_is_refused") {
+    if !is_here("a_second_sched_ext_scheduler_is_refused") {
         return;
     }
     let dir = Dir::new("second");

@@ -309,9 +309,9 @@ impl Family {
 }
 
 #[test]
-fn heirs_of_a_gated_thread_are_freed() {
+fn threads_started_by_a_gated_thread_leave_its_gate() {
     let _alone = one_test_at_a_time();
-    for backend in backends("what_a_gated_thread_has_started") {
+    for backend in backends("threads_started_by_a_gated_thread_leave_its_gate") {
         let dir = Dir::new("heirs");
         let family = Family::new();
         let before = thread_state(family.parent.tid);

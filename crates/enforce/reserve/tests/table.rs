@@ -65,7 +65,7 @@ proptest! {
     }
 
     #[test]
-    fn a_moving_origin_neither_skips_nor_doubles_a_slot(
+    fn a_shifted_cycle_start_neither_skips_nor_repeats_a_slot(
         servers in servers(),
         lead in 0..50u64,
         origins in proptest::collection::vec(0..20 * CYCLE, 1..40),
@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn gates_follow_the_new_table_after_a_swap(
+    fn gates_follow_a_new_table_after_the_swap(
         (old, new) in (servers(), servers()),
         lead in 0..50u64,
         origin in 0..5 * CYCLE,
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn catching_up_after_a_stall_skips_whole_rounds(
+    fn a_dispatcher_that_was_delayed_skips_whole_cycles(
         servers in servers(),
         late in 0..100 * CYCLE,
     ) {
@@ -150,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn impossible_slots_are_refused() {
+fn slots_that_do_not_fit_the_cycle_are_refused() {
     for slot in [(5, 5), (6, 5), (CYCLE, CYCLE + 1), (0, CYCLE + 1)] {
         let error = Table::new(CYCLE, 0, &[server(0, &[slot])]).unwrap_err();
         assert!(!error.to_string().contains('\n'));
@@ -160,7 +160,7 @@ fn impossible_slots_are_refused() {
 }
 
 #[test]
-fn the_servers_of_the_thesis_give_its_events() {
+fn the_gate_table_of_the_thesis_example_opens_and_closes_at_its_times() {
     // Thesis, section 4.5.2: gamma [0, 59], delta [59, 60], the rest [0, 100] of 100.
     let servers = [
         server(0, &[(0, 590)]),

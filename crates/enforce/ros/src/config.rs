@@ -74,8 +74,8 @@ pub struct Output {
     /// topic's publisher, because DDS does not announce it.
     #[serde(default = "default_depth")]
     pub depth: usize,
-    /// The sender wakes up before a slot and spins until the slot begins. Otherwise it sleeps until
-    /// the slot, needs no CPU time, and is as late as the machine wakes it up.
+    /// Whether the sender wakes up before a slot and spins until the slot begins. Otherwise it
+    /// sleeps until the slot, needs no CPU time, and is as late as the machine wakes it up.
     #[serde(default = "default_spins")]
     pub spins: bool,
 }

@@ -33,28 +33,19 @@ const SYSTEM: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/loca
 const ENVIRON_MAX: u64 = 8 << 20;
 const MAPS_MAX: u64 = 24 << 20;
 
-/// The reason why an application's ROS 2 environment is unknown.
+/// The reason why an application's ROS 2 environment is unknown. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum EnvironmentError {
     /// A file of the process in /proc cannot be read.
     #[error("cannot read {}: {reason}. Check that the process still runs and that you may trace it", path.display())]
-    Read {
-        /// The file in /proc that cannot be read.
-        path: PathBuf,
-        /// The system's error, for example because the process has ended.
-        reason: io::Error,
-    },
+    Read { path: PathBuf, reason: io::Error },
     /// The process with this id has not loaded ROS 2.
     #[error("process {0} has not loaded librcl.so. Choose a process with a ROS 2 node")]
     NoRos(u32),
     /// The process uses a librcl that was removed or replaced.
     #[error("process {pid} uses {}, which no longer exists. Restart the process", path.display())]
-    Elsewhere {
-        /// The id of the process that uses the missing librcl.
-        pid: u32,
-        /// The path from which the process loaded librcl. No file is there any more.
-        path: PathBuf,
-    },
+    Elsewhere { pid: u32, path: PathBuf },
 }
 
 /// The parts of a running application's environment that the shaper uses: the variables of ROS 2,

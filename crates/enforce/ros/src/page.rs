@@ -22,30 +22,36 @@ pub mod layout {
     use super::{MAX_OUTPUTS, MAX_SLOTS};
     /// The text `onbeat` and the version of this layout.
     pub const MAGIC: u64 = u64::from_le_bytes(*b"onbeat\0\x04");
-    /// The word with [`MAGIC`], by which a reader recognises the page and its version.
+    /// The index of the word with [`MAGIC`], by which a reader recognises the page and its version.
     pub const WORD_MAGIC: usize = 0;
-    /// The word with the generation of the table. It is odd while the owner writes the table.
+    /// The index of the word with the generation of the table. It is odd while the owner writes the
+    /// table.
     pub const WORD_GENERATION: usize = 1;
-    /// The word with the state. 0: shape. 1: pass everything on at once. 2: shape and carry late
-    /// items over, whatever the policy, because shaping has just begun.
+    /// The index of the word with the state. 0: shape. 1: pass everything on at once. 2: shape and
+    /// carry late items over, whatever the policy, because shaping has just begun.
     pub const WORD_STATE: usize = 2;
-    /// The word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it has none.
+    /// The index of the word with the owner's last heartbeat (CLOCK_MONOTONIC in ns), or 0 if it
+    /// has none.
     pub const WORD_HEARTBEAT: usize = 3;
-    /// The word with the length of a cycle, in ns.
+    /// The index of the word with the length of a cycle, in ns.
     pub const WORD_CYCLE: usize = 4;
-    /// The word with the origin: a release of the chain's first callback (CLOCK_MONOTONIC in ns).
+    /// The index of the word with the origin: a release of the chain's first callback
+    /// (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN: usize = 5;
-    /// The word with the time of the last change of slots (CLOCK_MONOTONIC in ns). Executions
-    /// released from then on use the new slots; earlier ones use the slots before the change.
+    /// The index of the word with the time of the last change of slots (CLOCK_MONOTONIC in ns).
+    /// Executions released from then on use the new slots; earlier ones use the slots before the
+    /// change.
     pub const WORD_FROM: usize = 6;
-    /// The word with the instant from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC in ns). Until
-    /// then, [`WORD_ORIGIN_BEFORE`] applies. If it is 0, [`WORD_ORIGIN`] always applies.
+    /// The index of the word with the instant from which [`WORD_ORIGIN`] applies (CLOCK_MONOTONIC
+    /// in ns). Until then, [`WORD_ORIGIN_BEFORE`] applies. If it is 0, [`WORD_ORIGIN`] always
+    /// applies.
     pub const WORD_ORIGIN_FROM: usize = 7;
-    /// The word with the origin that applies before [`WORD_ORIGIN_FROM`] (CLOCK_MONOTONIC in ns).
+    /// The index of the word with the origin that applies before [`WORD_ORIGIN_FROM`]
+    /// (CLOCK_MONOTONIC in ns).
     pub const WORD_ORIGIN_BEFORE: usize = 8;
-    /// The first word of the first output. An output has: its best case, its slots, its slots
-    /// before the last change, and the best case before that change. Slots are their number, then
-    /// start and end of each.
+    /// The index of the first word of the first output. An output has: its best case, its slots,
+    /// its slots before the last change, and the best case before that change. Slots are their
+    /// number, then start and end of each.
     pub const WORD_OUTPUTS: usize = 9;
     /// The number of words for the slots of one output: their number, then start and end of each.
     pub const SLOTS_WORDS: usize = 1 + 2 * MAX_SLOTS;

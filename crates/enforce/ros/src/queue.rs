@@ -39,7 +39,7 @@ pub struct Next {
     place: usize,
     /// The slot in which the item leaves.
     pub due: Due,
-    /// The item's cycle was inferred from its arrival, because its lineage was unknown.
+    /// Whether the item's cycle was inferred from its arrival, because its lineage was unknown.
     pub by_arrival: bool,
 }
 

@@ -77,11 +77,11 @@ pub struct Due {
     pub cycle: i64,
     /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
-    /// The item missed the slots of its own execution (overshoot). It leaves in a slot of a later
-    /// execution, or after its last slot.
+    /// Whether the item missed the slots of its own execution (overshoot). It then leaves in a slot
+    /// of a later execution, or after its last slot.
     pub late: bool,
-    /// The item arrived in time, but the sender did not run during its slot. The item leaves at
-    /// once.
+    /// Whether the item arrived in time, but the sender did not run during its slot. The item then
+    /// leaves at once.
     pub overslept: bool,
 }
 

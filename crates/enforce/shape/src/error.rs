@@ -7,7 +7,8 @@ use onbeat_record::RecordError;
 use onbeat_reserve::{AssignError, StartError};
 use thiserror::Error;
 
-/// The reason why a shaping session could not start, or ended.
+/// The reason why a shaping session could not start, or ended. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShapeError {
     /// The program has file capabilities. The calling user could then forge the notes by which
@@ -41,39 +42,24 @@ pub enum ShapeError {
     /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid}, which runs {callback}, into server {server}: {reason}")]
     Assign {
-        /// The id of the thread that could not be assigned.
         tid: u32,
-        /// The id of a callback that the thread runs.
         callback: String,
-        /// The name of the server to which the callback belongs.
         server: String,
-        /// The reason why the reservation did not take the thread.
         reason: AssignError,
     },
     /// Two processes run the same callback of the plan.
     #[error("processes {of} and {pid} both run {callback}. End one of them, give its nodes another namespace, or choose the application with --pid. Without --strict, onbeat ignores the second process")]
-    SecondInstance {
-        /// The id of the callback that runs in two processes.
-        callback: String,
-        /// The id of the process that ran the callback second.
-        pid: u32,
-        /// The id of the process that ran the callback first.
-        of: u32,
-    },
+    SecondInstance { callback: String, pid: u32, of: u32 },
     /// Callbacks of the plan did not run within the time that the user allowed.
     #[error("{} did not run within {within_s} s. Check that the application runs, and that its nodes have the names in the plan", .callbacks.join(", "))]
     NotSeen {
-        /// The callbacks that did not run.
         callbacks: Vec<String>,
-        /// The time for which onbeat waited for the callbacks, in s.
         within_s: u64,
     },
     /// The first callback does not run periodically with the plan's cycle.
     #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms. Plan a throttler for it (onbeat plan --throttle), or check the cycle")]
     NoGrid {
-        /// The id of the chain's first callback.
         callback: String,
-        /// The length of the plan's cycle, in ms.
         cycle_ms: f64,
         /// The range of the first callback's starts within the cycle, in ms. It is small for a
         /// periodic callback.
@@ -82,19 +68,14 @@ pub enum ShapeError {
     /// One thread runs callbacks of two servers.
     #[error("thread {tid} runs {first} and {second}, which belong to different servers. Run their nodes in separate processes, or put both callbacks into one server")]
     TwoServers {
-        /// The id of the thread that runs callbacks of both servers.
         tid: u32,
-        /// The id of a callback that the thread runs for one server.
         first: String,
-        /// The id of a callback that the thread runs for the other server.
         second: String,
     },
     /// The callback publishes on the output's own topic, so a shaper cannot hold the output back.
     #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap} (if a rule of the node already remaps a topic to {topic}, remap that topic to the held one instead)")]
     NotHeld {
-        /// The id of the callback that publishes on the output topic.
         callback: String,
-        /// The output topic that cannot be held back.
         topic: String,
         /// The command-line arguments that would remap the topic, so that a shaper can hold the
         /// output back.
@@ -103,12 +84,7 @@ pub enum ShapeError {
     /// The middleware publishes in the callback's own thread, so it has no publisher thread to
     /// assign.
     #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
-    NoPublisherThread {
-        /// The id of the callback that publishes in its own thread.
-        callback: String,
-        /// The name of the server that needs the publisher thread.
-        server: String,
-    },
+    NoPublisherThread { callback: String, server: String },
 }
 
 impl ShapeError {

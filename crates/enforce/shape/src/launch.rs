@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// The reason why a command's topics cannot be remapped.
+/// The reason why a command's topics cannot be remapped. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum LaunchError {
     /// The command line does not take remapping rules.
@@ -25,9 +26,7 @@ pub enum LaunchError {
     /// The overlay of the launch file cannot be written.
     #[error("cannot write {}: {source}. Free space, or set TMPDIR", path.display())]
     Overlay {
-        /// The path at which onbeat wanted to write the overlay.
         path: PathBuf,
-        /// The system's error, for example that the disk is full.
         source: std::io::Error,
     },
 }

@@ -17,11 +17,11 @@ pub struct ApplicationOptions {
     /// The command that starts the application. If it is empty, onbeat shapes an application that
     /// already runs.
     pub command: Vec<String>,
-    /// Redirects the application's output to standard error.
+    /// Whether the application's standard output goes to standard error.
     pub command_to_stderr: bool,
     /// The ids of the processes to observe. If it is empty, onbeat observes all processes.
     pub pids: Vec<u32>,
-    /// The limits of which processes onbeat observes, in addition to `pids` and `users`.
+    /// Limits on the processes that onbeat observes, besides `pids` and `users`.
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
     /// allows every user, for processes that the user named or that onbeat starts.

@@ -35,8 +35,8 @@ use onbeat_document::Model;
 /// longest period.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
-/// The most steps in which a bound is searched. A model may come from anywhere, so the search must
-/// end.
+/// The largest number of steps in the search for a bound. It ends the search for any model, also
+/// for a damaged one.
 const STEPS: usize = 10_000;
 
 /// The reason why a chain has no bound. Ids are untrusted.
@@ -58,14 +58,14 @@ impl NoBound {
     /// Returns the reason as a sentence for a report.
     pub fn sentence(&self) -> String {
         match self {
-            NoBound::NoExecutor(id) => format!("no executor of one thread runs {id}"),
-            NoBound::Junction(id) => format!("the chain waits for other inputs at {id}"),
+            NoBound::NoExecutor(id) => format!("{id} does not run on an executor with a single thread, for which alone a bound is known"),
+            NoBound::Junction(id) => format!("the chain waits at the synchroniser {id} for other inputs, whose arrival has no bound"),
             NoBound::Overloaded(id) => {
                 format!(
                     "the executor of {id} may get more work than it can do, if callbacks take their longest times"
                 )
             }
-            NoBound::Unmeasured(id) => format!("there are no measurements of {id}"),
+            NoBound::Unmeasured(id) => format!("the period or the execution time of {id}, or the transport to it, was not measured"),
         }
     }
 }
@@ -91,7 +91,8 @@ pub struct ChainBound {
     pub chain: usize,
     /// The longest measured latency, in ns.
     pub measured_ns: u64,
-    /// The steps of the chain, whose sum is the bound, or the reason why it has none.
+    /// The steps of the chain, or the reason why the chain has no bound. The bound is the sum of
+    /// the steps.
     pub steps: Result<Vec<StepBound>, NoBound>,
 }
 
@@ -106,7 +107,7 @@ impl ChainBound {
     }
 }
 
-/// Returns the bounds of these chains, given by their indices in the model.
+/// Returns a bound of the latency for each of these chains, which are indices in the model.
 pub fn bounds(model: &Model, order: &[usize]) -> Vec<ChainBound> {
     let view = View::of(model, order);
     let of = |(i, chain): (usize, &Chain)| ChainBound {
@@ -195,8 +196,8 @@ impl Load {
     }
 }
 
-/// Returns the least time that is as long as the work that can come in it. Returns `None` above
-/// `limit`, or after too many steps.
+/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if it
+/// exceeds `limit`, or after too many steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {

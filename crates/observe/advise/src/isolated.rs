@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 /// The reason why a configuration cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IsolatedError {
-    /// The configuration can name no callback of a chain.
+    /// None of the callbacks can be named in the configuration.
     Empty,
 }
 

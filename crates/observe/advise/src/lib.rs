@@ -19,19 +19,19 @@ pub use rules::Rule;
 use onbeat_document::Model;
 use view::View;
 
-/// The limits above which a cost is reported, and the importance of chains.
+/// The chains that matter most, and the smallest costs that are reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The indices of chains in the model, the most important first. All other chains follow, those
     /// that lose most time first.
     pub order: Vec<usize>,
-    /// The least share of a chain's mean latency that is reported.
+    /// The smallest cost that is reported, as a share of the chain's mean latency.
     pub min_share: f64,
-    /// The least time that is reported, in ns.
+    /// The smallest cost that is reported, in ns.
     pub min_time_ns: f64,
-    /// The least share of items dropped by a queue that is reported.
+    /// The smallest share of items dropped by a queue that is reported.
     pub min_loss: f64,
-    /// The largest load of a CPU, or of an executor's thread, that is not reported.
+    /// The load of a CPU, or of an executor's thread, above which it is reported.
     pub max_load: f64,
 }
 
@@ -54,13 +54,13 @@ pub struct Evidence {
     pub figure: String,
     /// The id of the callback or the topic that has the figure (untrusted).
     pub of: String,
-    /// The value. Its unit is in the figure's name, or it is a plain number.
+    /// The value of the figure, in the unit that the figure's name gives.
     pub value: f64,
     /// The number of executions or items on which the value rests.
     pub samples: u64,
 }
 
-/// A finding about a model, with its cost, its remedy and its evidence.
+/// A cost that the rules found in a model, with its remedy and the figures that show it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// The rule that gives this advice. Reports print its name above the finding.
@@ -75,15 +75,15 @@ pub struct Advice {
     /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
     /// executors it is their load, for a late timer the delay over the period.
     pub share: f64,
-    /// The finding as a sentence.
+    /// A sentence that says what costs time, with the measured values.
     pub finding: String,
-    /// The change that the user can make, as a sentence.
+    /// A sentence that says what the user can change.
     pub remedy: String,
     /// The measured figures that the sentence in `finding` names.
     pub evidence: Vec<Evidence>,
 }
 
-/// The advice for a model, and the questions that the model cannot answer.
+/// All advice for a model, and the questions that the model cannot answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The indices of chains in the model, the most important first. Chains without executions are
@@ -91,11 +91,11 @@ pub struct Report {
     pub order: Vec<usize>,
     /// The advice, the largest share first. Equal shares are in the order of the model's chains.
     pub advices: Vec<Advice>,
-    /// The questions that the model cannot answer, as sentences.
+    /// Sentences that say which questions the model cannot answer, and why.
     pub not_judged: Vec<String>,
 }
 
-/// Finds what costs the chains of a model their time.
+/// Finds what costs the chains of a model their time, and what the user can change.
 pub fn advise(model: &Model, options: &Options) -> Report {
     let order = order(model, options);
     let view = View::of(model, &order);

@@ -4,7 +4,7 @@ use crate::{ChainBound, NoBound, Priorities, Report};
 use onbeat_document::Model;
 use serde_json::{json, Value};
 
-/// Returns the report, the priorities and the bounds of its chains as JSON.
+/// Returns the report as JSON, with the suggested priorities and the bounds of the chains.
 pub fn json(
     model: &Model,
     report: &Report,

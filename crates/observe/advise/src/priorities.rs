@@ -4,31 +4,33 @@ use crate::view::{cpus, real_time, View};
 use onbeat_document::Model;
 use std::collections::BTreeMap;
 
-/// The highest assigned priority. The kernel's own threads and the ones that enforce plans run
-/// above it.
+/// The highest priority that onbeat suggests. The kernel's own threads and the threads that enforce
+/// plans run above it.
 pub const HIGHEST: u8 = 80;
 
-/// The priority of a callback's thread.
+/// The suggested priority for the thread of one callback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
     /// The id of the callback (untrusted).
     pub callback: String,
-    /// The SCHED_FIFO priority. All callbacks of an executor get the highest one among them.
+    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest one among
+    /// them.
     pub priority: u8,
-    /// The measured real-time priority, or `None` if the thread had none.
+    /// The real-time priority that the thread had in the recording, or `None` if it had none.
     pub before: Option<u8>,
-    /// The CPUs on which the thread was seen.
+    /// The CPUs on which the thread ran in the recording.
     pub cpus: Vec<u16>,
-    /// Its thread also runs other callbacks, which get the same priority.
+    /// Is true if the thread also runs other callbacks, which get the same priority.
     pub shared: bool,
 }
 
-/// The priorities of all callbacks of chains, the highest first.
+/// The suggested priorities for all callbacks of chains, the highest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Priorities {
     /// The callbacks in the order of their chains' importance.
     pub assigned: Vec<Assigned>,
-    /// There are more threads than priorities, so the least important ones share the lowest.
+    /// Is true if there are more threads than priorities, so that the least important ones share
+    /// the lowest.
     pub crowded: bool,
 }
 

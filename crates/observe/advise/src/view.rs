@@ -4,7 +4,7 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kernel priorities below this one are real-time.
+/// The kernel counts priorities below this number as real-time.
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 pub(crate) struct View<'m> {
@@ -16,9 +16,9 @@ pub(crate) struct View<'m> {
 
 pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
-    /// The mean part of the chain's latency between its start and its publication.
+    /// The mean part of the chain's latency from the callback's start to its publication, in ns.
     pub(crate) own_ns: f64,
-    /// The edge from the callback before, and its mean part of the latency.
+    /// The edge from the callback before, and its mean part of the chain's latency in ns.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 
@@ -86,8 +86,8 @@ impl<'m> View<'m> {
         found
     }
 
-    /// Returns the callbacks of other executors that ran on any of its CPUs, those with the most
-    /// load first.
+    /// Returns the callbacks of other executors that ran on any of the CPUs of `callback`, those
+    /// with the most load first.
     pub(crate) fn on_its_cpus(&self, callback: &Callback) -> Vec<&'m Callback> {
         let cpus = cpus(callback);
         let executor = self.executor(callback);
@@ -101,7 +101,8 @@ impl<'m> View<'m> {
         found
     }
 
-    /// Returns the rank of the most important chain with this callback, 0 for the highest.
+    /// Returns the rank of the most important chain that contains the callback. The most important
+    /// chain has rank 0.
     pub(crate) fn importance(&self, callback: &Callback) -> Option<usize> {
         let mut chains = self.chains();
         chains.position(|(_, chain)| chain.callbacks.contains(&callback.id))
@@ -115,8 +116,7 @@ pub(crate) enum Part {
     Into(usize),
 }
 
-/// Returns the mean of a part in ns. Shares are in the order of the chain, with edges between
-/// callbacks.
+/// Returns the mean time that a part adds to the chain's latency, in ns.
 pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
     let (place, element) = match part {
         Part::Own(i) => (2 * i, "callback"),
@@ -132,8 +132,8 @@ pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// Returns the lowest real-time priority of its threads, as users set it, or `None` if one of them
-/// has none.
+/// Returns the lowest real-time priority among the callback's threads, 1 to 99, or `None` if one of
+/// them has none.
 pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
     let threads = callback.threads.iter();
     let of_threads = threads.map(|t| {

@@ -13,7 +13,7 @@ mod common;
 const SENSE: &str = "/sense:timer(100ms)";
 const DRIVE: &str = "/drive:subscription(/scan)";
 
-/// Makes `/sense` to `/drive` over `/scan`, with 5 ms, 0.1 ms and 5 ms, changed by `plant`.
+/// Makes a model of `/sense` and `/drive` over `/scan`. `plant` changes it.
 fn model(plant: impl FnOnce(&mut Model)) -> Model {
     let latency = 10 * MS + MS / 10;
     let chain = Chain {
@@ -267,7 +267,7 @@ fn a_middleware_thread_that_waits_for_its_cpu_is_named() {
 }
 
 #[test]
-fn full_cpus_and_executors_are_found_once() {
+fn an_overloaded_cpu_or_executor_is_reported_once() {
     let advices = found(&model(|m| m.callbacks[0].figures.load = 0.9));
     let subjects: Vec<&str> = advices.iter().map(|a| a.subject.as_str()).collect();
     assert_eq!(

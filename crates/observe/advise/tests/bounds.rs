@@ -125,7 +125,7 @@ fn the_bound_is_the_longest_time_of_work_without_a_pause() {
 }
 
 #[test]
-fn others_run_once_in_each_window_before_a_waiting_callback() {
+fn other_subscriptions_run_once_per_window_of_the_executor_before_a_waiting_callback() {
     // The executor is busy for 22 ms: 2 ms, and four times 5 ms. But only two windows pass.
     let works = [work(false, 100_000, 2000), work(false, 5500, 5000)];
     assert_eq!(responses(&model(&works))[0], Ok(12_000));
@@ -135,7 +135,7 @@ fn others_run_once_in_each_window_before_a_waiting_callback() {
 }
 
 #[test]
-fn a_bound_allows_for_early_releases() {
+fn the_bound_counts_timers_that_come_earlier_than_their_period() {
     let works = [work(false, 100_000, 2000), work(true, 10_000, 4000)];
     let mut model = model(&works);
     assert_eq!(responses(&model)[0], Ok(6000));
@@ -148,7 +148,7 @@ fn a_bound_allows_for_early_releases() {
 }
 
 #[test]
-fn a_missing_bound_has_a_reason() {
+fn a_chain_without_a_bound_names_the_reason() {
     let too_much = [work(false, 100_000, 2000), work(true, 10_000, 11_000)];
     let id = |i: usize| model(&too_much).chains[i].callbacks[1].clone();
     assert_eq!(
@@ -178,7 +178,7 @@ fn a_missing_bound_has_a_reason() {
 }
 
 #[test]
-fn a_model_from_anywhere_neither_hangs_nor_overflows() {
+fn extreme_values_in_a_model_neither_hang_nor_overflow_the_bound() {
     // Each ns of the search brings one more, so it would never end by single steps.
     let mut slow = model(&[work(false, 1, 0), work(false, 1, 0)]);
     let set = |c: &mut Callback, takes: u64, between: u64| {

@@ -25,11 +25,10 @@ impl Chosen {
 
 /// The measurements of a chain to which a rule applies.
 pub enum Measured<'m> {
-    /// The chain, or the part of a chain.
     Chain(&'m Chain),
     /// All paths between the ends of chains that the model does not list.
     AllPaths(&'m EndToEnd),
-    /// The part of a chain was not measured.
+    /// The chain is a part of a longer one, for which the model has no figures.
     Nothing,
 }
 
@@ -58,9 +57,9 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
             .map(known)
             .collect();
         return match found.len() {
-            0 => Err((id.clone(), "the model has no such chain".into())),
+            0 => Err((id.clone(), "no chain of the model has an id that begins like this (list them with `onbeat show MODEL`)".into())),
             1 => Ok(found),
-            n => Err((id.clone(), format!("the ids of {n} chains begin like this"))),
+            n => Err((id.clone(), format!("the ids of {n} chains begin like this. Write more of the id"))),
         };
     }
     let ends = Ends {
@@ -93,7 +92,7 @@ pub fn chains<'m>(model: &'m Model, rule: &ChainRule) -> Result<Vec<Found<'m>>, 
     Ok(found)
 }
 
-/// Returns the figures over all paths between the ends of a way.
+/// Returns the figures over all paths that have the same ends as `way`, if the model has them.
 fn pair<'m>(model: &'m Model, way: &Way) -> Option<&'m EndToEnd> {
     let output = way.topics.get(way.callbacks.len() - 1);
     let topic = output.map_or("", String::as_str);

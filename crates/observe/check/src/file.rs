@@ -10,9 +10,9 @@ pub enum RequirementsError {
     /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
-        /// The line number, if it is known.
+        /// The number of the line with the mistake, if it is known.
         at: Option<u64>,
-        /// The description of the fault.
+        /// The text that says what is wrong in the line.
         said: String,
     },
     /// A rule gives no limit, or contradicts itself.
@@ -20,7 +20,7 @@ pub enum RequirementsError {
     Rule {
         /// The rule's place in the file, such as `chains[0]`.
         place: String,
-        /// The fault, and the way out.
+        /// The text that says what is wrong with the rule, and how to correct it.
         said: &'static str,
     },
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistake_is_reported_with_its_place() {
+    fn a_mistake_in_a_requirements_file_is_reported_with_its_place() {
         for (text, said) in [
             ("", "--init"),
             ("chains:\n  - from: /a\n", "chains[0]: it limits nothing"),

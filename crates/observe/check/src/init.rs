@@ -14,7 +14,7 @@ const HEAD: &str = "\
 # figures with a margin. Delete rules that the system need not satisfy, and set its real limits.
 ";
 
-/// The figures that get limits.
+/// The figures for which a new requirements file sets limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
     /// All figures for which the model has enough executions.

@@ -49,7 +49,7 @@ pub struct Finding {
     pub limit: String,
     /// The measured value in words; empty if nothing was measured.
     pub measured: String,
-    /// The result of comparing the measured value with the limit.
+    /// Whether the measured value keeps the limit, breaks it, or is known too poorly to say.
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
@@ -68,7 +68,7 @@ pub struct Finding {
     pub lost: Option<String>,
 }
 
-/// The confidence that verdicts must have.
+/// How sure a verdict must be to count as passed or violated.
 #[derive(Debug, Clone, Copy)]
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
@@ -157,7 +157,7 @@ impl Bar {
             (true, true) => passed(),
             (true, false) => (
                 Verdict::NotKnown,
-                format!("all {count} kept it, but {needed} are needed"),
+                format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer"),
             ),
         }
     }
@@ -184,7 +184,7 @@ impl Bar {
             passed()
         } else if most == 0 {
             let needed = enough(allowed, self.confidence);
-            let why = format!("all {count} kept it, but {needed} are needed");
+            let why = format!("all {count} values kept the limit, but {needed} are needed to be sure. Record longer");
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
@@ -197,12 +197,12 @@ impl Bar {
         }
     }
 
-    /// Judges a mean. `over` returns by how much it exceeds its limit.
+    /// Judges a mean. `over` returns the amount by which a mean exceeds its limit.
     fn mean(&self, dist: &Dist, over: impl Fn(f64) -> f64) -> Judged {
         let over = over(dist.mean());
         let Some(within) = mean_within(deviation(dist), dist.count(), self.confidence) else {
             let why = format!(
-                "only {} executions were recorded; a mean needs 30",
+                "only {} executions were recorded, but a mean needs 30. Record longer",
                 dist.count()
             );
             return (Verdict::NotKnown, why);
@@ -274,7 +274,7 @@ impl Bar {
             (0, _) => Outcome::of(
                 (
                     Verdict::NotKnown,
-                    "the model's buckets are wider than the limit".into(),
+                    "the model stores latencies in steps that are wider than the limit".into(),
                 ),
                 measured,
             ),
@@ -303,7 +303,7 @@ fn point(is_kept: bool) -> Judged {
     }
 }
 
-/// Judges a rate by its value alone, without statistics.
+/// Judges a measured rate in Hz. Only the value counts, not the size of the sample.
 pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
     Outcome::of(
         point(limit.holds(value)),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_depend_on_the_size_of_the_sample() {
+    fn a_limit_on_times_passes_only_with_a_large_enough_sample() {
         use Verdict::{NotKnown, Passed, Violated};
         let ms = |n: u64| n * 1_000_000;
         // 299 executions of 10 ms show with 95 % confidence that at most 1 % are longer.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn logical_execution_time_is_a_whole_number_of_periods() {
+    fn outputs_that_leave_off_whole_periods_violate_logical_execution_time() {
         let ms = |n: f64| (n * 1e6) as u64;
         let limit = "1ms".parse().unwrap();
         let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));

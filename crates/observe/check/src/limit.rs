@@ -56,16 +56,16 @@ impl Unit for Count {
 /// statistic `min`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit<U> {
-    /// The smallest value that is allowed.
+    /// The lower end of the limit in the unit in which `U` is stored, or `None` if it is open.
     pub least: Option<f64>,
-    /// The largest value that is allowed.
+    /// The upper end of the limit in the unit in which `U` is stored, or `None` if it is open.
     pub most: Option<f64>,
     is_single: bool,
     unit: PhantomData<U>,
 }
 
 impl<U: Unit> Limit<U> {
-    /// Makes an upper limit.
+    /// Makes a limit that allows all values up to `most`, given in the unit in which `U` is stored.
     pub fn at_most(most: f64) -> Limit<U> {
         Limit {
             least: None,
@@ -75,7 +75,8 @@ impl<U: Unit> Limit<U> {
         }
     }
 
-    /// Makes a lower limit.
+    /// Makes a limit that allows all values from `least` on, given in the unit in which `U` is
+    /// stored.
     pub fn at_least(least: f64) -> Limit<U> {
         Limit::between(Some(least), None)
     }
@@ -198,20 +199,19 @@ impl<U: Unit> Serialize for Limit<U> {
 /// The figure of a distribution that a limit applies to: minimum, mean, quantile or maximum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
-    /// The smallest value.
+    /// The smallest value of the sample. A single number as its limit is a lower limit.
     Min,
-    /// The mean.
+    /// The arithmetic mean of the sample.
     Mean,
     /// The quantile at this share: 0.99 is the 99th percentile.
     Quantile(f64),
-    /// The largest value.
+    /// The largest value of the sample.
     Max,
 }
 
 impl Eq for Statistic {}
 
 impl Statistic {
-    /// Returns the sort key: min, mean, quantiles by their share, max.
     fn place(&self) -> f64 {
         match self {
             Statistic::Min => -2.0,
@@ -282,7 +282,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_with_units_are_parsed() {
+    fn limits_are_read_with_their_units_and_refused_without() {
         let time = |word: &str| word.parse::<Limit<Time>>();
         assert_eq!(time("45 ms"), Ok(Limit::at_most(45e6)));
         assert_eq!(time("..1.5s").unwrap().most, Some(1.5e9));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_have_names() {
+    fn the_names_of_statistics_are_read_and_written_alike_and_other_words_are_refused() {
         for word in ["min", "mean", "max", "p50", "p99.9", "p99.9999"] {
             assert_eq!(word.parse::<Statistic>().unwrap().to_string(), word);
         }
@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_limit_survives_its_text(ns in 1.0f64..1e13, least in proptest::bool::ANY) {
+        fn a_limit_written_as_text_is_read_back_with_the_same_value(ns in 1.0f64..1e13, least in proptest::bool::ANY) {
             let limit: Limit<Time> = if least { Limit::at_least(ns) } else { Limit::at_most(ns) };
             let text = serde_json::to_string(&limit).unwrap();
             let read: Limit<Time> = serde_json::from_str(&text).unwrap();

@@ -4,7 +4,7 @@ use crate::limit::{Count, Limit, Rate, Share, Statistic, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The limits for statistics of a sample of times.
+/// Limits of a time: one for each statistic that is limited, such as `p99`.
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
 /// The requirements that a system must satisfy.
@@ -21,13 +21,13 @@ pub struct Requirements {
     /// large enough to have shown a larger share. The default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
-    /// The rules for chains and parts of chains.
+    /// The limits for chains. Each entry names one chain, or all chains between two ends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub chains: Vec<ChainRule>,
-    /// The rules for callbacks.
+    /// The limits for callbacks. Each entry names one callback, or all callbacks of a node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackRule>,
-    /// The rules for topics.
+    /// The limits for topics: rates, latencies, waiting times and losses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<TopicRule>,
     /// The rules for the load of CPUs.
@@ -50,7 +50,7 @@ impl Requirements {
     }
 }
 
-/// The limits of the chain with this id, or of all chains between these ends.
+/// The limits for the chain with this id, or for all chains between these ends.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChainRule {
@@ -69,7 +69,7 @@ pub struct ChainRule {
     /// The time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// The data age of the output.
+    /// The limits on the age of the data in the chain's outputs.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub age: Times,
     /// The limits on the reaction time of the chain.
@@ -87,14 +87,14 @@ pub struct ChainRule {
     pub logical: Option<Limit<Time>>,
 }
 
-/// The limits of one callback, or of all callbacks of a node.
+/// The limits for one callback, or for all callbacks of a node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CallbackRule {
     /// The callback's id, or the end of the id after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// The node whose callbacks are all limited.
+    /// The node. The limits apply to each of its callbacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The time for which the callback has the CPU, per execution.
@@ -115,12 +115,11 @@ pub struct CallbackRule {
     /// The share of one CPU that the callback uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Limit<Share>>,
-    /// The scheduling of the callback's threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<ThreadRule>,
 }
 
-/// The scheduling that threads must have.
+/// The policy, priority and CPUs that the threads of a callback must have.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
@@ -135,7 +134,7 @@ pub struct ThreadRule {
     pub cpus: Option<Vec<u16>>,
 }
 
-/// The limits of a topic.
+/// The limits for the messages of one topic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {

@@ -109,7 +109,7 @@ impl<'m> Checker<'m> {
                     continue;
                 }
                 Measured::Nothing => {
-                    let why = "its latency was not measured. Make the model with the same ends (`onbeat model --from --to`)";
+                    let why = "the latency of this part of a chain was not measured. Make the model with the same ends (`onbeat model --from --to`)";
                     self.add(place.into(), &about, String::new(), Outcome::not_known(why));
                     continue;
                 }
@@ -178,7 +178,7 @@ impl<'m> Checker<'m> {
         ];
         for (name, said) in others {
             if let Some(said) = said {
-                let why = "it is known of single paths only. Name a chain by its id";
+                let why = "the model has this figure for single paths only, not for all paths between two ends. Name a chain by its id";
                 let place = format!("{place}.{name}");
                 self.add(place, about, said, Outcome::not_known(why));
             }
@@ -194,8 +194,8 @@ impl<'m> Checker<'m> {
             Some(period_ns) if period_ns > 0 && latency.count() > 0 => {
                 self.bar.logical(latency, period_ns, limit)
             }
-            Some(_) => Outcome::not_known("no execution"),
-            None => Outcome::not_known("the first callback has no steady period"),
+            Some(_) => Outcome::not_known("no execution of the chain was recorded"),
+            None => Outcome::not_known("the first callback of the chain has no steady period"),
         }
     }
 
@@ -205,11 +205,11 @@ impl<'m> Checker<'m> {
             let name = rule.callback.as_ref().or(rule.node.as_ref());
             let name = name.cloned().unwrap_or_default();
             let what = if rule.callback.is_some() {
-                "callback"
+                "callback of this id"
             } else {
                 "callback of this node"
             };
-            return self.absent(place, &name, format!("the model has no such {what}"));
+            return self.absent(place, &name, format!("the model has no {what}"));
         }
         for callback in found {
             let about = Chosen::of(callback);
@@ -241,7 +241,7 @@ impl<'m> Checker<'m> {
         let threads = &callback.threads;
         let mut add = |name: &str, limit: String, said: BTreeSet<String>, is_kept: bool| {
             let outcome = match (threads.is_empty(), is_kept) {
-                (true, _) => Outcome::not_known("no thread ran it"),
+                (true, _) => Outcome::not_known("the model has no thread that ran the callback"),
                 (false, kept) => Outcome {
                     verdict: if kept {
                         Verdict::Passed
@@ -296,7 +296,7 @@ impl<'m> Checker<'m> {
         };
         let edges: Vec<_> = edges.filter(|e| is_to(&e.to) && is_taken(&e.to)).collect();
         if edges.is_empty() {
-            let why = "no pair of publisher and subscriber was recorded";
+            let why = "the model has no callback that takes messages of this topic from a publisher in the recording";
             return self.absent(place, &rule.topic, why.into());
         }
         let mut losses_at: Vec<(String, String)> = Vec::new();
@@ -362,7 +362,7 @@ impl<'m> Checker<'m> {
         match between.filter(|d| d.count() >= STARTS && d.sum() > 0) {
             Some(between) => plain(1e9 / between.mean(), limit),
             None => Outcome::not_known(format!(
-                "only {count} intervals were recorded; a rate needs {STARTS}"
+                "only {count} intervals between messages were recorded, but a rate needs {STARTS}. Record longer"
             )),
         }
     }
@@ -412,9 +412,9 @@ impl<'m> Checker<'m> {
                     id: String::new(),
                 };
                 let limit = if is_wanted {
-                    "a chain passes it"
+                    "at least one chain contains this path"
                 } else {
-                    "no chain passes it"
+                    "no chain contains this path"
                 };
                 let outcome = self.path(path, is_wanted);
                 self.add(
@@ -440,7 +440,7 @@ impl<'m> Checker<'m> {
         match cuts::passing(self.model, path) {
             Ok(found) => {
                 let measured = match found.len() {
-                    0 => "none does".into(),
+                    0 => "no chain".into(),
                     1 => "1 chain".into(),
                     n => format!("{n} chains"),
                 };
@@ -471,7 +471,7 @@ impl<'m> Checker<'m> {
     fn losses(&self, verdict: Verdict) -> String {
         let lost: u64 = self.model.runs.iter().flat_map(|r| r.lost.values()).sum();
         match lost > 0 && verdict == Verdict::Violated {
-            true => format!("{lost} events of the recordings were lost"),
+            true => format!("{lost} events of the recordings were lost, so a part may be missing"),
             false => String::new(),
         }
     }
@@ -496,7 +496,7 @@ impl<'m> Checker<'m> {
             };
             let measured = nodes.iter().copied().collect::<Vec<_>>().join(", ");
             let outcome = match (nodes.is_empty() && !allowed.is_empty(), others.is_empty()) {
-                (true, _) => Outcome::not_known("nobody was seen"),
+                (true, _) => Outcome::not_known("the model has no node that uses the topic"),
                 (false, true) => Outcome {
                     verdict: Verdict::Passed,
                     measured,
@@ -524,14 +524,14 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,
-                format!("only {seconds:.1} s were recorded; a load needs 10 s"),
+                format!("only {seconds:.1} s were recorded, but a load needs 10 s. Record longer"),
             )
         }
         (true, true) => (Verdict::Passed, String::new()),
         (false, false) => (Verdict::Violated, String::new()),
         _ => (
             Verdict::NotKnown,
-            "some callbacks ran on other CPUs too".into(),
+            "some callbacks ran on other CPUs too, so the load of this CPU is known only as a range".into(),
         ),
     };
     Outcome {

@@ -168,7 +168,7 @@ fn verdicts(count: u64, yaml: &str) -> Vec<Verdict> {
 }
 
 #[test]
-fn chains_have_distinct_titles() {
+fn chains_with_the_same_ends_get_different_titles() {
     let mut model = model(10);
     assert_eq!(
         titles(&model),
@@ -179,7 +179,7 @@ fn chains_have_distinct_titles() {
 }
 
 #[test]
-fn each_rule_can_pass_be_violated_or_not_known() {
+fn each_kind_of_requirement_can_pass_be_violated_or_stay_undecided() {
     use Verdict::{NotKnown as Open, Passed as Kept, Violated as Broken};
     for (yaml, expected) in [
         ("chains: [{chain: aa, latency: {max: 50ms, p99: 41ms, mean: 39ms}}]", &[Broken, Kept, Kept][..]),
@@ -249,7 +249,7 @@ fn all_paths_between_two_ends_are_judged_where_no_chain_has_these_ends() {
 }
 
 #[test]
-fn too_little_data_gives_not_known() {
+fn a_requirement_with_too_little_data_is_not_decided() {
     let yaml = "chains: [{chain: aa, latency: {max: 50ms}}]";
     assert_eq!(verdicts(298, yaml), [Verdict::NotKnown]);
     assert_eq!(verdicts(299, yaml), [Verdict::Passed]);

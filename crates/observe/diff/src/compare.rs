@@ -51,7 +51,7 @@ pub struct Change {
     /// The standard error of the shift's logarithm, and its degrees of freedom.
     #[serde(skip)]
     pub error: (f64, f64),
-    /// The method by which the change was found.
+    /// Whether medians of runs or the executions of single runs were compared.
     pub method: Method,
 }
 
@@ -76,7 +76,7 @@ impl Change {
     }
 }
 
-/// A comparison of one figure.
+/// The result of comparing one figure, which depends on the number of runs in the models.
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),
@@ -91,11 +91,10 @@ pub struct Single {
     pub shift: f64,
     /// The standard error of the shift if runs did not differ.
     pub within: f64,
-    /// The factor from the spread of one run to that of the shift.
+    /// The factor that turns the spread of one run into the spread of the shift.
     pub runs: f64,
     /// The logarithm of the third over the first quartile: the mean of both models.
     pub width: f64,
-    /// Cliff's delta.
     pub delta: f64,
 }
 

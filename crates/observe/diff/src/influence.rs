@@ -30,7 +30,7 @@ pub enum How {
 }
 
 impl How {
-    /// Returns the way of waiting in words.
+    /// Returns how the component makes the chain wait, in words for a report.
     pub fn text(self) -> &'static str {
         match self {
             How::HasCpu => "has the CPU",
@@ -46,7 +46,7 @@ pub struct Cost {
     pub mean_ns: f64,
     /// The number of waits that were recorded.
     pub times: u64,
-    /// The number of executions of the chain's callback with the fewest.
+    /// The number of executions of the callback that has the fewest in the chain.
     pub executions: u64,
     #[serde(skip)]
     variance: f64,

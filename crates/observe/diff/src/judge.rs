@@ -184,7 +184,7 @@ fn assumptions(
     }
     if open > 0 {
         notes.push(format!(
-            "{open} figures were not compared: they have too few executions, or a model does not contain each run's median."
+            "{open} figures were not compared, because they have too few executions or a model does not contain each run's median. Record more executions."
         ));
     }
     if relative {
@@ -193,7 +193,7 @@ fn assumptions(
                 .into(),
         );
     }
-    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show. Models keep no QoS settings: these are not compared.".into());
+    notes.push("Medians are compared. 99th percentiles are compared too if each model has at least three runs of 200 executions each. Otherwise a change of only rare long executions does not show.".into());
 }
 
 fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {

@@ -41,11 +41,11 @@ pub struct Options {
     /// The assumed standard deviation of execution times from run to run, as a share. It is used if
     /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].
     pub run_spread: f64,
-    /// If a model has only one run, the spread between runs is estimated from all figures, as far
-    /// as these suffice. Otherwise `run_spread` holds.
+    /// Is true if the spread between single runs is estimated from all figures, as far as these
+    /// suffice. Otherwise `run_spread` holds.
     pub estimate_spread: bool,
-    /// Times are compared as measured. Otherwise they are first corrected for the speed of the
-    /// machine in each run.
+    /// Is true if times are compared as measured. Otherwise they are first corrected for the speed
+    /// of the machine in each run.
     pub absolute: bool,
 }
 

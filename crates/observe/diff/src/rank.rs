@@ -16,9 +16,7 @@ pub struct Ratio {
     /// The factor by which one sample is multiplied to lie where the other one does (Hodges-Lehmann
     /// estimator).
     pub value: f64,
-    /// The lower end of the interval.
     pub low: f64,
-    /// The upper end of the interval.
     pub high: f64,
 }
 
@@ -108,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn cliffs_delta_equals_that_of_all_pairs() {
+    fn cliffs_delta_equals_the_count_over_all_pairs_of_values() {
         let (a, b) = ([10u64, 20, 20, 50], [20u64, 30, 5, 60, 61]);
         let mut pairs = 0i32;
         for x in a {
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_factor_is_found_despite_a_heavy_tail_and_none_between_equal_samples() {
+    fn the_factor_between_two_samples_is_found_despite_a_heavy_tail() {
         let long = |i: u64| if i.is_multiple_of(20) { 40 } else { 1 };
         let of =
             |times: u64| dist((0..400).map(move |i| (10_000 + i * 37 % 3000) * times * long(i)));
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_samples_have_a_finite_factor() {
+    fn the_factor_between_samples_without_overlap_is_finite() {
         let far = ratio(
             &Sample::of(&dist([1000].into_iter()), 1),
             &Sample::of(&dist([0].into_iter()), 1),

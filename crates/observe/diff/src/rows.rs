@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// The latency of a chain.
+    /// The time from the start of a chain's first callback to the publication of its output.
     Latency,
-    /// The execution time of a callback.
+    /// The time for which a callback has the CPU in one execution.
     Execution,
-    /// The response time of a callback.
+    /// The time from when a callback could run to the end of its execution.
     Response,
     /// The time from one start of a callback to the next.
     Period,

@@ -18,7 +18,7 @@ use crate::{Options, WAITING};
 use onbeat_stats::student_quantile;
 use serde::Serialize;
 
-/// Up to this many figures of a kind say nothing about the spread.
+/// With this many figures of a kind or fewer, the spread is assumed and not estimated.
 const NONE: f64 = 2.0;
 /// With this many figures of a kind, the estimate replaces the assumption.
 const ENOUGH: f64 = 10.0;
@@ -38,11 +38,11 @@ const OF_PERIODS: f64 = 0.1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Execution times.
+    /// Execution times. Their assumed spread is `Options::run_spread`.
     Execution,
-    /// Response times and latencies.
+    /// Response times and latencies, which include waiting. Their assumed spread is twice as large.
     Waiting,
-    /// Periods.
+    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
     Period,
 }
 
@@ -80,18 +80,18 @@ impl Kind {
 /// The spread that was used for one kind of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunSpread {
-    /// The kind of figures.
+    /// The kind of figures for which the spread was used.
     pub kind: Kind,
     /// The standard deviation of a run as a share: the median over the kind's figures.
     pub share: f64,
     /// The number of figures from which the spread was estimated.
     pub figures: usize,
-    /// The share is an estimate. Otherwise it is an assumption.
+    /// Is true if the share was estimated from figures, and false if it was assumed.
     pub estimated: bool,
 }
 
 impl RunSpread {
-    /// Returns the spread in words.
+    /// Returns the spread in words for a report, with the number of figures behind it.
     pub fn text(&self) -> String {
         let share = onbeat_document::text::percent(self.share);
         match self.estimated {
@@ -115,7 +115,7 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The factor of [`unit`] at which the figures' shifts are as large as they are.
+    /// The factor with which [`unit`] gives shifts as large as the measured ones.
     factor: f64,
     figures: usize,
 }
@@ -138,7 +138,6 @@ impl Spread {
         }
     }
 
-    /// Returns the change of a figure.
     pub fn change(&self, figure: Figure, measured: &Measured) -> Change {
         match measured {
             Measured::Runs(change) => *change,
@@ -217,7 +216,8 @@ impl Spread {
         scale.kind.assumed(&self.options) * single.runs
     }
 
-    /// Returns the spread between the assumed and the estimated one, by the number of figures.
+    /// Returns a spread between the assumed and the estimated one. With more figures it is closer
+    /// to the estimate.
     fn blend(&self, scale: &Scale, single: &Single) -> f64 {
         let trust = self.trust(scale);
         let assumed = self.assumed(scale, single);
@@ -230,7 +230,8 @@ impl Spread {
     }
 }
 
-/// Returns the spread of a figure's shift at a factor of the kind's scale.
+/// Returns how much a figure's shift varies by the spread between runs, if the spread has this
+/// factor.
 fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     let of_run = match kind {
         Kind::Execution => factor * single.width,
@@ -239,8 +240,8 @@ fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     of_run * single.runs
 }
 
-/// Returns the factor at which the shifts are as large as their standard errors say; 0 if the
-/// executions alone explain the shifts.
+/// Returns the factor at which the measured shifts are as large as expected by chance, or 0 if the
+/// executions alone explain them.
 fn fit(kind: Kind, own: &[&Single]) -> f64 {
     let deviation = |factor: f64| {
         let errors = own.iter().map(|s| {
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_is_estimated_despite_changes() {
+    fn the_spread_between_runs_is_estimated_although_some_callbacks_changed() {
         let options = Options::default();
         for (changed, most) in [(0, 1.1), (5, 1.3), (15, 2.0)] {
             let figures = shifts(40, 0.05, changed);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_callbacks_have_a_larger_spread() {
+    fn callbacks_with_widely_varying_times_get_a_larger_spread() {
         let figures = shifts(40, 0.05, 0);
         let spread = Spread::of(&figures, &Options::default());
         let wide = Single {
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn executions_that_explain_the_shifts_leave_the_least_spread() {
+    fn runs_that_differ_only_by_chance_get_the_smallest_spread() {
         let figures = shifts(40, 0.004, 0);
         let options = Options::default();
         let spread = Spread::of(&figures, &options);
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_never_has_less_than_the_assumed_spread() {
+    fn times_that_include_waiting_get_at_least_the_assumed_spread() {
         let options = Options::default();
         let of = |deviation: f64| {
             let figures = shifts(40, deviation, 0);

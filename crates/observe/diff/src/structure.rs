@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A callback.
+    /// A callback: its type, its threads, the topics that it publishes, and whether it ran.
     Callback,
-    /// An edge between two callbacks.
+    /// A connection over which a callback takes the items of another one.
     Edge,
-    /// An AND or OR junction.
+    /// A point at which a callback takes items of several inputs: one of each (AND), or any (OR).
     Junction,
-    /// A chain of callbacks.
+    /// A path of callbacks from a source to a sink.
     Chain,
     /// The QoS settings of a node's publishers or subscriptions on a topic.
     Qos,
@@ -67,7 +67,7 @@ impl What {
 pub struct Difference {
     /// The kind of part that differs.
     pub part: Part,
-    /// The kind of difference.
+    /// Whether the part was added, removed or changed.
     pub what: What,
     /// The id of the part, or the ends of an edge (untrusted).
     pub id: String,
@@ -192,7 +192,9 @@ fn executions(c: &Callback) -> String {
 fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let mut why = Vec::new();
     if a.kind != b.kind {
-        why.push("it has another type".into());
+        why.push(
+            "it is now another kind of callback (timer, subscription, service, client)".into(),
+        );
     }
     let scheduled = |c: &Callback| -> BTreeSet<String> {
         let policies = c.threads.iter().filter(|t| t.policy != "unknown");
@@ -203,15 +205,17 @@ fn callback(a: &Callback, b: &Callback) -> Vec<String> {
     let (before, now) = (scheduled(a), scheduled(b));
     if before != now && !before.is_empty() && !now.is_empty() {
         why.push(format!(
-            "its threads run as {}, before as {}",
+            "its threads run as {} instead of {}",
             list(&now),
             list(&before)
         ));
     }
     let ran = |c: &Callback| c.figures.executions() > 0;
     match (ran(a), ran(b)) {
-        (true, false) => why.push(format!("it did not run; before, {}", executions(a))),
-        (false, true) if a.kind == b.kind => why.push(format!("it runs: {}", executions(b))),
+        (true, false) => why.push(format!("it did not run, but had {} before", executions(a))),
+        (false, true) if a.kind == b.kind => {
+            why.push(format!("it runs now and had {}", executions(b)))
+        }
         _ => {}
     }
     let outputs = |c: &Callback| c.outputs.iter().cloned().collect::<BTreeSet<String>>();
@@ -252,7 +256,7 @@ fn edges(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
                         "through the middleware"
                     }
                 };
-                let why = format!("items pass {}, before {}", way(b), way(a));
+                let why = format!("items pass {} instead of {}", way(b), way(a));
                 found.push(difference(b, What::Changed, why));
             }
             (Some(_), Some(_)) | (None, None) => {}
@@ -285,12 +289,18 @@ fn junctions(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>)
             continue;
         }
         let (what, why, any) = match both {
-            (Some(a), Some(b)) if a.kind != b.kind => {
-                (What::Changed, format!("{}, was {}", kind(b), kind(a)), b)
-            }
+            (Some(a), Some(b)) if a.kind != b.kind => (
+                What::Changed,
+                format!("the junction is {} instead of {}", kind(b), kind(a)),
+                b,
+            ),
             (Some(a), Some(b)) if a.inputs != b.inputs => (
                 What::Changed,
-                format!("of {}, was of {}", b.inputs.join(", "), a.inputs.join(", ")),
+                format!(
+                    "its inputs are {} instead of {}",
+                    b.inputs.join(", "),
+                    a.inputs.join(", ")
+                ),
                 b,
             ),
             (Some(a), None) => (

@@ -7,33 +7,21 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// The reason why a text is not a usable model. Every message says what to do next.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFileError {
-    /// The file has no content.
     #[error("the model file is empty. Make it again with `onbeat model TRACE`.")]
     Empty,
-    /// The text ends before the model is complete.
     #[error("the model file is cut off in line {line}. Make it again with `onbeat model TRACE`.")]
-    Truncated {
-        /// The number of the line in which the text ends.
-        line: usize,
-    },
-    /// The text is not JSON. The string is the place of the first error.
+    Truncated { line: usize },
     #[error("the model file is not valid JSON at {0}. Make a model with `onbeat model TRACE`.")]
     NotJson(String),
-    /// The text is JSON, but not a model.
     #[error("the file is JSON, but not an onbeat model (\"schema\": \"{SCHEMA}\" is missing). Make a model with `onbeat model TRACE`.")]
     Foreign,
-    /// The model has a schema of another version.
     #[error("the model has schema '{found}', but this onbeat reads '{SCHEMA}'. Make the model again with this version's `onbeat model TRACE`.")]
-    Schema {
-        /// The value of the file's field `schema`.
-        found: String,
-    },
-    /// A field is missing or has the wrong type.
+    Schema { found: String },
     #[error("the model file is damaged: {0}. Make it again with `onbeat model TRACE`.")]
     Field(String),
-    /// Fields contradict one another.
     #[error("the model file contradicts itself: {0}. Make it again with `onbeat model TRACE`.")]
     Inconsistent(String),
 }

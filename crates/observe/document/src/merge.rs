@@ -15,9 +15,9 @@ use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The reason why models cannot be merged into one.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelMergeError {
-    /// The caller gave no model to merge.
     #[error("there is no model to merge. Name at least one.")]
     Empty,
     /// Two of the models contain this run, whose executions would count twice.
@@ -26,24 +26,14 @@ pub enum ModelMergeError {
     /// The runs are from these two hosts. Equal ids would then mean different callbacks.
     #[error("the runs are of two hosts, '{0}' and '{1}'. If they were recorded at the same time, join them with `onbeat model --join`. Otherwise make a model for each host.")]
     Hosts(String, String),
-    /// These two runs overlap in time but are from different boots, so they are from different
-    /// machines.
     #[error("the runs '{0}' and '{1}' overlap in time but are from different boots, so two machines have the same name. Make a model for each machine. If it is one machine whose clock was set back, remove `boot` of one run.")]
     Boots(String, String),
-    /// The models used these two different rules for the names of nodes.
     #[error("the models name nodes by different rules ({0} and {1}). Make them with the same --normalise.")]
     NameRules(String, String),
-    /// The hidden evidence of a model is damaged or missing.
     #[error(transparent)]
     Damaged(#[from] RecoverError),
-    /// The model has no run of the requested mode.
-    #[error("the model has no run of mode '{mode}'. It has these modes: {known}")]
-    NoSuchMode {
-        /// The mode that the caller asked for.
-        mode: String,
-        /// The names of the model's modes, as a list for the message.
-        known: String,
-    },
+    #[error("the model has no run of mode '{mode}'. Choose one of its modes: {known}")]
+    NoSuchMode { mode: String, known: String },
 }
 
 /// Merges models into one. The result does not depend on their order.

@@ -25,15 +25,15 @@ pub const DEFAULT_MODE: &str = "default";
 /// A timing model of one run, or of many merged runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Model {
-    /// The runs from which onbeat made the model, sorted by id.
+    /// The name and version of the file format. onbeat writes [`SCHEMA`].
     pub schema: String,
-    /// The callbacks, which are the vertices of the graph, sorted by id.
+    /// The runs from which onbeat made the model, sorted by id.
     pub runs: Vec<Run>,
-    /// The edges of the graph, sorted by `from`, `to` and `topic`.
+    /// The callbacks, which are the vertices of the graph, sorted by id.
     pub callbacks: Vec<Callback>,
     /// The connections between callbacks, sorted by `from`, `to` and `topic`.
     pub edges: Vec<Edge>,
-    /// The callbacks at which several inputs meet, sorted by callback.
+    /// The junctions at which several inputs meet, sorted by callback.
     pub junctions: Vec<Junction>,
     /// The chains: paths from source to sink, sorted by id.
     pub chains: Vec<Chain>,
@@ -150,7 +150,7 @@ pub enum CallbackType {
 pub struct Executor {
     /// The ids of the callbacks in the group, sorted.
     pub callbacks: Vec<String>,
-    /// The greatest number of threads in one run that ran any of the callbacks. It exceeds one for
+    /// The maximum number of threads in one run that ran any of the callbacks. It exceeds one for
     /// a multi-threaded executor and for a restarted process.
     pub threads: usize,
 }
@@ -330,11 +330,12 @@ pub struct RunExtremes {
 /// The typical figures of a callback in one run, by which runs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RunTypical {
-    /// The typical execution time of the callback.
+    /// The median and the tail of the callback's execution times.
     pub exec_ns: Typical,
-    /// The response time: from when an execution could run to its end.
+    /// The median and the tail of the response times, which last from when an execution could run
+    /// to its end.
     pub response_ns: Typical,
-    /// The typical time from one start of the callback to the next.
+    /// The median and the tail of the times from one start of the callback to the next.
     pub interarrival_ns: Typical,
 }
 
@@ -354,7 +355,7 @@ pub struct Typical {
 }
 
 impl Typical {
-    /// The least number of values for which a 99th percentile is kept. Two of so many values lie
+    /// The minimum number of values for which a 99th percentile is kept. Two of so many values lie
     /// beyond the percentile.
     pub const TAIL: u64 = 200;
 }
@@ -529,10 +530,10 @@ pub struct Junction {
     /// The confidence from 0 to 1: the share of outputs that fit the junction. It is reduced if the
     /// data fit sampling as well.
     pub confidence: f64,
-    /// The certainty with which the kind is known.
+    /// The certainty with which onbeat knows the kind of the junction.
     #[serde(default)]
     pub state: JunctionState,
-    /// The rule by which an AND junction is assumed to choose items.
+    /// The rule by which onbeat assumes that an AND junction chooses its items.
     #[serde(default, skip_serializing_if = "Matching::is_in_turn")]
     pub matching: Matching,
     /// The possible meanings of an ambiguous junction. Edges and chains follow the first one.

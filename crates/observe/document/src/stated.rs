@@ -23,17 +23,15 @@ pub struct StatedJunction {
 }
 
 /// The reason why a text is not a valid statement about a junction.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JunctionParseError {
-    /// The text lacks an arrow, a node or a topic.
     #[error("cannot read the junction '{0}'. Write it as 'NODE -> TOPIC = and' or 'NODE(INPUT, INPUT) -> TOPIC = and'.")]
     Form(String),
-    /// The kind is not `and`, `approximate` or `or`.
     #[error(
         "the junction '{0}' has an unknown kind. End it with '= and', '= approximate' or '= or'."
     )]
     Kind(String),
-    /// An `and` names fewer than two inputs, or an `or` names inputs.
     #[error("the junction '{0}' names inputs. Name at least two of them, and end it with '= and' or '= approximate'.")]
     Inputs(String),
 }

@@ -22,7 +22,7 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         }
     }
 
-    /// Returns the entry of a key, or `None` if a new one finds no room.
+    /// Returns the entry of a key, which it creates if necessary. Returns `None` if the map is full.
     pub(crate) fn at(&mut self, key: K, time_ns: u64, new: impl FnOnce() -> V) -> Option<&mut V> {
         if self.entries.len() >= self.most && !self.entries.contains_key(&key) {
             self.left_out += 1;
@@ -62,12 +62,11 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.forgotten += (before - self.entries.len()) as u64;
     }
 
-    /// Returns the number of entries that were forgotten.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Returns how often a value found no room.
+    /// Returns the number of calls of [`Kept::at`] for which the map was full.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_entries_are_forgotten_and_too_many_are_left_out() {
+    fn entries_not_seen_for_long_are_forgotten_and_those_beyond_the_limit_left_out() {
         let mut kept: Kept<u32, u64> = Kept::new(2);
         for (key, time) in [(1, 10), (2, 20), (3, 30), (1, 40)] {
             if let Some(sum) = kept.at(key, time, || 0) {

@@ -9,16 +9,15 @@ use rustc_hash::FxHashMap;
 /// The most causes whose usual times are kept for a path.
 const CAUSES_MAX: usize = 256;
 
-/// The number of causes that are shown.
+/// The number of causes that a late execution keeps.
 const SHOWN: usize = 3;
 
-/// The least number of executions before one is called late without a deadline.
+/// The number of executions after which an execution can be late without a deadline.
 const EXECUTIONS: u64 = 20;
 
-/// A cause: the number of the callback, the kind of stretch, the culprit and the reason.
+/// The cause of a stretch: the callback's number, the kind of stretch, the culprit and the reason.
 type Cause = (u32, Kind, Option<(u8, u32)>, Option<Reason>);
 
-/// A late execution.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Late {
     pub(crate) end_ns: u64,
@@ -27,7 +26,7 @@ pub(crate) struct Late {
     causes: Vec<(Cause, u64, u64)>,
 }
 
-/// The causes of the executions on a path.
+/// The usual times of all causes on a path, and its latest late execution.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes {
     executions: u64,
@@ -37,16 +36,16 @@ pub(crate) struct Causes {
     pub(crate) late: Option<Late>,
 }
 
-/// A cause of a late execution in words.
+/// A cause that took longer in a late execution than usual.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CauseRow {
     /// The id of the callback in whose part of the latency the cause lies.
     pub callback: String,
     /// The cause in words, as in `onbeat why`.
     pub what: String,
-    /// The time that it took.
+    /// The time that the cause took in the late execution.
     pub ns: u64,
-    /// The mean of the executions before.
+    /// The mean time that the cause took in earlier executions.
     pub usual_ns: u64,
 }
 
@@ -60,7 +59,7 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 }
 
 impl Causes {
-    /// Adds an execution that is cut into stretches.
+    /// Counts an execution by its stretches. Keeps it as the latest late one if it is late.
     pub(crate) fn add(&mut self, (end_ns, latency_ns): (u64, u64), cuts: &[Cut]) {
         let mut times: FxHashMap<Cause, u64> = FxHashMap::default();
         for cut in cuts {
@@ -93,7 +92,7 @@ impl Causes {
         }
     }
 
-    /// Reports whether enough executions were seen to call one late.
+    /// Returns true if enough executions were seen to know how long they usually take.
     pub(crate) fn knows_usual(&self) -> bool {
         self.executions >= EXECUTIONS
     }
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_with_the_largest_excess_comes_first() {
+    fn the_cause_that_exceeds_its_usual_time_most_comes_first() {
         let mut causes = Causes {
             limit_ns: Some(30),
             ..Causes::default()

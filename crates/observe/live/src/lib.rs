@@ -33,26 +33,28 @@ use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
 use window::{Ring, Windows, SECOND_NS};
 
-/// The most callbacks, paths, edges, topics and threads that are followed, each.
+/// The largest number of callbacks that a live model follows, and likewise of paths, edges, topics and
+/// threads.
 const ENTRIES_MAX: usize = 4096;
 
-/// The most characters of a thread's name that are kept.
+/// The largest number of characters of a thread's name; the rest is cut off.
 const NAME_MAX: usize = 64;
 
 /// The number of seconds in a chain's history.
 const HISTORY: u64 = 60;
 
-/// How a live model is made.
+/// The options of a live model.
 #[derive(Debug, Clone)]
 pub struct LiveOptions {
-    /// The options of the synthesis.
+    /// The options of the synthesis that makes the model from events.
     pub synth: SynthOptions,
-    /// The time after which the figures of something that is not seen any more are forgotten, ns.
+    /// The time without an event after which the figures of a callback, path, edge, topic or thread
+    /// are forgotten.
     pub forget_after_ns: u64,
 }
 
 impl LiveOptions {
-    /// Returns the default options with these of the synthesis.
+    /// Returns options with this synthesis and a memory of ten minutes.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth,
@@ -61,7 +63,7 @@ impl LiveOptions {
     }
 }
 
-/// The executions of chains on one path.
+/// The figures of the executions of chains on one path.
 #[derive(Debug, Clone)]
 struct Path {
     /// The steps of the first execution. Only the callbacks and topics count.
@@ -84,7 +86,8 @@ type EdgeNumbers = (Option<u32>, u32, u32);
 /// The number of a path, and whether the user cut the chain at its end.
 type PathNumber = (u32, bool);
 
-/// A model of a running system. Events are pushed in the order of time.
+/// A timing model of a running system, with figures over the last 10 s, the last minute and since the
+/// start. The caller pushes events in the order of their times.
 #[derive(Debug, Clone)]
 pub struct Live {
     synth: Synth,
@@ -107,7 +110,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates a model without events.
+    /// Creates a live model that has seen no events yet.
     pub fn new(options: LiveOptions) -> Live {
         let cut_to = options.synth.cuts.iter().filter_map(|c| c.to.clone());
         let structure = Structure::new(cut_to.collect());
@@ -132,12 +135,13 @@ impl Live {
         }
     }
 
-    /// Sets the largest latency that each chain may have, by chain id, ns.
+    /// Sets the largest latency that each chain may have, in ns, by chain id. Longer executions count
+    /// as late.
     pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
         self.deadlines = deadlines;
     }
 
-    /// Processes the next events.
+    /// Processes the next events, which must not be earlier than those before.
     pub fn push(&mut self, events: &[Event]) {
         for event in events {
             self.push_one(event);
@@ -180,23 +184,23 @@ impl Live {
         self.synth.snapshot()
     }
 
-    /// Returns the time of the latest event, CLOCK_MONOTONIC, or 0 before the first.
+    /// Returns the time of the latest event (ns of CLOCK_MONOTONIC), or 0 before the first event.
     pub fn now_ns(&self) -> u64 {
         self.span.map_or(0, |span| span.1)
     }
 
-    /// Returns the time of the first event, CLOCK_MONOTONIC, or 0 before it.
+    /// Returns the time of the first event (ns of CLOCK_MONOTONIC), or 0 before it.
     pub fn start_ns(&self) -> u64 {
         self.span.map_or(0, |span| span.0)
     }
 
-    /// Reports whether callbacks, topics or paths have appeared since [`Live::refresh`].
+    /// Returns true if callbacks, topics or paths have appeared since the last [`Live::refresh`].
     pub fn is_stale(&self) -> bool {
         self.is_stale
     }
 
-    /// Finds the chains anew, and the names of everything. Returns the model of the events so far.
-    /// That takes milliseconds, so call this when [`Live::is_stale`], but seldom.
+    /// Finds new chains and names, and returns the model of the events so far. A call takes
+    /// milliseconds: call it only when [`Live::is_stale`] returns true, and rarely.
     pub fn refresh(&mut self) -> Model {
         self.is_stale = false;
         let model = self.synth.snapshot();
@@ -278,7 +282,8 @@ impl Live {
         self.every.ended(end, (key, (time_ns, latency)));
     }
 
-    /// Finds the causes of the executions that later events cannot change, or of all.
+    /// Finds the causes of late executions: of those that later events cannot change, or with `all`
+    /// of every execution.
     fn cut(&mut self, all: bool) {
         let paths = &mut self.paths;
         self.every.cut(&mut self.synth, all, |(path, times), cuts| {
@@ -288,7 +293,7 @@ impl Live {
         });
     }
 
-    /// Decides above which latency the next executions of each path are late.
+    /// Sets the latency above which the next executions of each path are late.
     fn set_limits(&mut self) {
         let structure = &self.structure;
         let deadlines = &self.deadlines;
@@ -311,26 +316,29 @@ impl Live {
         self.machine.forget_before(before);
     }
 
-    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten.
+    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten because
+    /// they had not been seen for [`LiveOptions::forget_after_ns`].
     pub fn forgotten(&self) -> u64 {
         let of_machine = self.machine.threads.forgotten() + self.machine.holders.forgotten();
         let of_data = self.edges.forgotten() + self.published.forgotten();
         self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
     }
 
-    /// Returns how often something was not counted because too many entries exist.
+    /// Returns the number of values that were not counted because 4096 callbacks, paths, edges, topics
+    /// or threads were followed already.
     pub fn left_out(&self) -> u64 {
         let of_machine = self.machine.threads.left_out() + self.machine.holders.left_out();
         let of_data = self.edges.left_out() + self.published.left_out();
         self.callbacks.left_out() + self.paths.left_out() + of_data + of_machine
     }
 
-    /// Returns the figures of a callback since the start, by its number in the synthesis.
+    /// Returns the figures of a callback since the start. `callback` is its number in the synthesis.
     pub fn callback_total(&self, callback: u32) -> Option<&CallbackTally> {
         self.callbacks.get(&callback).map(Windows::total)
     }
 
-    /// Returns the ids of the callbacks by number, as they were at the last [`Live::refresh`].
+    /// Returns the ids of the callbacks at the last [`Live::refresh`]. The index is the callback's
+    /// number in the synthesis.
     pub fn callback_ids(&self) -> &[Option<String>] {
         &self.structure.ids
     }

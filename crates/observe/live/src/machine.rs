@@ -7,17 +7,16 @@ use crate::{ENTRIES_MAX, NAME_MAX};
 use onbeat_synth::followed::Held;
 use onbeat_trace::{Event, EventKind};
 
-/// The most callbacks that are listed for a thread.
+/// The largest number of callbacks in the list of a thread.
 const CALLBACKS_MAX: usize = 16;
 
-/// An observed thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Thread {
     pub(crate) pid: u32,
     pub(crate) comm: String,
-    /// The time on a CPU, ns.
+    /// The time in ns for which the thread had a CPU.
     pub(crate) running: Windows<u64>,
-    /// The time in which the thread was ready and another one had the CPU, ns.
+    /// The time in ns in which the thread was ready and another one had the CPU.
     pub(crate) waiting: Windows<u64>,
     /// The numbers of the callbacks that the thread ran, in order of their first run.
     pub(crate) callbacks: Vec<u32>,
@@ -27,14 +26,13 @@ pub(crate) struct Thread {
     on_since: Option<u64>,
 }
 
-/// The threads and CPUs of a running system.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     pub(crate) threads: Kept<u32, Thread>,
-    /// The time that observed threads had each CPU, ns.
+    /// The time in ns for which observed threads had each CPU.
     pub(crate) cpus: Kept<u16, Windows<u64>>,
-    /// The time that each component had a CPU while an observed thread waited for it, ns. The keys
-    /// are indices into [`Synth::components`](onbeat_synth::Synth::components).
+    /// The time in ns for which each component had a CPU while an observed thread waited for it. The
+    /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
 }
 
@@ -101,7 +99,7 @@ impl Machine {
         }
     }
 
-    /// Counts the time that running threads have had their CPUs so far.
+    /// Counts the CPU time of the threads that still run at `now_ns`.
     pub(crate) fn count_running(&mut self, now_ns: u64) {
         let mut ran = Vec::new();
         for thread in self.threads.values_mut() {
@@ -122,7 +120,7 @@ impl Machine {
         }
     }
 
-    /// Counts a wait of a thread for its CPU. `component` had the CPU meanwhile.
+    /// Counts a thread's wait for a CPU that `component` had meanwhile.
     pub(crate) fn held(&mut self, held: &Held, component: u32) {
         let ns = held.end_ns.saturating_sub(held.begin_ns);
         if let Some(thread) = self.threads.get_mut(&held.tid) {

@@ -9,7 +9,6 @@ use onbeat_why::leads_along;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 
-/// A chain of the model, without figures.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownChain {
     pub(crate) id: String,
@@ -19,7 +18,6 @@ pub(crate) struct KnownChain {
     pub(crate) is_assumed: bool,
 }
 
-/// A callback of the model, without figures.
 #[derive(Debug, Clone)]
 pub(crate) struct KnownCallback {
     pub(crate) node: String,
@@ -27,11 +25,10 @@ pub(crate) struct KnownCallback {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// The structure of the system, as the model had it when it was last read.
+/// The callbacks and chains of the system at the last [`Structure::read`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Structure {
     cut_to: Vec<String>,
-    /// The ids of callbacks by number.
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) callbacks: BTreeMap<String, KnownCallback>,
     pub(crate) chains: Vec<KnownChain>,
@@ -53,13 +50,13 @@ impl Structure {
         id.is_some_and(Option::is_some)
     }
 
-    /// Reports whether the path was there when the structure was read.
+    /// Returns true if the path existed at the last [`Structure::read`].
     pub(crate) fn has_path(&self, path: PathNumber) -> bool {
         self.paths.contains(&path)
     }
 
-    /// Reads the structure from a model of `synth`. `paths` are the paths on which executions ended,
-    /// each with its cut and its steps.
+    /// Takes callbacks and chains from a model of `synth`. `paths` are the paths on which executions
+    /// have ended, each with its cut and its steps.
     pub(crate) fn read<'a>(
         &mut self,
         synth: &Synth,

@@ -4,13 +4,13 @@ use onbeat_document::dist::Dist;
 use onbeat_synth::detail::{ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::ChainEnd;
 
-/// Figures that can be added up.
+/// Figures that are summed over slots of time.
 pub trait Add: Default {
-    /// Adds the figures of `other`.
+    #[allow(missing_docs)]
     fn add(&mut self, other: &Self);
 }
 
-/// Adds up the parts of a span.
+/// Returns the sum of the parts of a span.
 pub fn sum<T: Add>(parts: Vec<&T>) -> T {
     let mut all = T::default();
     parts.into_iter().for_each(|part| all.add(part));
@@ -20,13 +20,13 @@ pub fn sum<T: Add>(parts: Vec<&T>) -> T {
 /// The figures of a callback, as in [`onbeat_document::schema::CallbackFigures`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallbackTally {
-    /// The number of executions, also of those without times.
+    /// The number of executions, including those without known times.
     pub executions: u64,
-    /// The time on the CPU.
+    /// The CPU time of an execution.
     pub exec_ns: Dist,
-    /// The time from when an execution could run to its end.
+    /// The time from an execution's release to its end.
     pub response_ns: Dist,
-    /// The time from when an execution could run to its start.
+    /// The time from an execution's release to its start.
     pub queued_ns: Dist,
     /// The time per execution in which the thread was ready and had no CPU.
     pub preempted_ns: Dist,
@@ -34,9 +34,9 @@ pub struct CallbackTally {
     pub blocked_ns: Dist,
     /// The number of executions whose CPU time is unknown.
     pub untimed: u64,
-    /// The number of preemptions.
+    /// The number of times that the thread lost its CPU while it was ready.
     pub preemptions: u64,
-    /// The number of sleeps.
+    /// The number of times that the thread slept within an execution.
     pub blockings: u64,
 }
 
@@ -82,7 +82,8 @@ impl Add for CallbackTally {
 pub struct ChainTally {
     /// The time from the start of the first callback to the output.
     pub latency_ns: Dist,
-    /// The sums of the parts of callbacks and edges in the latencies, first callback first.
+    /// The sum over all executions of each part of the latency in ns: first callback, first edge,
+    /// second callback and so on.
     pub parts_ns: Vec<u128>,
 }
 
@@ -121,7 +122,7 @@ impl Add for ChainTally {
 /// The figures of an edge, as in [`onbeat_document::schema::EdgeFigures`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EdgeTally {
-    /// The number of items that were taken.
+    /// The number of items that the receiving callback took.
     pub taken: u64,
     /// The number of items that were never taken for an unknown reason. A slot's count is negative
     /// if items that had been reported as lost were taken after all.
@@ -130,7 +131,7 @@ pub struct EdgeTally {
     pub overwritten: i64,
     /// The time from the publication to the start of the callback.
     pub latency_ns: Dist,
-    /// The time from the publication until the item woke up its taker.
+    /// The time from the publication until the item woke up the thread that takes it.
     pub transport_ns: Dist,
 }
 

@@ -12,14 +12,14 @@ use rustc_hash::FxHashSet;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value for each span of time.
+/// A figure over each of the three spans that `onbeat top` shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct PerSpan<T> {
-    /// The value over the last ten seconds.
+    /// The figure over the last 9 to 10 s. The current second is not over yet.
     pub last_10s: T,
-    /// The value over the last minute.
+    /// The figure over the last 50 to 60 s.
     pub last_60s: T,
-    /// The value since the start.
+    /// The figure since the first event.
     pub start: T,
 }
 
@@ -40,7 +40,7 @@ impl<T> PerSpan<T> {
         }
     }
 
-    /// Returns the value of a span.
+    /// Returns the figure over one of the spans.
     pub fn get(&self, span: Span) -> &T {
         match span {
             Span::TenSeconds => &self.last_10s,
@@ -50,18 +50,15 @@ impl<T> PerSpan<T> {
     }
 }
 
-/// The summary of a distribution of times.
+/// The summary of a distribution of times: number, mean, median, 99th percentile and largest. Without
+/// values, all fields are 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct Times {
-    /// The number of values.
     pub count: u64,
-    /// The mean.
     pub mean_ns: u64,
-    /// The median.
     pub p50_ns: u64,
-    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The largest value.
     pub max_ns: u64,
 }
 
@@ -82,95 +79,97 @@ impl Times {
 pub struct Part {
     /// The callback's id, or the topic of an edge.
     pub name: String,
-    /// The part is that of an edge: the time from the publication to the start of the next callback.
+    /// The part belongs to an edge: it lasts from a publication to the start of the next callback.
     pub is_edge: bool,
-    /// The mean per execution.
+    /// The mean length of the part per execution of the chain.
     pub mean_ns: u64,
 }
 
-/// A chain.
+/// The figures of a chain, over all paths that belong to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ChainRow {
-    /// The id, as in the model.
+    /// The id of the chain in the model, for example `chain-664e64ef4c8d`.
     pub id: String,
-    /// The readable name.
+    /// The readable name of the chain, for example `lidar -> planner via filter`.
     pub title: String,
-    /// The ids of the callbacks, first to last.
+    /// The ids of the chain's callbacks, from the first to the last.
     pub callbacks: Vec<String>,
-    /// The topics between them, then the output.
+    /// The topics between the callbacks, followed by the topic of the output.
     pub topics: Vec<String>,
-    /// At least one edge is assumed.
+    /// At least one edge of the chain is assumed, not observed.
     pub assumed: bool,
     /// The latency of the latest execution, or `None` if it ended more than a minute ago.
     pub latest_ns: Option<u64>,
-    /// The latency.
+    /// The time from the start of the first callback to the output.
     pub latency: PerSpan<Times>,
-    /// The number of items on the chain's edges that were never taken.
+    /// The number of items on the chain's edges that were lost or overwritten.
     pub lost: PerSpan<u64>,
-    /// The largest latency that the requirements allow.
+    /// The largest latency that the requirements allow, or `None` if they set no limit.
     pub deadline_ns: Option<u64>,
-    /// The number of executions that took longer than the deadline.
+    /// The number of executions beyond the deadline, or `None` without a deadline.
     pub late: Option<PerSpan<u64>>,
-    /// The largest latency of each of the last 60 seconds, oldest first.
+    /// The largest latency of each of the last 60 seconds, oldest first. `None` marks a second
+    /// without an execution.
     pub history_ns: Vec<Option<u64>>,
-    /// The parts of the latency, in order.
+    /// The parts of the latency, alternately of a callback and of an edge, from the first callback
+    /// on.
     pub parts: Vec<Part>,
-    /// The latest execution that was late, with its causes.
+    /// The latest late execution, or `None` if none was late.
     pub late_execution: Option<LateRow>,
 }
 
 /// The latest late execution of a chain: one beyond the deadline. Without a deadline, one of the
 /// longest 1 % to 5 %.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct LateRow {
-    /// The time since its end.
+    /// The time since the end of the execution.
     pub ago_ns: u64,
-    /// The latency.
     pub latency_ns: u64,
     /// The causes that took longer than usual, the largest excess first.
     pub causes: Vec<CauseRow>,
 }
 
-/// A callback.
+/// The figures of a callback.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct CallbackRow {
-    /// The id, as in the model.
+    /// The id of the callback in the model.
     pub id: String,
-    /// The node's full name.
+    /// The full name of the callback's node.
     pub node: String,
-    /// The type of event that triggers the callback.
     #[serde(rename = "type")]
     pub kind: CallbackType,
     /// The period of a timer, or the steady period of another callback.
     pub period_ns: Option<u64>,
     /// The number of executions per second.
     pub rate_hz: PerSpan<f64>,
-    /// The time on the CPU.
+    /// The CPU time of an execution.
     pub exec: PerSpan<Times>,
-    /// The time from when an execution could run to its end.
+    /// The time from an execution's release to its end.
     pub response: PerSpan<Times>,
-    /// The time from when an execution could run to its start.
+    /// The time from an execution's release to its start.
     pub waiting: PerSpan<Times>,
-    /// The time per execution in which the callback was ready but not running.
+    /// The time per execution in which the callback's thread was ready and another thread ran.
     pub preempted: PerSpan<Times>,
-    /// The share of one CPU.
+    /// The share of one CPU that the callback used, from 0 to 1.
     pub load: PerSpan<f64>,
 }
 
-/// A topic, or a service's requests or responses, over all its subscribers.
+/// The figures of a topic, or of a service's requests or responses, over all subscribers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct TopicRow {
-    /// The name.
     pub name: String,
-    /// The ids of the callbacks that publish, sorted.
+    /// The ids of the callbacks that publish on the topic, sorted.
     pub publishers: Vec<String>,
     /// The ids of the callbacks that take the items, sorted.
     pub subscribers: Vec<String>,
-    /// The number of publications by callbacks per second. `None` if only others publish.
+    /// The number of publications by callbacks per second. `None` if no callback publishes.
     pub rate_hz: Option<PerSpan<f64>>,
-    /// The number of items that were taken.
+    /// The number of items that callbacks took.
     pub taken: PerSpan<u64>,
-    /// The time from the publication until the item woke up its taker.
+    /// The time from the publication until the item woke up the thread that takes it.
     pub transport: PerSpan<Times>,
     /// The time from the publication to the start of the callback that took the item.
     pub latency: PerSpan<Times>,
@@ -183,57 +182,54 @@ pub struct TopicRow {
 /// A CPU on which observed threads ran.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct CpuRow {
-    /// The number of the CPU.
+    /// The kernel's number of the CPU.
     pub cpu: u16,
-    /// The share of its time that observed threads used.
+    /// The share of the CPU's time that observed threads used, from 0 to 1.
     pub load: PerSpan<f64>,
 }
 
-/// An observed thread.
+/// The figures of an observed thread, with the kernel's ids and name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
 pub struct ThreadRow {
-    /// The process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// The thread's name.
     pub name: String,
     /// The CPU on which the thread was last seen.
     pub cpu: Option<u16>,
     /// The ids of the callbacks that the thread ran.
     pub callbacks: Vec<String>,
-    /// The share of one CPU.
+    /// The share of one CPU that the thread used, from 0 to 1.
     pub load: PerSpan<f64>,
     /// The share of the time in which the thread was ready and another one had the CPU.
     pub waiting: PerSpan<f64>,
-    /// The thread has ended.
+    /// The thread has ended since it was first seen.
     pub ended: bool,
 }
 
 /// A program that had a CPU while an observed thread waited for it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HolderRow {
-    /// The component in words, as in the model's causes.
+    /// The program in words, as in the model's causes.
     pub name: String,
-    /// The time for which observed threads waited for it, as a share of the span.
+    /// The time for which observed threads waited while the program had the CPU, as a share of the
+    /// span.
     pub held: PerSpan<f64>,
 }
 
-/// The parts of a [`View`] that are wanted.
+/// The lists of a [`View`] that the caller needs. The others stay empty, which saves time. `machine` stands
+/// for `cpus`, `threads` and `holders`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Wanted {
-    /// The chains are wanted.
     pub chains: bool,
-    /// The callbacks are wanted.
     pub callbacks: bool,
-    /// The topics are wanted.
     pub topics: bool,
-    /// CPUs, threads and holders of CPUs are wanted.
     pub machine: bool,
 }
 
 impl Wanted {
-    /// Every part.
+    /// Selects every part of a view.
     pub const ALL: Wanted = Wanted {
         chains: true,
         callbacks: true,
@@ -249,25 +245,27 @@ pub struct View {
     pub time_ns: u64,
     /// The time since the first event.
     pub elapsed_ns: u64,
-    /// The number of events.
+    /// The number of recorded events.
     pub events: PerSpan<u64>,
     /// The number of events that the recorder lost.
     pub lost_events: PerSpan<u64>,
-    /// The number of entries that were forgotten because they had not been seen for long.
+    /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
+    /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
-    /// How often something was not counted because too many entries exist.
+    /// The number of values that were not counted because a table of entries was full.
     pub left_out: u64,
-    /// The chains.
+    /// The chains whose executions were seen.
     pub chains: Vec<ChainRow>,
-    /// The callbacks.
+    /// The callbacks that have run.
     pub callbacks: Vec<CallbackRow>,
-    /// The topics.
+    /// The topics on which an item was published or taken, sorted by name.
     pub topics: Vec<TopicRow>,
-    /// The CPUs.
+    /// The CPUs on which observed threads ran, sorted by number.
     pub cpus: Vec<CpuRow>,
-    /// The observed threads.
+    /// The observed threads, sorted by process and thread.
     pub threads: Vec<ThreadRow>,
-    /// The programs that had a CPU while observed threads waited for it, most first.
+    /// The programs that had a CPU while observed threads waited for it. The largest share of the
+    /// last minute comes first.
     pub holders: Vec<HolderRow>,
 }
 
@@ -275,7 +273,7 @@ fn per_span<T: Add>(windows: &Windows<T>, now_ns: u64) -> PerSpan<T> {
     PerSpan::of(|span| sum(windows.parts(span, now_ns)))
 }
 
-/// Adds up windows of several entries.
+/// Adds up the windows of several entries, for each span.
 fn together<'a, T: Add + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
@@ -320,13 +318,12 @@ impl Live {
         view
     }
 
-    /// Returns the length of each span, s.
     fn seconds(&self) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         PerSpan::of(|span| (now.saturating_sub(span.since_ns(start, now)) as f64 / 1e9).max(1e-9))
     }
 
-    /// Returns the time in each span since the first value of `windows`, at least a second, s.
+    /// Returns the time in each span since the first value of `windows`, in seconds, at least 1.
     fn seconds_of<T: Default>(&self, windows: &Windows<T>) -> PerSpan<f64> {
         let (start, now) = (self.start_ns(), self.now_ns());
         let first = windows.first_ns().unwrap_or(start);

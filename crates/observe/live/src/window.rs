@@ -1,18 +1,18 @@
 //! Keeps a value for the last ten seconds, for the last minute and since the start. Memory does not
 //! grow with time.
 //!
-//! A window consists of slots of equal length, which begin at multiples of that length. The newest
+//! A window consists of slots of equal length, which begin at multiples of that length. The latest
 //! slot is still being filled. So the window of 10 s covers 9 to 10 s, and that of a minute 50 to
 //! 60 s.
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// A span of time that ends now.
+/// A span of time that ends with the latest event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Span {
-    /// The last ten seconds.
+    /// The last 9 to 10 s: the current second and the nine before it.
     TenSeconds,
-    /// The last minute.
+    /// The last 50 to 60 s: the current ten seconds and the fifty before them.
     Minute,
     /// The time since the first event.
     Start,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_span_has_the_values_of_its_seconds() {
+    fn each_span_of_time_adds_up_the_values_of_its_seconds() {
         let mut windows = Windows::default();
         for second in 0..200u64 {
             windows.at(second * SECOND_NS + 5, |sum| *sum += second);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_value_counts_in_the_spans_that_still_have_its_second() {
+    fn a_value_that_arrives_late_counts_in_spans_that_still_have_its_second() {
         let mut windows = Windows::default();
         windows.at(100 * SECOND_NS, |sum| *sum += 1);
         windows.at(95 * SECOND_NS, |sum| *sum += 10);

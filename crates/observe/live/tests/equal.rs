@@ -222,7 +222,7 @@ fn cut(events: &[Event], seed: u64) -> [usize; 3] {
 }
 
 #[test]
-fn a_live_model_equals_the_model_of_every_recorded_trace_cut_anywhere() {
+fn a_live_model_equals_the_model_of_a_recorded_trace_cut_at_any_event() {
     for (seed, trace) in recorded().iter().enumerate() {
         let [callbacks, chains, edges] = cut(&read(trace), seed as u64 + 1);
         assert!(
@@ -233,7 +233,7 @@ fn a_live_model_equals_the_model_of_every_recorded_trace_cut_anywhere() {
 }
 
 #[test]
-fn a_live_model_equals_the_model_of_generated_traces_cut_anywhere() {
+fn a_live_model_equals_the_model_of_a_generated_trace_cut_at_any_event() {
     let held = tempfile::tempdir().expect("directory");
     for seed in 1..3 {
         let trace = held.path().join(format!("trace{seed}"));
@@ -307,7 +307,7 @@ proptest! {
     }
 
     #[test]
-    fn any_events_in_any_order_cause_no_panic(events in prop::collection::vec(any_event(), 1..300)) {
+    fn random_events_cause_no_panic_in_a_live_model(events in prop::collection::vec(any_event(), 1..300)) {
         let mut live = Live::new(LiveOptions { forget_after_ns: 1_000_000_000, ..LiveOptions::new(options()) });
         for part in events.chunks(20) {
             live.push(part);

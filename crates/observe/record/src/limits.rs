@@ -36,38 +36,22 @@ pub struct Limits {
 }
 
 /// The reason why onbeat cannot limit a recording as requested. Each message names the option.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LimitError {
-    /// The ROS domain id is larger than [`DOMAIN_MAX`].
     #[error("--domain {0} is not a ROS domain id. Give a number from 0 to {DOMAIN_MAX}.")]
     Domain(u32),
-    /// The path of a cgroup does not lead to a directory.
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
-    NoDirectory {
-        /// The path given with `--cgroup`.
-        path: PathBuf,
-        /// The operating system's error of opening the directory.
-        source: io::Error,
-    },
+    NoDirectory { path: PathBuf, source: io::Error },
     /// The path of a cgroup contains a symbolic link or `..` and leads to another directory.
     #[error("--cgroup {} leads to {}. Give that path", path.display(), to.display())]
-    Link {
-        /// The path as the user gave it.
-        path: PathBuf,
-        /// The directory to which the path leads, free of links.
-        to: PathBuf,
-    },
+    Link { path: PathBuf, to: PathBuf },
     /// The directory is not in a mounted cgroup hierarchy.
     #[error("--cgroup {} is not in a mounted cgroup hierarchy. Give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
     NoCgroup(PathBuf),
     /// The process that stands for the container cannot be looked up.
     #[error("--container {pid}: {source}. Give the id that a process of the container has on this machine (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
-    NoProcess {
-        /// The id given with `--container`, as this machine numbers processes.
-        pid: u32,
-        /// The operating system's error of looking up the process.
-        source: io::Error,
-    },
+    NoProcess { pid: u32, source: io::Error },
     /// The process has the same PID namespace as onbeat, so it is not in a container.
     #[error("--container {0}: this process is not in a container. Give a process whose process namespace is not onbeat's own")]
     NoContainer(u32),

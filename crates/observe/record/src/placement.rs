@@ -15,12 +15,12 @@ use iced_x86::{
     OpAccess, Register,
 };
 
-/// The way in which the kernel executes a probed instruction. Emulation costs less than single-stepping.
+/// The way in which the kernel executes a probed instruction. It emulates the instruction or, at a
+/// higher cost, single-steps a copy of it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
-    /// The kernel emulates the instruction.
     Emulated,
-    /// The kernel single-steps a copy of the instruction.
     Stepped,
 }
 
@@ -35,11 +35,11 @@ impl Placement {
 }
 
 /// The instruction on which a probe is placed.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The offset from the function's first byte, in bytes.
     pub offset: u64,
-    /// The way in which the kernel executes the instruction, and so what a hit costs.
     pub placement: Placement,
 }
 

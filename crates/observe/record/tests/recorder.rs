@@ -8,6 +8,7 @@ use onbeat_trace::{Event, EventKind, Reader, State};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 macro_rules! tests {
@@ -108,14 +109,14 @@ for i in range(5):
 print('addresses', *at, flush=True)
 ";
 
-/// A script that publishes ten times a second for SECONDS.
+/// A script that publishes ten times a second for SECONDS, on `/chatter` or TOPIC.
 const TALKER: &str = "
 import sys, time, rclpy
 from rclpy.node import Node
 from std_msgs.msg import UInt64
 rclpy.init()
 node = Node('talker')
-publisher = node.create_publisher(UInt64, 'chatter', 10)
+publisher = node.create_publisher(UInt64, sys.argv[2] if len(sys.argv) > 2 else 'chatter', 10)
 sent = []
 def fire():
     publisher.publish(UInt64(data=len(sent)))
@@ -589,7 +590,8 @@ fn two_recorders_at_once_see_the_same(harness: &Harness) {
     wait_until("both record", || {
         is_recording(&trace_a) && is_recording(&trace_b)
     });
-    let script = harness.script(TALKER, &["2"]);
+    // Other tests publish on the usual topic at the same time.
+    let script = harness.script(TALKER, &["2", "both"]);
     let output = Command::new(&script[0])
         .args(&script[1..])
         .output()
@@ -598,7 +600,7 @@ fn two_recorders_at_once_see_the_same(harness: &Harness) {
         signal(recorder, libc::SIGTERM);
         assert!(ended(recorder).success());
     }
-    let [a, b] = [trace_a, trace_b].map(|t| publications(&events(&t), "/chatter"));
+    let [a, b] = [trace_a, trace_b].map(|t| publications(&events(&t), "/both"));
     assert_eq!(a, b);
     assert_eq!(a, published(&output));
 }
@@ -696,30 +698,46 @@ fn run_tests(args: &[String]) -> ExitCode {
         python: PathBuf::from(cache).join("ros-kilted/bin/python"),
         dir: tempfile::tempdir().expect("a directory"),
     };
-    let refusal = refusal(&harness);
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, test) in tests {
-        if !filter.is_empty() && !filter.iter().any(|f| name.contains(f.as_str())) {
-            continue;
-        }
-        if let Some(reason) = &refusal {
+    let is_chosen =
+        |name: &str| filter.is_empty() || filter.iter().any(|f| name.contains(f.as_str()));
+    let chosen: Vec<&Test> = tests.filter(|(name, _)| is_chosen(name)).collect();
+    let alone: Vec<&Test> = alive::ALONE
+        .iter()
+        .filter(|(name, _)| is_chosen(name))
+        .collect();
+    let number = chosen.len() + alone.len();
+    if let Some(reason) = refusal(&harness) {
+        for (name, _) in chosen.iter().chain(&alone) {
             println!("skipped {name}: {reason}");
-            skipped += 1;
-            continue;
         }
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&harness))) {
-            Ok(()) => {
-                println!("ok      {name}");
-                passed += 1;
-            }
-            Err(_) => {
-                println!("FAILED  {name}");
-                failed += 1;
-            }
-        }
+        println!("0 passed, 0 failed, {number} skipped");
+        return ExitCode::SUCCESS;
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    // Two at a time, because most tests wait.
+    let failed = run_side_by_side(&harness, &chosen, 2) + run_side_by_side(&harness, &alone, 1);
+    println!("{} passed, {failed} failed, 0 skipped", number - failed);
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// Runs `lanes` tests at a time. Returns the number of tests that failed.
+fn run_side_by_side(harness: &Harness, tests: &[&Test], lanes: usize) -> usize {
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let run = || {
+        while let Some((name, test)) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let begin = Instant::now();
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(harness)));
+            let seconds = begin.elapsed().as_secs_f64();
+            match result {
+                Ok(()) => println!("ok      {name} ({seconds:.0} s)"),
+                Err(_) => {
+                    println!("FAILED  {name}");
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..lanes).for_each(|_| drop(scope.spawn(run))));
+    failed.load(Ordering::Relaxed)
 }
 
 fn main() -> ExitCode {

@@ -3,8 +3,10 @@
 use onbeat_document::text::visible;
 use std::path::PathBuf;
 
-/// The reason why a store operation failed.
+/// The reason why a store operation failed. `place` is the directory or URL of the store, as the user
+/// gave it.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum StoreError {
     /// No store exists at this directory or URL.
     #[error("{0} is not a store. Create one with `onbeat store init {0}`.")]
@@ -12,11 +14,8 @@ pub enum StoreError {
     /// This version of onbeat cannot use the store, because the store has another format.
     #[error("{place} is a store of format '{form}'; this onbeat reads format '{own}'. Use another version of onbeat.")]
     Form {
-        /// The directory or URL of the store, as the user gave it.
         place: String,
-        /// The format that the store states, for example `onbeat-store/2`.
         form: String,
-        /// The format that this version of onbeat reads and writes.
         own: &'static str,
     },
     /// A new store cannot be created at this directory or URL, because it contains other files.
@@ -24,49 +23,34 @@ pub enum StoreError {
     Occupied(String),
     /// The text is not a valid directory or URL for a store.
     #[error("'{place}' is not a valid place for a store: {what}")]
-    Place {
-        /// The text that the user gave as the store.
-        place: String,
-        /// The reason as a clause: why no store can be there.
-        what: String,
-    },
+    Place { place: String, what: String },
     /// The disk or the network failed.
     #[error("cannot {action} {key} of {place}: {what}")]
     Access {
         /// The action that failed, as a verb for the message: read, write, list or remove.
         action: &'static str,
-        /// The directory or URL of the store, as the user gave it.
         place: String,
         /// The path of the file within the store, with `/` as the separator.
         key: String,
-        /// The reason, as reported by the system or the server.
         what: String,
     },
     /// The content of a file in the store does not match its name or its format.
     #[error("{key} of {place} is damaged: {what}. List all damage with `onbeat store check`.")]
     Damaged {
-        /// The directory or URL of the store, as the user gave it.
         place: String,
         /// The path of the damaged file within the store, with `/` as the separator.
         key: String,
-        /// The difference by which onbeat noticed the damage.
         what: String,
     },
     /// A file on this machine cannot be read, written, or put into the store.
     #[error("{}: {what}", path.display())]
-    Input {
-        /// The path of the file on this machine.
-        path: PathBuf,
-        /// The reason, for example that the file has an unknown format.
-        what: String,
-    },
+    Input { path: PathBuf, what: String },
     /// The store has no object whose id begins with these digits, or several.
     #[error(
         "{what} '{}' in {place}. List the objects with `onbeat store list`.",
         visible(name)
     )]
     Name {
-        /// The directory or URL of the store, as the user gave it.
         place: String,
         /// The digits that the user gave.
         name: String,
@@ -76,11 +60,8 @@ pub enum StoreError {
     /// Two models that the query finds contain the same run, so the run would count twice.
     #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]
     SameRun {
-        /// The id of the run in both models.
         run: String,
-        /// The first model that contains the run.
         a: crate::Id,
-        /// The second model that contains the run.
         b: crate::Id,
     },
     /// The models that the query finds cannot be merged.

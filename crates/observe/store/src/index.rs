@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A timing model, as `onbeat synth` and `onbeat merge` write it.
+    /// A timing model, as `onbeat model` and `onbeat merge` write it.
     Model,
     /// A trace. The object is the list of the trace's files.
     Trace,

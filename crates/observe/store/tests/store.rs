@@ -594,7 +594,7 @@ fn a_server_refusal_is_reported_in_one_line_without_the_secret() {
 
 /// The list has more names than a page, and two writers write the same models at the same time.
 #[test]
-fn concurrent_writers_lose_nothing_and_long_lists_are_read_fully() {
+fn concurrent_writers_lose_nothing_and_long_lists_of_a_store_are_read_fully() {
     let place = Place::new(On::S3);
     let folder = place.root().join("merges/zz");
     fs::create_dir_all(&folder).expect("made");
@@ -665,7 +665,7 @@ fn an_object_that_is_written_too_slowly_is_not_indexed(on: On) {
 }
 
 #[test]
-fn objects_removed_before_they_are_named_are_written_again() {
+fn store_objects_that_tidying_removed_too_early_are_written_again() {
     let place = Place::new(On::S3);
     let trace = concat!(
         env!("CARGO_MANIFEST_DIR"),

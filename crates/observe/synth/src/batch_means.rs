@@ -5,10 +5,10 @@
 //! the means of blocks of m values vary c times as much as those of independent values, then n
 //! values count as n / c.
 
-/// Maximum number of blocks of values. With one more, each two neighbouring blocks become one, so that the
-/// length of a block doubles.
+/// The maximum number of blocks of values. When one more is needed, neighbouring blocks are merged
+/// in pairs, so that the length of a block doubles.
 const MAX_BLOCKS: usize = 32;
-/// Minimum number of blocks from which the variance of their means is estimated.
+/// The minimum number of blocks for an estimate of the variance of their means.
 const MIN_BLOCKS: usize = 6;
 
 #[derive(Debug, Clone, Default)]
@@ -80,8 +80,8 @@ fn variance_of(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns the effective number of `count` values, of which only every `fresh`-th is new and the others
-    /// repeat the value before.
+    /// Simulates `count` values in which only every `fresh`-th is new and the others repeat the
+    /// value before. Returns their effective number.
     fn effective_of_repeating(count: u64, fresh: u64) -> u64 {
         let mut values = BatchMeans::default();
         let (mut random, mut value) = (1u64, 1_000_000u64);

@@ -12,20 +12,20 @@ use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// Stands for the hypervisor where a thread id is expected: it had the CPU.
+/// The thread id that stands for the hypervisor, in waits during which it had the CPU.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
 
-/// Maximum number of thread names kept. The recorder reports further names again when needed.
+/// The maximum number of thread names kept. The recorder reports further names again when needed.
 const NAMES_MAX: usize = 1 << 16;
 
-/// Maximum number of different causes in one run. Further causes count as *others*.
+/// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
 
-/// Maximum number of causes per callback in one run. The list is cut before any merge, so that
+/// The maximum number of causes per callback in one run. The list is cut before any merge, so that
 /// merging stays independent of the order.
 const CAUSES_PER_CALLBACK_MAX: usize = 64;
 
@@ -155,15 +155,16 @@ pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
-    /// The recording names bystanders: threads that are not observed, but had a CPU for which an observed
-    /// thread waited. Older recordings do not.
+    /// The recording names bystanders: threads that are not observed, but had a CPU for which an
+    /// observed thread waited. Older recordings do not name them.
     has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
     names: FxHashMap<u32, CauseThread>,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
-    /// The waits of all threads for a CPU, or `None` if the caller of the synthesis has not asked for them.
+    /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
+    /// them.
     pub(super) held: Option<Vec<Held>>,
 }
 
@@ -283,7 +284,6 @@ impl Causes {
         self.names.insert(tid, who);
     }
 
-    /// Keeps the waits of an ended instance until [`Causes::add`] takes them.
     pub(super) fn keep_waits(&mut self, instance: InstanceId, waits: Vec<Wait>) {
         self.pending_waits.insert(instance, waits);
     }
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_moved_to_another_cpu_waited_for_the_first_cpu() {
+    fn a_thread_that_moved_to_another_cpu_waited_for_its_first_cpu() {
         let mut causes = with_bystanders();
         causes.record_switch(0, 100, 7, 20);
         causes.record_switch(1, 120, 8, 0);

@@ -21,7 +21,8 @@ pub(crate) const MAX_LINEAGES: usize = 16;
 
 const MAX_PATHS: usize = 50_000;
 
-/// Maximum number of remembered extensions of paths by a callback. Extensions that were refused count too.
+/// The maximum number of extended paths that are remembered, including extensions that were
+/// refused.
 const MAX_CHILDREN: usize = 4 * MAX_PATHS;
 
 const MAX_EDGES: u32 = 64;
@@ -29,10 +30,11 @@ const MAX_EDGES: u32 = 64;
 /// A graph with at least this many paths is dense, so that the model does not list all of its chains.
 const DENSE: usize = 1024;
 
-/// The ways on which the data of an execution or an item came: the last step of each way, and the origins of
-/// the data.
+/// The ways on which the data of an execution or an item came: the last step of each way, and the
+/// origins of the data.
 ///
-/// Owns one reference to each step and to the origins. [`Steps::release_all`] gives the references back.
+/// Owns one reference to each step and to the origins. [`Steps::release_all`] gives the references
+/// back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lineages {
     /// The origins of the data over all paths, including paths that are not followed.
@@ -94,18 +96,19 @@ struct Step {
     /// The time at which the step before published the item that this execution took.
     via_pub: u64,
     start: u64,
-    /// The start of the first callback of the lineage.
+    /// The start of the lineage's first callback.
     origin: u64,
     refs: u32,
     began: Began,
     /// The data came this way before: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the doubts of all junctions on the way. The more doubts, the less certain is it that the
-    /// data went this way.
+    /// The sum of the doubts of all junctions on the way. The higher it is, the less certain is
+    /// this way of the data.
     doubts: u8,
 }
 
-/// Keeps steps with reference counts in reused places. Does not allocate in the steady state.
+/// A table of steps with reference counts, which uses freed places again. It does not allocate in
+/// the steady state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     steps: Vec<Step>,
@@ -170,7 +173,6 @@ impl Steps {
         self.insert(step)
     }
 
-    /// Adds `more` doubts to a step, because the data passed an uncertain junction.
     pub(crate) fn doubt(&mut self, step: StepId, more: u8) {
         let doubts = &mut self.steps[step.index()].doubts;
         *doubts = doubts.saturating_add(more);
@@ -268,7 +270,6 @@ impl Steps {
         }
     }
 
-    /// Marks that the data passed a junction with too few outputs so far to be understood reliably.
     pub(crate) fn mark_early(&mut self, lineages: &mut Lineages) {
         let origins = lineages.origins.take();
         lineages.origins = origins.map(|id| self.origins.mark_early(id));
@@ -325,7 +326,7 @@ impl Via {
     }
 }
 
-/// The figures of executions that ended with the last callback of a path.
+/// The figures of executions that ended with a path's last callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
     pub(crate) figures: PerMode<PathFigures>,
@@ -342,7 +343,7 @@ pub(crate) struct PathNode {
     pub(crate) parent: Option<(PathId, Via)>,
     pub(crate) vertex: VertexId,
     pub(crate) depth: u32,
-    /// At least one execution continued after this path, so no chain ends with the path.
+    /// At least one execution continued beyond this path, so no chain ends with the path.
     extended: bool,
     /// `Some` if the user cut the path here. Its executions then end with their first publication here, even
     /// if others continue. The value is the start of the last callback in the latest execution that ended.
@@ -355,10 +356,10 @@ pub(crate) struct PathNode {
     pub(crate) terminal: Option<Box<Terminal>>,
 }
 
-/// Keeps the executions of chains for a caller of the synthesis that asked for them.
+/// The chain ends, joins and arrivals that a caller of the synthesis asked for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Followed {
-    /// Outputs that repeat data which was published before are reported, too.
+    /// The list `ends` also contains outputs that repeat data which was published before.
     pub(crate) ages: bool,
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
@@ -383,7 +384,7 @@ pub(crate) struct Paths {
     /// True for each callback that only stores inputs for outputs of other callbacks. The index is the
     /// callback's number.
     stored: Vec<bool>,
-    /// A lineage was dropped, so some paths are not followed.
+    /// A lineage was dropped, so that some paths are incomplete.
     capped: bool,
 }
 
@@ -583,7 +584,6 @@ impl Paths {
         }
     }
 
-    /// Keeps the end of a chain's execution if the caller of the synthesis asked for such ends.
     fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
         let last = steps.steps[step.index()];
         if self
@@ -605,8 +605,8 @@ impl Paths {
         }
     }
 
-    /// Reports that a synchroniser joined its inputs at `time`. `by` holds the steps that lead to
-    /// the input that came last.
+    /// Records that a synchroniser joined its inputs at `time`, for a caller that asked for joins.
+    /// `by` holds the steps that lead to the input that came last.
     pub(crate) fn follow_join(
         &mut self,
         steps: &Steps,
@@ -784,7 +784,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubtful_step_gives_its_place_to_a_surer_one() {
+    fn a_full_list_of_lineages_drops_the_most_doubtful_one() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let path = paths.root(VertexId::new(0)).unwrap();
         let began = Began {

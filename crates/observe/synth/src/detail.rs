@@ -1,16 +1,17 @@
 //! Reports every execution and item with all that synthesis knows of it. `onbeat-tables` writes
 //! tables from these.
 
-/// How an execution ended, and so which of its times are known.
+/// The way in which an execution ended. It decides which of the execution's times are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The end has an event of its own.
+    /// The recording has an event for the end, for example `callback_end`.
     Exact,
     /// The end follows from the executor's next action.
     Inferred,
-    /// The execution shared its stretch of the thread with others, so it has no times of its own.
+    /// The execution shared a part of its thread's time with other executions. It therefore has no
+    /// times of its own.
     Shared,
-    /// No event shows the run of the execution, so it has no times.
+    /// No event shows when the execution ran, so it has no times.
     Unshown,
     /// The event of the end is missing.
     Aborted,
@@ -21,104 +22,97 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Reports whether response time and CPU times count in the model.
+    /// Reports whether the response time and the CPU times of such an execution count in the model.
     pub fn is_timed(self) -> bool {
         matches!(self, Ended::Exact | Ended::Inferred)
     }
 }
 
-/// The times of a thread within an execution.
+/// The times of a thread within an execution: on the CPU (`exec_ns`), ready to run while another
+/// thread or the host had the CPU (`preempted_ns`), and asleep (`blocked_ns`).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spent {
-    /// The time on the CPU.
     pub exec_ns: u64,
-    /// The time in which the thread was ready, and another thread or the host had the CPU.
     pub preempted_ns: u64,
-    /// The time asleep.
     pub blocked_ns: u64,
 }
 
-/// The input of an execution.
+/// The input of an execution: the number of its topic, for [`Synth::name`](super::Synth::name), and
+/// the time of its publication on CLOCK_MONOTONIC.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputSeen {
-    /// The number of the topic, see [`Synth::name`](super::Synth::name).
     pub name: u32,
-    /// The time of the publication, CLOCK_MONOTONIC.
     pub published_ns: u64,
 }
 
-/// An execution that ended. All times are CLOCK_MONOTONIC.
+/// An execution that ended. All times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the
+/// process and of the thread that ran the callback. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecutionSeen {
-    /// The number of the callback: an index into
-    /// [`Synth::callback_ids`](super::Synth::callback_ids).
     pub callback: u32,
-    /// The id of the process that ran the callback.
     pub pid: u32,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
     /// The time from which on the callback could have run, or `None` if the recording does not show
     /// it. The response time counts from here.
     pub ready_ns: Option<u64>,
-    /// The start.
     pub start_ns: u64,
     /// The end, or the latest time at which the execution can have ended.
     pub end_ns: u64,
-    /// How the execution ended.
     pub ended: Ended,
     /// The times within the execution, or `None` if scheduler events are missing.
     pub spent: Option<Spent>,
-    /// The number of preemptions.
     pub preemptions: u32,
-    /// The number of sleeps.
+    /// The number of times at which the thread went to sleep within the execution.
     pub blockings: u32,
     /// The recording has scheduler events of the thread.
     pub scheduled: bool,
-    /// The CPU, or `None` if the execution ran on several or the recording does not show it.
+    /// The number of the CPU. `None` if the execution ran on several CPUs, or if the recording does
+    /// not show it.
     pub cpu: Option<u16>,
-    /// The number of CPUs on which the execution ran.
     pub cpus: u32,
-    /// The item with which the execution began.
+    /// The item on which the callback ran, or `None` if it ran on no item or on an unknown one.
     pub input: Option<InputSeen>,
     /// The number of items that the execution published, requests and responses included.
     pub outputs: u32,
 }
 
-/// The fate of an item.
+/// The fate of an item on its way to one callback. `NotLost` and `NotOverwritten` take back an
+/// earlier report: a callback took the item after all.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// A callback took the item.
     Taken {
         /// The start of the callback, or the time of the take within a callback.
         time_ns: u64,
-        /// The id of the process that took the item.
         pid: u32,
-        /// The id of the thread that took the item.
         tid: u32,
     },
     /// The item was taken, and no callback ran for it.
     OnlyTaken {
-        /// The time of the take.
         time_ns: u64,
     },
-    /// The item was lost on its way.
+    /// No callback took the item, and it was not overwritten.
     Lost,
     /// A later item took its place in a full queue.
     Overwritten,
-    /// An earlier report of [`Fate::Lost`] was wrong: the item was taken after all.
     NotLost,
-    /// An earlier report of [`Fate::Overwritten`] was wrong: the item was taken after all.
     NotOverwritten,
 }
 
-/// An item on its way to one callback.
+/// An item on its way to the callback `to`, and its fate. `from` and `to` are indices into
+/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of the topic or service,
+/// for [`Synth::name`](super::Synth::name).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemSeen {
-    /// The number of the callback that published the item, or `None` if it was no known callback.
+    /// The callback that published the item, or `None` if no known callback did.
     pub from: Option<u32>,
-    /// The number of the callback to which the item goes.
     pub to: u32,
-    /// The number of the topic or service, see [`Synth::name`](super::Synth::name).
     pub name: u32,
     /// The item went through memory of the process, not through the middleware.
     pub intra_process: bool,
@@ -126,10 +120,8 @@ pub struct ItemSeen {
     pub published_ns: Option<u64>,
     /// The source time stamp (CLOCK_REALTIME), or `None` if the recording does not show it.
     pub source_ns: Option<i64>,
-    /// The time at which the item arrived, CLOCK_MONOTONIC, or `None` if no sleeping thread was
-    /// woken by it.
+    /// The time at which the item arrived, CLOCK_MONOTONIC. `None` if the item woke up no thread.
     pub available_ns: Option<u64>,
-    /// The fate of the item.
     pub fate: Fate,
 }
 

@@ -17,8 +17,8 @@ struct At {
     cpu: u16,
 }
 
-/// Reports whether the recorder found this fact by searching a running process. The thread of such an event
-/// may be asleep.
+/// Reports whether the recorder found the fact of this event by searching a running process. The
+/// thread of such an event may be asleep.
 fn is_found(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -30,7 +30,8 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl Synth {
-    /// Passes an event to the trackers. `time` is at least the time of every earlier event.
+    /// Passes an event to the trackers that it concerns. `time` is at least the time of every
+    /// earlier event.
     pub(super) fn dispatch(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. }
@@ -582,10 +583,11 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether a response answers a request from before the recording, or of a callback
-    /// that began before it.
+    /// Late attach: reports whether a response belongs to no recorded request. The request is older
+    /// than the recording, or a callback sent it that began before the recording.
     ///
-    /// In rclpy, the code that waited for this response then continues, but its callback is unknown.
+    /// In rclpy, the code that waited for this response then continues, but its callback is
+    /// unknown.
     fn is_unasked(&self, at: At, client: Option<EntityId>, sequence: i64) -> bool {
         self.cx.entities.process(at.process).late
             && !self.spans.runs_rclcpp(at.thread)
@@ -614,8 +616,8 @@ impl Synth {
         self.cx.entities.handle(at.process, kind, address)
     }
 
-    /// Records that a thread reads `input` from the entity `e`. Only counts the read if the entity is
-    /// unknown.
+    /// Records that a thread reads `input` from the entity `e`. If the entity is unknown, the read
+    /// is only counted.
     fn read(&mut self, at: At, e: Option<EntityId>, input: Input) {
         match e {
             Some(e) => {
@@ -739,7 +741,8 @@ impl Synth {
         e
     }
 
-    /// Returns the publisher of a message, by its rmw handle or by the `rcl_publish` call before.
+    /// Returns the publisher of a message. It is found by its rmw handle, or by the `rcl_publish`
+    /// call before.
     fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
         let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
         by_rmw.or_else(|| {

@@ -7,11 +7,11 @@ use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Instance(InstanceId),
-    /// The event happened outside of all callbacks.
+    /// Something outside of all callbacks caused the event.
     Outside,
     Hidden,
     Ambiguous,
-    /// It is undecided yet which callback caused the event. A [`SpanEvent::Decided`] follows.
+    /// It is not decided yet which callback caused the event. A [`SpanEvent::Decided`] follows.
     Undecided(DecisionId),
 }
 
@@ -65,23 +65,18 @@ pub(super) struct End {
     pub(super) how: Ending,
     pub(super) profile: ThreadProfile,
     pub(super) cpus: Cpus,
-    /// The recording has scheduler events of the thread.
+    /// The recording has scheduler events of the thread that ran the instance.
     pub(super) scheduled: bool,
 }
 
+/// The way in which an instance ended. [`Ended`](crate::detail::Ended) describes the variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// The end has an event of its own.
     Exact,
-    /// The end follows from the executor's next action.
     Inferred,
-    /// The instance shared its part of the thread's time with others and has therefore no times of its own.
     Shared,
-    /// No event shows when the instance ran, so it has no times.
     Unshown,
-    /// The event of the end is missing.
     Aborted,
-    /// The process or thread ended before the instance did.
     CutOff,
     Unfinished,
 }
@@ -96,7 +91,7 @@ impl Ending {
     }
 }
 
-/// One more input that a running instance takes itself, for example by `take()`.
+/// An input that a running instance takes itself, for example with `take()`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnInput {
     pub(super) instance: InstanceId,
@@ -110,10 +105,10 @@ pub(super) struct Publication {
     pub(super) owner: Owner,
     pub(super) publisher: EntityId,
     pub(super) time: u64,
-    /// The source time stamp. Recordings of Humble have none.
+    /// The source time stamp of the message. ROS 2 Humble does not report it.
     pub(super) source_ns: Option<i64>,
-    /// The time of the message's publication within the process, which identifies the message. `None` if the
-    /// message went through the middleware only.
+    /// The time of the message's publication within the process, which identifies the message.
+    /// `None` if the message went only through the middleware.
     pub(super) message: Option<u64>,
 }
 
@@ -148,7 +143,7 @@ pub(super) struct Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
     Service,
-    /// Another callback, to which the service's callback left the response.
+    /// The instance of another callback, which responds in place of the service's callback.
     Later(InstanceId),
     Handed(HandId),
     Unknown,
@@ -171,7 +166,7 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         time: u64,
     },
-    /// No execution began with this wake-up, so it handed over no work.
+    /// No execution began with this wake-up, so the callback handed over no work.
     NotHanded {
         work: HandedId,
     },
@@ -192,7 +187,7 @@ pub(super) enum SpanEvent {
         owner: Owner,
     },
     Publish(Publication),
-    /// The publisher's last publication had no time stamp. Its call returned by this time.
+    /// The publisher's last publication had no time stamp, and its call returned by this time.
     PublishReturned {
         publisher: EntityId,
         time: u64,
@@ -235,8 +230,8 @@ impl SpanEvent {
         }
     }
 
-    /// Returns the time of an event that waits until its cause or input is known. `None` for events that
-    /// never wait.
+    /// Returns the time of an event that waits until its cause or input is known. Returns `None`
+    /// for other events.
     pub(super) fn since(&self) -> Option<u64> {
         match *self {
             SpanEvent::Begin(Begin {

@@ -29,7 +29,7 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The minimum number of items for a report of starvation. A subscription that took none of so many items is
+/// The number of published items from which on a subscription that took none of them counts as
 /// starved.
 const STARVED: u64 = 10;
 
@@ -46,7 +46,8 @@ impl Synth {
         self.ids().provisional(VertexId::new(callback as usize))
     }
 
-    /// Ends the events and returns the callback ids, for [`SynthOptions::ids`].
+    /// Ends the events and returns the callback ids, for [`SynthOptions::ids`] of another pass over
+    /// the same events.
     ///
     /// [`SynthOptions::ids`]: super::SynthOptions::ids
     pub fn into_ids(mut self) -> Vec<Option<String>> {
@@ -63,7 +64,7 @@ impl Synth {
         self.cx.causes.components(nodes, name)
     }
 
-    /// Ends the events and returns the model.
+    /// Ends the events and returns the model of all of them.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
         conclude(Finish::of(&self).evidence())
@@ -76,7 +77,8 @@ impl Synth {
         }
     }
 
-    /// Returns the runs of the recording. Values that the options lack come from the events.
+    /// Returns the runs of the recording. Values that the caller's options lack come from the
+    /// events.
     fn runs(&self) -> Parts {
         let mut run = self.options.run.clone();
         if run.events == 0 {
@@ -460,7 +462,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds the age that the data had at the ends of chains.
+    /// Adds to the evidence how old data was at the ends of chains.
     fn add_ends(&self, evidence: &mut Evidence) {
         let lineage = &self.synth.flow.lineage;
         let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
@@ -540,7 +542,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds the helper threads: threads without callbacks in processes that run callbacks.
     fn add_helpers(&self, evidence: &mut Evidence) {
         for (pid, name, of) in self.synth.cx.helpers.all() {
             let Some(nodes) = self.nodes_by_pid.get(&pid) else {
@@ -614,7 +615,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds a note for each user's link that names a callback which never ran under that id.
+    /// Adds a note for each stated link that names a callback which never ran under that id.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {

@@ -6,7 +6,8 @@
 pub struct ChainEnd {
     /// The number of the chain's path, for [`Synth::path`](super::Synth::path).
     pub path: u32,
-    /// The time of the chain's output on CLOCK_MONOTONIC. Without an output: the end of the last callback.
+    /// The time of the chain's output on CLOCK_MONOTONIC, or the end of the last callback if there
+    /// was no output.
     pub end_ns: u64,
     /// The user cut the chain at this output, so it ends here even if the data continues.
     pub cut: bool,
@@ -18,6 +19,8 @@ pub struct ChainEnd {
 }
 
 /// The execution of one callback within the execution of a chain. All times are on CLOCK_MONOTONIC.
+/// `pid` and `tid` are the ids of the process and of the thread that ran the callback.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainStep {
     /// The number of the callback or synchroniser, as an index into
@@ -26,12 +29,14 @@ pub struct ChainStep {
     /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name). `None` for
     /// the first step.
     pub name: Option<u32>,
-    /// The step is a synchroniser, and the callback before completed the set of inputs. The model leaves such
-    /// a step out if the callback waits for no other input.
+    /// The step is a synchroniser, and the callback before it completed the set of inputs. The model
+    /// leaves such a step out if the callback does not wait for other inputs.
     pub own: bool,
-    /// The time at which the step before published the data. At least the start of that step.
+    /// The time at which the step before published the data. It is not before the start of that
+    /// step.
     pub published_ns: u64,
-    /// The time at which the step's share of the chain's latency begins. At least `published_ns`.
+    /// The time at which the step's share of the chain's latency begins. It is not before
+    /// `published_ns`.
     pub start_ns: u64,
     /// The start of the callback. It is later than `start_ns` if the chain begins at an input.
     pub began_ns: u64,
@@ -39,16 +44,15 @@ pub struct ChainStep {
     pub released_ns: Option<u64>,
     /// At a synchroniser: the number of the callback whose input came last. `None` for other steps.
     pub last_input: Option<u32>,
-    /// The id of the process that ran the callback.
     pub pid: u32,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
 }
 
-/// Reports that a synchroniser joined its inputs.
+/// The moment at which a synchroniser joined its inputs. `synchroniser` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// The number of the synchroniser, as an index into [`Synth::callback_ids`](super::Synth::callback_ids).
     pub synchroniser: u32,
     /// The time on CLOCK_MONOTONIC at which the last input was handed to the synchroniser.
     pub time_ns: u64,
@@ -56,29 +60,29 @@ pub struct Joined {
     pub steps: Vec<ChainStep>,
 }
 
-/// Reports the start of a callback, and since when it could have started.
+/// The start of a callback on the thread `tid`, and the time since when it could have started.
+/// Times are CLOCK_MONOTONIC. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// The number of the callback, as an index into [`Synth::callback_ids`](super::Synth::callback_ids).
     pub callback: u32,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
-    /// The start of the callback, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The time at which the callback's item was published or its timer was due, on CLOCK_MONOTONIC.
+    /// The time at which the callback's item was published or its timer was due, on
+    /// CLOCK_MONOTONIC.
     pub since_ns: u64,
     /// The callback belongs to a timer, so `since_ns` is the time at which the timer was due.
     pub released: bool,
 }
 
-/// A time in which a thread was ready to run while one other thread had the CPU.
+/// A part of the time in which the thread `tid` was ready to run while one other thread had the
+/// CPU. Times are CLOCK_MONOTONIC.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// The id of the thread that waited for the CPU.
     pub tid: u32,
-    /// The start of this part of the waiting time, on CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The end of this part of the waiting time, on CLOCK_MONOTONIC.
     pub end_ns: u64,
     /// The id of the thread that had the CPU, 0 for an idle CPU, or
     /// [`UNTOLD`](onbeat_trace::UNTOLD).

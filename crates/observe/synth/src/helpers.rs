@@ -9,7 +9,7 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::HelperFigures;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of thread names per process. Threads with further names are counted without a
+/// The maximum number of thread names per process. Threads with further names are counted without a
 /// name.
 const NAMES_MAX: usize = 256;
 const ENTRIES_MAX: usize = 1 << 16;
@@ -24,7 +24,7 @@ pub(super) struct HelperCandidate {
 }
 
 impl HelperCandidate {
-    /// Records that the thread calls ROS 2, so that it is not a helper.
+    /// Records that the thread calls ROS 2. Such a thread is not a helper.
     pub(super) fn calls_ros(&mut self) {
         self.calls_ros = true;
         self.ready = None;
@@ -54,8 +54,8 @@ pub(super) struct NamedHelpers {
 pub(super) struct Helpers(BTreeMap<(u32, Option<NameId>), NamedHelpers>);
 
 impl Helpers {
-    /// Adds a thread's figures when the thread or the recording ends. `exec_ns` is the CPU time
-    /// that the thread used.
+    /// Adds the figures of a thread when the thread or the recording ends. `exec_ns` is the CPU
+    /// time that the thread used.
     pub(super) fn add_ended(
         &mut self,
         pid: u32,

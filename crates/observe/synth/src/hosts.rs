@@ -9,7 +9,7 @@
 use onbeat_trace::{Event, EventKind, UNTOLD};
 use rustc_hash::FxHashMap;
 
-/// Maximum number of hosts in one model.
+/// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
 /// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
 /// step. The largest step is used with which all numbers stay below 256, the limit of a model.
@@ -19,20 +19,17 @@ const IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
 const STRETCHES: usize = 16;
-/// Minimum number of messages per direction in a part of the recording that has its own estimate.
+/// The minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
 /// The reason why traces of several hosts cannot be joined into one model.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// No message went between the host of this name and the others, so its clock cannot be compared.
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    /// There are more hosts than the limit for one model. The value is the number of hosts.
-    #[error("{0} hosts are too many. Join at most {MOST_HOSTS}.")]
+    #[error("a model cannot have more than {MOST_HOSTS} hosts, and these are {0}. Join fewer.")]
     TooMany(usize),
-    /// The host has more CPUs than a model of so many hosts can distinguish: the name of the host and the
-    /// limit.
     #[error(
         "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
     )]
@@ -43,7 +40,7 @@ pub enum HostsError {
 /// Grows with the recording, by 24 bytes per message.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The host's name as the reports show it.
+    /// The name that reports show for the host.
     pub name: String,
     /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,
@@ -109,7 +106,7 @@ pub struct Clock {
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
-    /// The number in the model of the host's first CPU.
+    /// The number that the host's first CPU has in the model.
     pub first_cpu: u16,
     /// Counts items that this host published without a time stamp. onbeat cannot match takes on other hosts
     /// with these items.
@@ -244,8 +241,8 @@ pub fn clocks(hosts: &[Exchange]) -> Result<Vec<Clock>, HostsError> {
     Ok(clocks)
 }
 
-/// Estimates the clock of host `i` from its messages with host `j`, whose clock is known. Returns `None` if
-/// they exchanged none.
+/// Estimates the clock of host `j` from its messages with host `i`, whose clock is `known`. Returns
+/// `None` if the two exchanged no messages.
 fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<Clock> {
     if !hosts[i].boot.is_empty() && hosts[i].boot == hosts[j].boot {
         return Some(Clock {
@@ -448,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_one_direction_give_a_bound_and_the_sentence_states_it() {
+    fn messages_in_one_direction_limit_the_clock_offset_from_one_side_and_the_model_says_so() {
         let (mut a, mut b) = (Machine::new("a", 0, 0.0), Machine::new("b", 5_000_000, 0.0));
         (0..100).for_each(|i| message(&mut a, &mut b, START + i * MS, 80_000 + i));
         let hosts = [a.seen, b.seen];
@@ -458,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_compared_in_the_most_certain_pairs_and_need_messages() {
+    fn clocks_are_compared_pairwise_by_smallest_error_and_a_host_without_messages_is_refused() {
         let mut m = [
             Machine::new("a", 0, 0.0),
             Machine::new("b", 700_000_000, 0.0),

@@ -27,7 +27,7 @@ macro_rules! index_type {
 pub(crate) use index_type;
 
 index_type! {
-    /// The index of a vertex of the graph: of a callback or a synchroniser.
+    /// The index of a vertex of the graph, which is a callback or a synchroniser.
     VertexId
 }
 
@@ -36,7 +36,6 @@ index_type! {
 }
 
 index_type! {
-    /// The index of a set of origins.
     OriginsId
 }
 

@@ -94,7 +94,8 @@ pub struct Synth {
     spans: Spans,
     flow: Flow,
     modes: Modes,
-    /// A buffer for events between `spans` and `flow`, kept so that `deliver` does not allocate.
+    /// A buffer for the events on their way from `spans` to `flow`. It is reused, so that `deliver`
+    /// does not allocate.
     room: Vec<SpanEvent>,
     #[cfg(test)]
     delivered: Vec<SpanEvent>,
@@ -130,8 +131,8 @@ impl Synth {
         }
     }
 
-    /// Processes the next event. An event that is older than an earlier one is counted, and gets the time of
-    /// the earlier one.
+    /// Processes the next event. If an event is older than an earlier one, it gets the earlier
+    /// one's time and is counted in the model's coverage.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
         if event.time_ns < recording.now {
@@ -185,7 +186,7 @@ impl Synth {
         }
     }
 
-    /// Ends all callbacks that still run. No event may follow.
+    /// Ends all callbacks that still run. The caller must not push further events.
     pub fn end_of_events(&mut self) {
         let now = self.recording.now;
         self.spans.end_all(&mut self.cx, now);
@@ -200,28 +201,28 @@ impl Synth {
 }
 
 impl Synth {
-    /// Keeps observations from now on. The caller must then call [`Synth::drain_observations`] after every
-    /// few events.
+    /// Starts to keep observations. From now on, the caller must call [`Synth::drain_observations`]
+    /// after every few events.
     pub fn observe(&mut self) {
         self.flow.observer.list();
     }
 
-    /// Returns the observations since the last call and removes them.
+    /// Returns the observations since the last call, and removes them.
     pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
         self.flow.observer.list().drain(..)
     }
 
-    /// Keeps executions of chains, joins of synchronisers, arrivals and waits for CPUs from now on. The
-    /// caller must then drain them after every few events.
+    /// Starts to keep executions of chains, joins of synchronisers, arrivals and waits for CPUs.
+    /// From now on, the caller must drain them after every few events.
     pub fn follow(&mut self) {
         self.flow.lineage.paths.followed.get_or_insert_default();
         self.cx.causes.held.get_or_insert_default();
     }
 
-    /// Keeps executions and items in detail from now on, and everything that [`Synth::follow`] keeps.
+    /// Starts to keep executions and items in detail, and everything that [`Synth::follow`] keeps.
     ///
-    /// Executions of chains then include outputs that repeat data which was published before. The caller must
-    /// drain all of this after every few events.
+    /// Executions of chains then include outputs that repeat data which was published before. From
+    /// now on, the caller must drain all of this after every few events.
     pub fn detail(&mut self) {
         self.follow();
         self.flow.details.get_or_insert_default();
@@ -233,25 +234,27 @@ impl Synth {
             .ages = true;
     }
 
-    /// Returns the detailed executions since the last call, and removes them.
+    /// Returns the executions that ended since the last call, in detail, and removes them.
     pub fn drain_executions(&mut self) -> std::vec::Drain<'_, ExecutionSeen> {
         let details = self.flow.details.get_or_insert_default();
         details.executions.drain(..)
     }
 
-    /// Returns the detailed items since the last call, and removes them.
+    /// Returns the items whose fate became known since the last call, in detail, and removes them.
     pub fn drain_items(&mut self) -> std::vec::Drain<'_, ItemSeen> {
         self.flow.details.get_or_insert_default().items.drain(..)
     }
 
-    /// Keeps the outcomes of items and requests from here on. The caller must then drain both after
-    /// every few events.
+    /// Starts to keep the outcomes of items and requests. From now on, the caller must drain both
+    /// after every few events.
     pub fn keep_outcomes(&mut self) {
         self.flow.outcomes.get_or_insert_default();
     }
 
-    /// Returns the outcomes of items since the last call, and removes them. Those of one publisher and
-    /// one subscription are in the order of publication, but for [`outcomes::Outcome::Back`].
+    /// Returns the outcomes of items since the last call, and removes them.
+    ///
+    /// The outcomes of one publisher and one subscription are in the order of publication, except
+    /// for [`outcomes::Outcome::Back`].
     pub fn drain_item_outcomes(&mut self) -> std::vec::Drain<'_, ItemOutcome> {
         let outcomes = self.flow.outcomes.get_or_insert_default();
         outcomes.items.drain(..)
@@ -263,7 +266,7 @@ impl Synth {
         outcomes.requests.drain(..)
     }
 
-    /// Reports whether any observation or followed event is to be drained.
+    /// Reports whether the caller has to drain an observation or a followed event.
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
         followed.as_ref().is_some_and(|f| !f.is_empty())
@@ -312,14 +315,14 @@ impl Synth {
             .kind()
     }
 
-    /// Returns the name of a topic or service by its number. Names come from the recorded
-    /// application and are not checked.
+    /// Returns the name of the topic or service with this number. Names come from the recorded
+    /// application and are untrusted.
     pub fn name(&self, number: u32) -> &str {
         self.cx.entities.names.get(NameId::new(number as usize))
     }
 
-    /// Sets whether chains begin with a callback even if its data comes from other callbacks. `callback` is
-    /// an index into [`Synth::callback_ids`].
+    /// Sets whether chains begin with this callback even if its data comes from other callbacks.
+    /// `callback` is an index into [`Synth::callback_ids`].
     pub fn begin_chains(&mut self, callback: u32, begins: bool) {
         self.flow
             .graph

@@ -3,29 +3,25 @@
 
 use std::fmt;
 
-/// A link that the user states: callback A stores data, and callback B publishes it. B's next execution after
-/// the end of an execution of A continues A's chain.
+/// A link that the user states: callback `from` stores data, and callback `to` publishes it. The next
+/// execution of `to` after the end of an execution of `from` continues the chain.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// The id of the callback that stores the data.
     pub from: String,
-    /// The id of the callback that uses the stored data.
     pub to: String,
 }
 
-/// The reason why a text does not state a link.
+/// The reason why a text is not a link. The value of each variant is the text.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkParseError {
-    /// The text has no arrow. The value is the text.
     #[error("the link '{0}' has no arrow. Write it as 'CALLBACK -> CALLBACK'.")]
     NoArrow(String),
-    /// The callback before or after the arrow is missing. The value is the text.
     #[error("the link '{0}' lacks a callback on one side of the arrow. Write it as 'CALLBACK -> CALLBACK'.")]
     OneSided(String),
-    /// The text has more than one arrow. The value is the text.
     #[error("the link '{0}' has several arrows. State one link per pair of callbacks.")]
     SeveralArrows(String),
-    /// The link leads from a callback to itself. The value is the text.
     #[error("the link '{0}' leads from a callback to itself. Name two different callbacks.")]
     Itself(String),
 }
@@ -65,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_two_callbacks_and_an_arrow() {
+    fn a_link_is_parsed_from_two_callbacks_and_an_arrow() {
         let link: Link = "/f:subscription(/in)->  /f:timer(100ms)".parse().unwrap();
         assert_eq!(link.from, "/f:subscription(/in)");
         assert_eq!(link.to, "/f:timer(100ms)");

@@ -4,31 +4,28 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A rule for when a mode is active, for example `urban@0s..30s`, `urban,highway@/mode` or
-/// `driving@/planner=active`.
+/// `driving@/planner=active`. Topics and nodes have their full names.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeRule {
     /// The mode is active between two times of the recording.
     Time {
-        /// The name of the mode.
         mode: String,
         /// The time at which the mode begins, in ns since the recording's first event.
         from_ns: u64,
-        /// The time at which the mode ends, in ns since the recording's first event, or `None` if it lasts to
-        /// the end.
+        /// The time at which the mode ends, in ns since the recording's first event. `None` if the
+        /// mode lasts to the end.
         to_ns: Option<u64>,
     },
     /// Each message on a topic begins the next mode of a list. The first mode follows the last one.
     Topic {
         /// The names of the modes, in the order in which messages begin them.
         modes: Vec<String>,
-        /// The full name of the topic.
         topic: String,
     },
     /// The mode is active while a lifecycle node is in a certain state.
     Lifecycle {
-        /// The name of the mode.
         mode: String,
-        /// The full name of the node.
         node: String,
         /// The label of the state, for example `active` or `inactive`.
         state: String,

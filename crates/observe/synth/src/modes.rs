@@ -19,7 +19,6 @@ pub(super) struct Modes {
     times: Vec<(u64, usize, bool)>,
     /// The handle of each lifecycle node, by process id and the handle of the node's state machine.
     machines: FxHashMap<(u32, u64), u64>,
-    /// Counts the transitions of state machines whose node is unknown.
     pub(super) unknown_machines: u64,
 }
 
@@ -55,8 +54,8 @@ impl Modes {
         ModeId::new(known.unwrap_or_default())
     }
 
-    /// Lets a rule begin or end. Returns the mode that is active from then on, or `None` if it stays the
-    /// same.
+    /// Lets the rule with this index begin or end. Returns the mode that is active from then on, or
+    /// `None` if it stays the same.
     fn begin_or_end(&mut self, rule: usize, begins: bool) -> Option<ModeId> {
         if begins {
             self.lasting = Some(rule);
@@ -109,8 +108,8 @@ impl Modes {
 }
 
 impl Synth {
-    /// Switches the mode if the event or its time causes that. The caller must do this before it handles the
-    /// event. `time` is at least the time of every earlier event.
+    /// Switches the mode if the event or its time requires it. Must be called before the event is
+    /// handled. `time` is at least the time of every earlier event.
     pub(super) fn switch_modes(&mut self, event: &Event, time: u64) {
         if self.modes.rules.is_empty() {
             return;

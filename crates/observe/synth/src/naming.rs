@@ -13,20 +13,16 @@ pub struct NameRule {
     replacement: String,
 }
 
-/// The reason why a text is not a name rule.
+/// The reason why a text is not a name rule. Each variant has the text.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
-    /// The text has no `=`, or nothing before it. The value is the text.
-    #[error("the name rule '{0}' does not have the form 'REGEX=REPLACEMENT'")]
+    #[error(
+        "the name rule '{0}' has no '=', or nothing before it. Write it as 'REGEX=REPLACEMENT'."
+    )]
     Form(String),
-    /// The part before the last `=` is not a regular expression, or the expression is too large.
-    #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}")]
-    Regex {
-        /// The text of the rule that cannot be used.
-        rule: String,
-        /// The description of the fault in the regular expression.
-        why: String,
-    },
+    #[error("the name rule '{rule}' has no valid regular expression before its last '=': {why}. Correct the expression.")]
+    Regex { rule: String, why: String },
 }
 
 impl std::str::FromStr for NameRule {
@@ -163,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_the_user_apply_in_addition() {
+    fn name_rules_of_the_user_apply_beside_the_built_in_ones() {
         assert_eq!(named("/worker_17", &["/worker_[0-9]+=/worker"]), "/worker");
         assert_eq!(named("/a=b_3", &["(a=b)_[0-9]=$1"]), "/a=b");
         assert_eq!(

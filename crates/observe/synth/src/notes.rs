@@ -3,7 +3,8 @@
 use crate::index::{NameId, VertexId};
 use std::collections::BTreeMap;
 
-/// A note that refers to vertices and names by index, because their ids and texts can still change.
+/// A note that refers to vertices and names by their indices, because their ids and texts can still
+/// change.
 pub(super) type Note = onbeat_document::evidence::Note<VertexId, NameId>;
 
 #[derive(Debug, Clone, Default)]

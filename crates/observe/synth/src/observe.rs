@@ -5,64 +5,54 @@ use super::values::ThreadId;
 use crate::chains::Steps;
 use crate::index::{NameId, StepId, VertexId};
 
-/// An execution, or an item on its way.
+/// An execution, or an item on its way, which synthesis reports while events pass.
+///
+/// Times are CLOCK_MONOTONIC. `pid` and `tid` are the ids of the process and of the thread that ran
+/// the callback or published. `callback` is an index into
+/// [`Synth::callback_ids`](super::Synth::callback_ids). `name` is the number of a topic, for
+/// [`Synth::name`](super::Synth::name).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// A callback ended. This reports its execution.
+    /// An execution of a callback ended.
     Execution {
-        /// The number of the callback: an index into
-        /// [`Synth::callback_ids`](super::Synth::callback_ids).
         callback: u32,
-        /// The id of the process that ran the callback.
         pid: u32,
-        /// The id of the thread that ran the callback.
         tid: u32,
-        /// The start of the execution, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// The end of the execution, CLOCK_MONOTONIC.
         end_ns: u64,
         /// The time on the CPU between start and end, or `None` if the recording does not show it.
         exec_ns: Option<u64>,
     },
-    /// A callback published an item or sent a request.
+    /// A callback published an item or sent a request. The topic and the time together identify the
+    /// item.
     Published {
-        /// The number of the topic, see [`Synth::name`](super::Synth::name). The topic and the time
-        /// together identify the item.
         name: u32,
-        /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// The id of the process that published or sent.
         pid: u32,
-        /// The id of the thread that published or sent.
         tid: u32,
     },
     /// An item left a callback, or a callback that published nothing ended. This is reported once
     /// for each path on which the item's data came, after [`Observation::Published`].
     Left {
-        /// The number of the topic, see [`Synth::name`](super::Synth::name), or `None` if the
-        /// callback published nothing.
+        /// The number of the topic, or `None` if the callback published nothing.
         name: Option<u32>,
         /// The time of the publication or of the callback's end, CLOCK_MONOTONIC.
         time_ns: u64,
         /// The source time stamp of the item (CLOCK_REALTIME), or `None` if the recording lacks it.
         source_ns: Option<i64>,
-        /// The number of the path, which includes this callback: see
-        /// [`Synth::path`](super::Synth::path).
+        /// The number of the path, for [`Synth::path`](super::Synth::path). The path includes the
+        /// callback that published.
         path: u32,
         /// The start of the path's first callback, CLOCK_MONOTONIC.
         start_ns: u64,
     },
     /// A callback starts on an item.
     Taken {
-        /// The number of the item's topic, see [`Synth::name`](super::Synth::name).
         name: u32,
-        /// The time at which the item was published, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// The time at which the callback starts, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// The id of the process that runs the callback.
         pid: u32,
-        /// The id of the thread that runs the callback.
         tid: u32,
     },
 }

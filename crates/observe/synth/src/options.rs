@@ -7,38 +7,39 @@ use onbeat_document::cuts::Cut;
 use onbeat_document::schema::Run;
 use onbeat_document::stated::StatedJunction;
 
-/// The topics of the infrastructure. They make no chains unless they are among the inputs.
+/// Topics of the ROS 2 infrastructure. No chain leads through them, unless the user names them as
+/// inputs.
 pub const INFRASTRUCTURE: [&str; 5] = ["/bond", "/clock", "/diagnostics", "/tf", "/tf_static"];
 
-/// Sets how events become a model.
+/// The options that set how synthesis makes a model from events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SynthOptions {
     /// The description of the recording. Synthesis fills in `events`, `duration_ns` and `lost`
     /// where they are zero or empty.
     pub run: Run,
-    /// Keeps `/rosout`, `/parameter_events` and the parameter services in the model.
+    /// `/rosout`, `/parameter_events` and the parameter services are in the model.
     pub infrastructure: bool,
-    /// Links that the user states: data that passes through the memory of a node.
+    /// Links that the user states: data that passes through a node's memory, which no event shows.
     pub links: Vec<Link>,
-    /// Junctions that the user states instead of the ones that the run shows.
+    /// Junctions that the user states. They replace the ones that synthesis would find.
     pub junctions: Vec<StatedJunction>,
     /// The user's rules for node names. They apply after the built-in ones.
     pub names: Vec<NameRule>,
-    /// Topics at which chains begin. An item that is taken there counts as coming from outside,
-    /// whichever callback published it.
+    /// Topics at which chains begin. An item of such a topic counts as data from outside, whichever
+    /// callback published it.
     pub inputs: Vec<String>,
     /// Parts of chains that are measured as chains of their own.
     pub cuts: Vec<Cut>,
-    /// Topics that make no chains although they are in the graph, because most nodes use them
-    /// beside their work.
+    /// Topics through which no chain leads, because most nodes use them beside their work. They are
+    /// still in the graph.
     pub ignore: Vec<String>,
     /// Rules for when modes begin. The mode of [`Self::run`] is active where no rule applies.
     pub modes: Vec<ModeRule>,
-    /// Shows threads of the application that publish as callbacks. Otherwise their publications
-    /// count as published outside of callbacks.
+    /// The application's threads that publish without a callback are vertices of the model. If not
+    /// set, their publications count as published outside of callbacks.
     pub own_threads: bool,
     /// The beginning of the recording was deleted, except for events that describe the system. The
-    /// recording's duration then starts with its first other event.
+    /// recording's duration then counts from the first other event.
     pub shortened: bool,
     /// The callback ids from an earlier pass over the same events, as
     /// [`Synth::callback_ids`](super::Synth::callback_ids) returned them at its end.

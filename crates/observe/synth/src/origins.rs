@@ -1,27 +1,29 @@
-//! Follows, per item, when the executions of sources started on which it depends.
+//! For each item, follows when those executions of sources started on which the item depends.
 //!
-//! An *origin* is a callback at which chains begin, with the starts of its oldest and its newest
+//! An *origin* is a callback at which chains begin. It has the starts of the oldest and the newest
 //! execution on which an item depends. An item has one origin per source, however many paths lead
-//! to it. So the time from a source to an output is known where the paths are too many to follow.
+//! to it. The time from a source to an output is therefore known even if the paths are too many to
+//! follow.
 //!
-//! Items share their origins, as they share their steps. Where several inputs meet, the origins are
+//! Items share their origins, as they share their steps. If several inputs meet, their origins are
 //! united.
 //!
-//! As a path visits a callback once, an origin enters a callback of a loop once. The callbacks that
-//! close loops are found by the paths. From then on, each origin notes which of them it passed.
+//! A path visits each callback once, so an origin enters each callback of a loop once. The paths
+//! show which callbacks close loops. From then on, each origin records which of them it passed.
 
 use crate::index::{OriginsId, VertexId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
     pub(crate) root: VertexId,
-    /// The callbacks of loops that the data passed, one bit each.
+    /// The callbacks of loops that the data passed. Bit `i` stands for entry `i` of
+    /// [`Origins::loops`].
     passed: u64,
-    /// The start of the oldest execution.
+    /// The start of the oldest execution of `root` on which the data depends, in ns.
     pub(crate) oldest: u64,
-    /// The start of the newest execution.
+    /// The start of the newest execution of `root` on which the data depends, in ns.
     pub(crate) newest: u64,
-    /// The data of the newest execution was stored and is read again.
+    /// The newest execution's data was stored, and is now read again.
     pub(crate) reread: bool,
 }
 
@@ -30,7 +32,7 @@ impl Origin {
         (self.root, self.passed)
     }
 
-    /// Returns the origins of one source together, whatever loops their data passed.
+    /// Unites the origins of one source, whatever loops their data passed.
     pub(crate) fn all(of_root: &[Origin]) -> Option<Origin> {
         let (first, rest) = of_root.split_first()?;
         let mut all = *first;
@@ -52,13 +54,13 @@ impl Origin {
 #[derive(Debug, Clone, Default)]
 struct Set {
     refs: u32,
-    /// A junction that the data passed had too few outputs to be read reliably.
+    /// The data passed a junction that had too few outputs to be understood reliably.
     early: bool,
-    /// The origins, sorted by root and loops.
+    /// The origins in the order of their roots and passed loops.
     origins: Vec<Origin>,
 }
 
-/// A slab of sets of origins with reference counts. It does not allocate in the steady state.
+/// A table of sets of origins with reference counts. It does not allocate in the steady state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
     sets: Vec<Set>,
@@ -66,7 +68,8 @@ pub(crate) struct Origins {
     room: Vec<Origin>,
     /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`].
     loops: Vec<VertexId>,
-    /// The time at which the last loop was found. Older data may have passed it unnoticed.
+    /// The time at which the last loop was found. Data from before may have passed the loop
+    /// unnoticed.
     loops_known: u64,
 }
 
@@ -92,7 +95,7 @@ impl Origins {
         self.sets[id.index()].early
     }
 
-    /// Reports whether the paths of an origin through loops were known since it began.
+    /// Reports whether all loops on the way of an origin's data were known since the data began.
     pub(crate) fn is_known(&self, origin: &Origin) -> bool {
         origin.oldest >= self.loops_known
     }
@@ -110,7 +113,8 @@ impl Origins {
         }
     }
 
-    /// Returns an equal set that nobody else refers to. Takes the caller's reference.
+    /// Returns a set with the same origins that has no other owner. Takes over the caller's
+    /// reference.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;
@@ -125,7 +129,7 @@ impl Origins {
         own
     }
 
-    /// Adds a source that started at `start`.
+    /// Adds the source `root`, which started at `start`, to a set.
     pub(crate) fn begin(&mut self, to: Option<OriginsId>, root: VertexId, start: u64) -> OriginsId {
         let new = self.insert();
         self.sets[new.index()].origins.push(Origin {
@@ -141,7 +145,7 @@ impl Origins {
         }
     }
 
-    /// Adds `from` to `to`. Takes both references of the caller and returns one.
+    /// Adds the origins `from` to `to`. Takes over both references of the caller, and returns one.
     fn add(&mut self, to: OriginsId, from: OriginsId) -> OriginsId {
         if to == from {
             self.release(from);
@@ -176,8 +180,9 @@ impl Origins {
         to
     }
 
-    /// Adds the origins `from` of an item that enters a callback to those that the callback has.
-    /// Takes the caller's reference to `to`. `reread` says that the callback read the item before.
+    /// Adds the origins `from` of an item that enters a callback to the callback's own origins
+    /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback read the
+    /// item before.
     pub(crate) fn enter(
         &mut self,
         to: Option<OriginsId>,
@@ -207,19 +212,19 @@ impl Origins {
         })
     }
 
-    /// Marks that a junction on the way had too few outputs to be read reliably.
+    /// Marks that the data passed a junction with too few outputs to be understood reliably.
     pub(crate) fn mark_early(&mut self, id: OriginsId) -> OriginsId {
         let id = self.own(id);
         self.sets[id.index()].early = true;
         id
     }
 
-    /// Records that data returned to `callback` at `time`, so that a loop closes there.
+    /// Records that data returned to `callback` at `time`. The callback therefore closes a loop.
     pub(crate) fn close(&mut self, callback: VertexId, time: u64) {
         if self.loops.contains(&callback) {
             return;
         }
-        // Without a bit for a loop, data circulates in it, so that no time is known any more.
+        // A loop without a bit lets data circulate, so that all times are unknown from then on.
         self.loops_known = match self.loops.len() < MAX_LOOPS {
             true => self.loops_known.max(time),
             false => u64::MAX,
@@ -259,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_enter_a_callback_that_closes_a_loop_once() {
+    fn an_origin_enters_a_callback_that_closes_a_loop_only_once() {
         let (mut all, v) = (Origins::default(), VertexId::new);
         all.close(v(5), 20);
         let item = all.begin(None, v(1), 30);

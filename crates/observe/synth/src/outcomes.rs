@@ -4,9 +4,10 @@
 use onbeat_document::schema::qos::{Durability, Liveliness, Qos, Reliability};
 
 /// The outcome of an item on its way to one subscription or synchroniser.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemOutcome {
-    /// The number of the callback that published the item, or `None` if it was no known callback.
+    /// The number of the callback that published the item, or `None` if no known callback did.
     pub from: Option<u32>,
     /// The number of the subscription's callback, or of the synchroniser.
     pub to: u32,
@@ -17,16 +18,15 @@ pub struct ItemOutcome {
     pub published_ns: u64,
     /// The time at which the outcome became known, CLOCK_MONOTONIC.
     pub found_ns: u64,
-    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// The outcome of an item.
+/// The outcome of an item: a callback ran on it, it was only taken, or it was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// A callback ran on the item. A synchroniser joined it.
+    /// A callback ran on the item, or a synchroniser joined it.
     Executed,
-    /// The item was taken, and no callback ran on it.
+    /// The program took the item, but no callback ran on it.
     Read,
     /// No callback ran on the item.
     Lost(Loss),
@@ -44,23 +44,25 @@ pub enum Loss {
         /// The publication of the item that took its place, CLOCK_MONOTONIC.
         replaced_ns: u64,
     },
-    /// The middleware does not connect the two, because of this QoS setting.
+    /// The middleware does not connect publisher and subscription, because this QoS setting does not
+    /// match.
     Refused(Setting),
-    /// The subscription took its first item of this publisher later. Perhaps the two were not
-    /// connected yet.
+    /// The subscription took its first item of this publisher later. The middleware had perhaps not
+    /// connected the two yet.
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
     /// The subscription took a later item of the same publisher, and its history was not full.
     Skipped {
-        /// Both sides ask for reliable delivery. `None` if the recording does not show it.
+        /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
+        /// show it.
         reliable: Option<bool>,
-        /// The number of items that the history holds is known.
+        /// The recording shows how many items the subscription's history holds.
         depth_known: bool,
-        /// The publisher limits for how long its items are valid.
+        /// The publisher sets a lifespan, after which the middleware drops its items.
         has_lifespan: bool,
     },
-    /// The subscription ended before it took the item, or it emptied its history.
+    /// The subscription ended before it took the item, or its history was emptied.
     SubscriptionEnded,
     /// The publisher ended, and the item was never taken.
     PublisherEnded,
@@ -68,8 +70,8 @@ pub enum Loss {
     RecordingEnded,
     /// A synchroniser joined a later input of the same subscription.
     PassedOver {
-        /// The number of the callback that gave the synchroniser fewer inputs meanwhile, if there
-        /// is one.
+        /// The number of the callback with the fewest inputs since the output before. `None` if all
+        /// of the synchroniser's callbacks had as many inputs.
         lacks: Option<u32>,
     },
 }
@@ -79,7 +81,8 @@ pub enum Loss {
 pub enum Setting {
     /// The publisher offers best effort, and the subscription requests reliable delivery.
     Reliability,
-    /// The publisher offers volatile items, and the subscription requests earlier ones.
+    /// The publisher does not keep items for subscriptions that join later (volatile). The
+    /// subscription requests them.
     Durability,
     /// The publisher offers a longer time between items than the subscription requests.
     Deadline,
@@ -121,27 +124,29 @@ pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
     }
 }
 
-/// The outcome of a request. All times are CLOCK_MONOTONIC.
+/// The outcome of a request to the service `name`, which is a number for
+/// [`Synth::name`](super::Synth::name).
+///
+/// The client sent the request at `sent_ns` and took the response at `received_ns`. The service sent
+/// the response at `responded_ns`. Times are CLOCK_MONOTONIC, or `None` if the recording lacks them.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOutcome {
-    /// The number of the callback that sent the request, or `None` if it was no known callback.
+    /// The number of the callback that sent the request, or `None` if no known callback did.
     pub from: Option<u32>,
     /// The number of the callback that ran on the request, or that was expected to. `None` if the
     /// recording has no server.
     pub to: Option<u32>,
-    /// The number of the service, see [`Synth::name`](super::Synth::name).
     pub name: u32,
-    /// The time at which the client sent the request.
     pub sent_ns: u64,
     /// The start of the callback that ran on the request.
     pub began_ns: Option<u64>,
-    /// The time at which the service sent the response.
     pub responded_ns: Option<u64>,
-    /// The time at which the client took the response.
     pub received_ns: Option<u64>,
-    /// The recording ended less than a second after the last of these times.
+    /// The recording ended less than a second after the last known time of the request. Its fate is
+    /// therefore open.
     pub open: bool,
-    /// The service executed requests whose client is unknown. This may be one of them.
+    /// The service executed requests of unknown clients, and this request may be one of them.
     pub perhaps_executed: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::mode_rules::ModeId;
 use onbeat_document::schema::Run;
 use std::collections::BTreeMap;
 
-/// The runs of a recording: a single run, or one run per mode that was active.
+/// The runs of a recording: one run, or one per active mode if the mode switched.
 pub(super) struct Parts {
     pub(super) runs: Vec<Run>,
     of_mode: Vec<usize>,
@@ -40,7 +40,7 @@ impl Parts {
         }
         let last = stretches.last().map_or("", |s| names[s.0.index()].as_str());
         let of_name = |name: &String| seen.keys().position(|seen| seen == name);
-        // Events of a mode that took no time go to the first mode that did.
+        // Events of a mode without any time go to the first mode that has some.
         let of_mode = names.iter().map(|n| of_name(n).unwrap_or_default());
         let mut parts = Parts {
             of_mode: of_mode.collect(),
@@ -78,8 +78,8 @@ impl Parts {
         parts
     }
 
-    /// Adds what only the manifest reports. Time after the last event belongs to the last mode. The
-    /// first run gets the losses for which no time is known.
+    /// Adds what only the manifest reports to the runs. The mode of the last event gets the time
+    /// after it. The first run gets losses whose time is unknown.
     fn add_rest(&mut self, whole: &Run, last: &str) {
         let length: u64 = self.runs.iter().map(|r| r.duration_ns).sum();
         if let Some(run) = self.runs.iter_mut().find(|r| r.mode == last) {

@@ -10,8 +10,7 @@ pub(super) struct RunningMedian {
 }
 
 impl RunningMedian {
-    /// Adds a value. Once `KEPT` values are there, the median is computed after every fourth value
-    /// only.
+    /// Adds a value. Once there are `KEPT` values, only every fourth value updates the median.
     pub(super) fn add(&mut self, value: u64) {
         self.last[self.n % KEPT] = value;
         self.n += 1;
@@ -30,7 +29,7 @@ impl RunningMedian {
         self.n == 0
     }
 
-    /// Returns the median, or 0 without values.
+    /// Returns the median of the kept values, or 0 without values.
     pub(super) fn median(&self) -> u64 {
         self.median
     }

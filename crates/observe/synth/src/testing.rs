@@ -64,7 +64,7 @@ impl Harness {
         delivered.map(|event| self.line(event)).collect()
     }
 
-    /// Returns the edges as `from -> to: published/taken/lost/overwritten`, in the order of their
+    /// Returns each edge as `from -> to: published/taken/lost/overwritten`, in the order of
     /// creation.
     pub(super) fn edges(&self) -> Vec<String> {
         let ids = self.synth.callback_ids();
@@ -170,9 +170,9 @@ impl Harness {
     }
 }
 
-/// A recording of two processes. Process 10 is `/talker`, with an rclcpp timer of 10 ms (callback
-/// 0x60) and a publisher of `/t` (rmw 0x1010). Process 20 is `/listener` with a subscription to
-/// `/t` (rmw 0x1020, callback 0x60, queue of 2).
+/// A recording of two processes. Process 10 is `/talker`: it has an rclcpp timer of 10 ms (callback
+/// 0x60) and a publisher of `/t` (rmw 0x1010). Process 20 is `/listener`: it has a subscription to
+/// `/t` (rmw 0x1020, callback 0x60) with a queue of 2.
 pub(super) const PAIR: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=talker
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/t
@@ -185,8 +185,8 @@ pub(super) const PAIR: &str = "
 1ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// Returns the events of the talker's timer at `t` µs, which publishes an item with this time as
-/// its stamp.
+/// Returns the events of one execution of the talker's timer at `t` µs. It publishes an item whose
+/// stamp is this time.
 pub(super) fn talk(t: u64) -> String {
     format!(
         "{t}us cpu0 10/10 timer_call timer=0x50

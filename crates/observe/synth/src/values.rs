@@ -14,7 +14,7 @@ pub(super) struct ThreadId {
 pub(super) struct ThreadProfile {
     pub(super) comm: Option<NameId>,
     pub(super) policy: Option<u8>,
-    /// The priority as the kernel counts it, 0 to 139.
+    /// The thread's priority in the kernel's own scale from 0 to 139.
     pub(super) priority: u8,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct ThreadProfile {
 pub(super) enum Release {
     /// The timer was due at this time, CLOCK_MONOTONIC.
     At(u64),
-    /// The release is unknown, or the callback does not belong to a timer.
+    /// The time of the release is unknown, or the callback does not belong to a timer.
     Unknown,
-    /// The timer follows a simulated clock, so its release has no time in the recording.
+    /// The timer follows a simulated clock, so the recording does not show when it was due.
     Simulated,
 }
 
-/// A wait of an executor in which its thread slept.
+/// A sleep of a thread while its executor waited for work, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Idle {
     pub(super) from: u64,
@@ -48,7 +48,7 @@ pub(super) struct Totals {
     pub(super) blocked_ns: u64,
     pub(super) preemptions: u32,
     pub(super) blockings: u32,
-    /// The number of gaps in the account. The times of a stretch with a gap are unknown.
+    /// The number of gaps in the thread's account. Times over a stretch with a gap are unknown.
     pub(super) doubts: u32,
 }
 
@@ -81,7 +81,7 @@ impl Totals {
     }
 }
 
-/// A set of CPU numbers. Numbers from 256 on are ignored.
+/// A set of CPU numbers up to 255. It ignores larger numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cpus([u64; 4]);
 

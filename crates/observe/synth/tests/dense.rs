@@ -1,6 +1,6 @@
-//! A dense graph: 48 nodes in eight layers, each of which takes all six topics of the layer before.
-//! 1.7 million paths lead through it. The times from each source to each sink are complete, and the
-//! messages of the simulation know them.
+//! A dense graph of 48 nodes in eight layers. Each node takes all six topics of the layer before,
+//! so that 1.7 million paths lead through the graph. The simulated messages carry the true times
+//! from each source to each sink, with which the model is compared.
 
 use onbeat_document::cuts::{self, Cut, Ends};
 use onbeat_document::schema::{EndToEnd, Run, DEFAULT_MODE};
@@ -108,8 +108,8 @@ fn the_time_from_each_source_to_each_sink_is_known_in_a_dense_graph() {
         assert_eq!(pair.topic, format!("/{to}"));
         assert!(!pair.cut);
     }
-    // A path passes one of six nodes in each of the layers between. The way into a node is either a
-    // stored input or the publishing one, and both lead to the sync vertex.
+    // A path passes one of six nodes in each layer between the ends. It enters a node by a stored
+    // input or by the publishing one, and both ways lead to the sync vertex.
     let paths = model.end_to_end[0].paths.unwrap();
     assert_eq!(paths, 6_u64.pow(6));
     assert!(model.chains.len() < 400, "{}", model.chains.len());
@@ -158,7 +158,7 @@ fn the_time_between_chosen_ends_is_known_in_a_dense_graph() {
         ages.sum::<u64>() as f64 / should.len() as f64
     };
     let near = |is: f64, should: f64| (is - should).abs() < 0.01 * should;
-    // Random times differ, as each layer draws some. All that matters is the sum of many.
+    // The random times differ, because each layer draws some. Only their sum is compared.
     assert!(near(is.latency_ns.mean(), mean(|o| o.newest_ns)));
     assert!(near(is.data_age_ns().mean(), mean(|o| o.oldest_ns)));
 }

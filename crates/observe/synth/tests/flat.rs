@@ -1,4 +1,4 @@
-//! The memory that synthesis keeps does not grow with the length of a trace. An allocator counts
+//! The memory that synthesis needs does not grow with the length of a trace. An allocator counts
 //! the bytes, on a graph of 100 nodes.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
@@ -39,9 +39,9 @@ const CHAINS: usize = 10;
 
 const PERIOD_NS: u64 = 100_000_000;
 
-/// The inputs of a node: none in the first layer, elsewhere the previous node of its chain. In
-/// every third layer, also the output of the neighbouring chain; the node publishes when both are
-/// there.
+/// Returns the inputs of a node. A node of the first layer has none. Other nodes take the previous
+/// node of their chain. In every third layer they also take the output of the neighbouring chain,
+/// and publish when both inputs are there.
 fn inputs(layer: usize, chain: usize) -> Vec<(usize, usize)> {
     let neighbour = (chain + 1) % CHAINS;
     match (layer, layer % 3) {
@@ -124,7 +124,8 @@ fn pid(layer: usize, chain: usize) -> usize {
     1000 + CHAINS * layer + chain
 }
 
-/// Returns the same event some rounds later. Callbacks end up to 49 us later, so that times differ.
+/// Returns an event as it happens some rounds later. Ends of callbacks are up to 49 us later still,
+/// so that times differ.
 fn later(event: &Event, rounds: u64) -> Event {
     let by = rounds * PERIOD_NS;
     let mut event = event.clone();

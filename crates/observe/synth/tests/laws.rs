@@ -53,8 +53,8 @@ fn models(number: Range<usize>) -> impl Strategy<Value = Vec<Model>> {
 struct Stated {
     modes: Vec<ModeRule>,
     link: Option<(usize, usize)>,
-    /// Numbers of two callbacks. Chains are measured from the first to the publication of the
-    /// second.
+    /// The numbers of two callbacks: chains are measured from the first one to the publication of
+    /// the second.
     cut: Option<(usize, usize)>,
 }
 
@@ -150,9 +150,8 @@ proptest! {
         prop_assert!(united.callbacks.iter().all(|c| c.modes.is_empty()));
     }
 
-    /// Engines that merge parts of a fleet's models in parallel rely on this.
     #[test]
-    fn any_tree_of_merges_gives_the_same_bytes(
+    fn merges_in_any_grouping_give_the_same_bytes(
         models in models(2..10),
         picks in prop::collection::vec((any::<usize>(), 1usize..5), 20),
     ) {
@@ -173,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn figures_stay_within_what_is_possible(rounds in prop::collection::vec(round(), 6..20), kind in 0u8..2) {
+    fn shares_and_times_of_a_model_are_consistent(rounds in prop::collection::vec(round(), 6..20), kind in 0u8..2) {
         let m = synthesise(run(1, "x"), &system(&rounds, kind));
         let lost: u64 = rounds.iter().filter(|r| r.lost).count() as u64 * (1 + u64::from(kind));
         for c in &m.callbacks {
@@ -199,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn any_order_of_any_events_gives_a_model(
+    fn random_events_in_any_order_give_a_model_without_a_panic(
         mut events in prop::collection::vec(any_event(), 0..400),
         in_time in any::<bool>(),
     ) {
@@ -215,7 +214,7 @@ proptest! {
     }
 
     #[test]
-    fn a_model_merged_alone_is_the_same_bytes(
+    fn merging_a_single_model_does_not_change_its_bytes(
         runs in prop::collection::vec(
             (prop::collection::vec(any_event(), 0..200), any::<bool>(), stated()),
             1..4,
@@ -261,7 +260,7 @@ fn the_same_run_cannot_be_merged_twice() {
     let none = filter_mode(m, "y").unwrap_err();
     assert_eq!(
         none.to_string(),
-        "the model has no run of mode 'y'. It has these modes: x"
+        "the model has no run of mode 'y'. Choose one of its modes: x"
     );
 }
 

@@ -26,24 +26,16 @@ use table::{Column, Table};
 const GROUP_ROWS: usize = 1 << 17;
 
 /// The reason why a trace cannot be exported as a table of events.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The table's file cannot be created or renamed.
     #[error("cannot write {}: {source}. Choose another file with -o.", path.display())]
     File {
-        /// The path of the Parquet file.
         path: PathBuf,
-        /// The operating system's error of creating or renaming the file.
         source: std::io::Error,
     },
-    /// A part of the table cannot be written to its file.
     #[error("cannot write the table {}: {source}. Check the free space.", path.display())]
-    Table {
-        /// The path of the Parquet file.
-        path: PathBuf,
-        /// The Parquet library's error of encoding or writing the table.
-        source: ParquetError,
-    },
+    Table { path: PathBuf, source: ParquetError },
 }
 
 /// The result of an export of events.

@@ -13,17 +13,16 @@
 pub type Name = Box<str>;
 
 /// An event of a recording: its time, CPU, thread and kind.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// The time of the event in ns, by CLOCK_MONOTONIC.
     pub time_ns: u64,
-    /// The number of the CPU on which the event happened.
     pub cpu: u16,
     /// The process id (thread group id), in the recorder's PID namespace.
     pub pid: u32,
     /// The thread id, in the recorder's PID namespace.
     pub tid: u32,
-    /// The kind of the event, with the fields of this kind.
     pub kind: EventKind,
 }
 
@@ -43,16 +42,14 @@ pub enum EndpointKind {
     Client,
 }
 
-/// The function `rclcpp::Executor::execute_*` from which an execution event comes.
+/// The function `rclcpp::Executor::execute_*` from which an execution event comes: `execute_timer`,
+/// `execute_subscription`, `execute_service` or `execute_client`.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ExecuteKind {
-    /// The executor executes a timer (function `execute_timer`).
     Timer,
-    /// The executor executes a subscription (function `execute_subscription`).
     Subscription,
-    /// The executor executes a service (function `execute_service`).
     Service,
-    /// The executor executes a client (function `execute_client`).
     Client,
 }
 

@@ -24,6 +24,7 @@ pub enum State {
 }
 
 /// The description of a recording, stored as JSON in its trace directory.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
@@ -33,15 +34,11 @@ pub struct Manifest {
     pub id: String,
     /// The mode of the run, for example urban or highway. Empty if the user did not give one.
     pub mode: String,
-    /// The start and the duration of the recording.
     #[serde(flatten)]
     pub span: Span,
-    /// Facts about the machine and the recorder.
     #[serde(flatten)]
     pub machine: Machine,
-    /// Whether the recording was ended properly, set by the writer.
     pub state: State,
-    /// The processes, threads and probes of the recording.
     #[serde(flatten)]
     pub observed: Observed,
     /// The number of events lost because the ring buffer was full, by event kind and CPU.
@@ -71,30 +68,27 @@ pub struct Span {
 }
 
 /// The processes, threads and probes of a recording. In the file, these fields are fields of the manifest.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Observed {
     /// The ROS 2 distributions of the observed processes, for example `jazzy`.
     pub distributions: Vec<String>,
-    /// The processes whose events were recorded.
     pub processes: Vec<ProcessInfo>,
-    /// The threads whose events were recorded.
     pub threads: Vec<ThreadInfo>,
     /// Every probe of the recording, attached or not.
     pub probes: Vec<ProbeInfo>,
-    /// The mechanisms that recorded calls and context switches.
     #[serde(flatten)]
     pub means: Means,
 }
 
 /// The mechanisms that recorded calls and context switches. In the file, these fields are fields of the
 /// manifest. If they are missing, as from older recorders, they are [`Means::BPF`].
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Means {
-    /// The mechanism that recorded calls of ROS 2.
     pub probing: Probing,
-    /// The mechanism that recorded when threads had a CPU.
     pub scheduling: Scheduling,
 }
 
@@ -144,6 +138,7 @@ pub struct Written {
 }
 
 /// The machine of a recording, and the recorder. In the file, these fields are fields of the manifest.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -154,7 +149,6 @@ pub struct Machine {
     pub boot_id: String,
     /// The release of the machine's kernel, for example `6.8.0-45-generic`.
     pub kernel: String,
-    /// The version of onbeat that recorded the trace.
     pub recorder_version: String,
 }
 

@@ -25,7 +25,7 @@ pub trait FieldSink {
     fn gid(&mut self, field: &'static str, value: &[u8; 16]);
     /// Receives a source time stamp (CLOCK_REALTIME, ns), or `None` if it is unknown.
     fn stamp(&mut self, field: &'static str, value: Option<i64>);
-    /// Receives a boolean field.
+    /// Receives a boolean, which is `yes` or `no` in the text form.
     fn flag(&mut self, field: &'static str, value: bool);
     /// Receives untrusted text from a traced process.
     fn name(&mut self, field: &'static str, value: &Name);
@@ -33,32 +33,25 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields. They are requested in the table's order.
+/// A source of an event's fields, which are requested in the table's order. Each method returns a
+/// field of the kind that the method of the same name of [`FieldSink`] receives.
+#[allow(missing_docs)]
 pub trait FieldSource {
     /// The reason why a field cannot be returned.
     type Error;
-    /// Returns the address of an object, as in [`FieldSink::handle`].
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// Returns the address of a message, as in [`FieldSink::message`].
     fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// Returns a process or thread id, as in [`FieldSink::tid`].
     fn tid(&mut self, field: &'static str) -> Result<u32, Self::Error>;
     /// Returns a number of at most `max`, as in [`FieldSink::small`].
     fn small(&mut self, field: &'static str, max: u16) -> Result<u16, Self::Error>;
-    /// Returns a signed number, as in [`FieldSink::int`].
     fn int(&mut self, field: &'static str) -> Result<i64, Self::Error>;
-    /// Returns an unsigned number, as in [`FieldSink::uint`].
     fn uint(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// Returns a set of bits, as in [`FieldSink::mask`].
     fn mask(&mut self, field: &'static str) -> Result<u64, Self::Error>;
-    /// Returns a global identifier, as in [`FieldSink::gid`].
     fn gid(&mut self, field: &'static str) -> Result<[u8; 16], Self::Error>;
     /// Returns a source time stamp, as in [`FieldSink::stamp`]. With `required`, `None` is not
     /// allowed.
     fn stamp(&mut self, field: &'static str, required: bool) -> Result<Option<i64>, Self::Error>;
-    /// Returns a flag, as in [`FieldSink::flag`].
     fn flag(&mut self, field: &'static str) -> Result<bool, Self::Error>;
-    /// Returns untrusted text, as in [`FieldSink::name`].
     fn name(&mut self, field: &'static str) -> Result<Name, Self::Error>;
     /// Returns an index below `words.len()`, as in [`FieldSink::choice`].
     fn choice(
@@ -68,14 +61,13 @@ pub trait FieldSource {
     ) -> Result<u8, Self::Error>;
 }
 
-/// The type of a field, which decides how files and text represent it.
+/// The type of a field, which decides how files and text represent it. Most variants have the name of
+/// the [`FieldSink`] method that receives such a field.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
-    /// The address of an object in the traced process.
     Handle,
-    /// The address of a message, valid only for a short time.
     Message,
-    /// A process or thread id in the recorder's PID namespace.
     Tid,
     /// An unsigned number of 8 bits.
     Byte,
@@ -85,9 +77,7 @@ pub enum FieldType {
     Int,
     /// An unsigned 64-bit number.
     Uint,
-    /// A set of 64 bits, such as an affinity mask.
     Mask,
-    /// A global identifier of the middleware, of 16 bytes.
     Gid,
     /// A source time stamp that is always known.
     Stamp,
@@ -97,18 +87,16 @@ pub enum FieldType {
     Flag,
     /// A text from the traced process, which is untrusted.
     Text,
-    /// A choice among the values of [`EndpointKind`].
     Endpoint,
-    /// A choice among the values of [`ExecuteKind`].
     Execute,
 }
 
 /// The description of one field of a kind of events.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
     /// The field's name in the text form, for example `timer`.
     pub name: &'static str,
-    /// The field's type, which decides how files and text represent its values.
     pub ty: FieldType,
 }
 

@@ -33,16 +33,17 @@ pub const DEFAULTS: &[(&str, &str)] = &[
 ];
 
 /// A line cannot be parsed as an event.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TextError {
     /// The number of the line. The first line has number 1.
     pub line: usize,
-    /// The mistake in the line.
     pub problem: Problem,
 }
 
 /// The mistake in a line that cannot be parsed as an event.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The line begins with a wrong time, CPU, process or thread.
@@ -51,30 +52,19 @@ pub enum Problem {
     /// The event's name is unknown.
     #[error("unknown event `{0}`. See the table in docs/trace-format.md.")]
     Event(String),
-    /// A field that the event needs is missing.
     #[error("{event} needs the field `{field}`")]
     Missing {
-        /// The name of the event that the line begins with.
         event: &'static str,
-        /// The name of the missing field.
         field: &'static str,
     },
     /// A field does not belong to the event, or occurs twice.
     #[error("{event} has no field `{field}`, or the field occurs twice")]
-    Surplus {
-        /// The name of the event that the line begins with.
-        event: &'static str,
-        /// The name of the unexpected or repeated field.
-        field: String,
-    },
+    Surplus { event: &'static str, field: String },
     /// The value cannot be parsed as the field's type.
     #[error("`{field}={value}` is not {expected}")]
     Value {
-        /// The name of the field with the wrong value.
         field: &'static str,
-        /// The value as the line has it.
         value: String,
-        /// The form that the value should have, as a noun phrase for the message.
         expected: &'static str,
     },
     /// A word has wrong quotes or escapes, or does not have the form FIELD=VALUE.

@@ -91,7 +91,7 @@ fn models_match_the_json_schema() {
 }
 
 #[test]
-fn damaged_and_foreign_files_are_refused_in_one_line() {
+fn damaged_and_foreign_model_files_are_refused_in_one_line() {
     let good = serde_json::to_string_pretty(&generate::parking(1)).unwrap();
     let message = |bytes: &[u8]| {
         let text = file::read(bytes).unwrap_err().to_string();
@@ -419,7 +419,7 @@ fn a_graph_of_900_callbacks_gets_a_finite_drawing() {
 }
 
 #[test]
-fn the_parking_example_matches_figure_3_8b() {
+fn the_graph_of_the_parking_demo_matches_figure_3_8b_of_the_thesis() {
     let model = generate::parking(2);
     let text = dot::dot(&model);
     assert_eq!(text.matches("subgraph cluster_").count(), 7);

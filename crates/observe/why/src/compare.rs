@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_late_ones_are_the_worst_hundredth_or_ten_or_a_twentieth() {
+    fn the_slowest_percent_counts_as_late_and_more_of_a_small_sample() {
         let late = |n: u64| {
             let values = || (1..=n).map(|i| i * 1_000_000);
             let limit = late_limit(&dist(values()));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chance_is_that_of_fishers_exact_test() {
+    fn the_probability_of_a_difference_equals_fishers_exact_test() {
         // 3 of 3 late ones and 1 of 7 others: (C(4,3) C(6,0)) / C(10,3) = 4 / 120.
         let p = chance((3, 3), (1, 7));
         assert!((p - 4.0 / 120.0).abs() < 1e-12, "{p}");
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_logarithm_of_a_factorial_continues_above_the_sum() {
+    fn the_logarithm_of_a_factorial_is_exact_for_small_and_large_numbers() {
         let sum = |n: u64| (2..=n).map(|i| (i as f64).ln()).sum::<f64>();
         for n in [0, 1, 2, 32, 33, 34, 100, 5000] {
             let (is, exact) = (ln_factorial(n), sum(n));
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn the_differences_of_all_causes_add_up_to_that_of_the_latencies() {
+    fn the_differences_of_all_causes_add_up_to_the_difference_of_latencies() {
         let mut sums = Sums::new(1_000);
         let piece = |begin, end, kind, by| Piece {
             begin,

@@ -121,7 +121,7 @@ pub struct Why {
     synth: Synth,
     ids: Vec<Option<String>>,
     subjects: Vec<Subject>,
-    /// At least one subject is a callback.
+    /// Whether at least one subject is a callback.
     callbacks: bool,
     /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
@@ -373,7 +373,6 @@ impl Subject {
     }
 }
 
-/// Returns the indices of the subjects whose target fits.
 fn of_which(subjects: &[Subject], fits: impl Fn(&Target) -> bool) -> Rc<[usize]> {
     let all = subjects.iter().enumerate();
     all.filter(|(_, s)| fits(&s.target)).map(|s| s.0).collect()

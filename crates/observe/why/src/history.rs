@@ -408,7 +408,6 @@ impl History {
         }
     }
 
-    /// Adds a callback's execution to the history of the thread that ran it.
     pub(crate) fn ran(&mut self, tid: u32, (begin, end, callback): Ran) {
         if let Some(thread) = self.threads.get_mut(&tid) {
             let part = Part {
@@ -635,7 +634,7 @@ mod tests {
     };
 
     #[test]
-    fn the_states_of_a_thread_follow_one_another() {
+    fn each_scheduler_event_ends_one_thread_state_and_begins_the_next() {
         let trace = "
 100us cpu0 5/7 thread comm=x
 200us cpu0 5/7 switch_out state=1
@@ -690,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_switch_makes_the_time_since_the_last_own_event_unknown() {
+    fn a_missing_scheduler_event_makes_the_time_since_the_threads_last_event_unknown() {
         let trace = "
 100us cpu0 5/7 thread comm=x
 200us cpu0 5/7 guard_trigger guard=0x1
@@ -714,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_account_shows_when_a_thread_got_its_cpu_and_how_long_it_had_none() {
+    fn the_kernels_ready_time_shows_when_a_thread_got_its_cpu() {
         let trace = "
 100us cpu0 5/7 thread comm=x
 200us cpu0 5/7 switch_out state=0
@@ -737,7 +736,7 @@ mod tests {
     }
 
     #[test]
-    fn old_entries_are_dropped_and_the_time_before_is_unknown() {
+    fn the_time_before_the_oldest_kept_entry_of_a_thread_is_unknown() {
         let mut trace = "1us cpu0 5/7 thread comm=x\n".to_owned();
         for i in 1..1000 {
             let (out, back) = (10 * i, 10 * i + 5);

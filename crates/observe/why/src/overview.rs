@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_stay_few_and_keep_counts_and_extremes() {
+    fn the_overview_of_any_run_has_few_bins_that_keep_counts_and_extremes() {
         let mut all = Collector::default();
         for i in 0..100_000u64 {
             all.add(7 + i * 10_000_000, 1_000 + i % 1_000);

@@ -124,7 +124,7 @@ fn an_overwritten_item_names_the_history_and_the_callback_that_ran_meanwhile() {
 }
 
 #[test]
-fn where_the_recorder_lost_events_the_cause_is_unknown() {
+fn the_cause_of_a_loss_is_unknown_where_the_recorder_lost_events() {
     let trace = overwritten() + "1100ms cpu1 0/0 lost probe=take count=3\n";
     let losses = find(&trace, None);
     let said = of_topic(&losses, "/scan").sentences();
@@ -162,7 +162,7 @@ fn items_of_a_best_effort_publisher_are_refused_by_a_reliable_subscription() {
 }
 
 #[test]
-fn items_on_their_way_at_the_end_are_not_called_overwritten() {
+fn items_not_yet_taken_when_the_recording_ends_do_not_count_as_overwritten() {
     let mut trace = SYSTEM.to_string();
     for i in 1..=20 {
         trace += &talk(100 * i);
@@ -178,7 +178,7 @@ fn items_on_their_way_at_the_end_are_not_called_overwritten() {
 }
 
 #[test]
-fn an_item_of_another_publisher_can_fill_the_history() {
+fn items_of_another_publisher_can_fill_the_history_of_a_subscription() {
     let mut trace = SYSTEM.replace("topic=/scan depth=1\n", "topic=/scan depth=2\n");
     trace += "
 2ms cpu0 11/11 node_init node=0x1 rmw=0x1001 name=other
@@ -204,7 +204,7 @@ fn an_item_of_another_publisher_can_fill_the_history() {
 }
 
 #[test]
-fn each_request_is_answered_or_late_or_never_answered() {
+fn each_request_counts_as_answered_late_or_never_answered() {
     let mut trace = SYSTEM.to_string();
     trace += "
 2ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s

@@ -190,7 +190,7 @@ fn sentence(explanation: &Explanation) -> String {
 }
 
 #[test]
-fn a_neighbour_at_a_higher_priority_is_named() {
+fn a_process_that_preempts_at_a_higher_priority_is_named_as_cause() {
     let events = planted(|t| {
         talk(t)
             + &wakes(t + 550, t + 560, 0)
@@ -213,7 +213,7 @@ fn a_neighbour_at_a_higher_priority_is_named() {
 }
 
 #[test]
-fn a_neighbour_of_equal_priority_is_named_in_the_queue_and_within_the_callback() {
+fn a_process_of_equal_priority_is_named_as_cause_before_and_within_the_callback() {
     let events = planted(|t| {
         let mut text = talk(t)
             + &format!("{}us cpu1 30/31 occupied prev_tid=0 last=no\n", t + 100)
@@ -249,7 +249,7 @@ fn a_neighbour_of_equal_priority_is_named_in_the_queue_and_within_the_callback()
 }
 
 #[test]
-fn a_mutex_whose_owner_is_preempted_names_both() {
+fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
     let system =
         format!("{SYSTEM}2ms cpu0 20/22 thread comm=map\n3ms cpu0 20/22 switch_out state=1\n");
     let events = trace(&system, |t, is_planted| {
@@ -297,7 +297,7 @@ fn a_mutex_whose_owner_is_preempted_names_both() {
 }
 
 #[test]
-fn a_slow_callback_in_the_same_executor_is_named() {
+fn a_slow_callback_in_the_same_executor_is_named_as_cause() {
     let events = planted(|t| {
         let (begin, end) = (t + 400, t + 15_510);
         talk(t)
@@ -319,7 +319,7 @@ fn a_slow_callback_in_the_same_executor_is_named() {
 }
 
 #[test]
-fn stolen_time_of_the_host_is_named() {
+fn time_that_the_host_takes_from_the_machine_is_named_as_cause() {
     let events = planted(|t| {
         talk(t)
             + &wakes(t + 550, t + 560, 0)
@@ -330,7 +330,7 @@ fn stolen_time_of_the_host_is_named() {
 }
 
 #[test]
-fn a_timer_that_reads_stored_data_is_named() {
+fn the_wait_of_stored_data_for_a_timer_is_named_as_cause() {
     // The timer reads what the subscription stored. The data of the planted rounds come 15 ms
     // earlier.
     let system =
@@ -371,7 +371,7 @@ fn a_timer_that_reads_stored_data_is_named() {
 }
 
 #[test]
-fn lost_scheduler_events_make_stretches_unknown_and_never_wrong() {
+fn lost_scheduler_events_make_causes_unknown_but_never_wrong() {
     let preempted =
         |t: u64| talk(t) + &wakes(t + 550, t + 560, 0) + &takes(t + 580, t + 510, 17_000);
     // Only the event of getting the CPU again is there.
@@ -409,7 +409,7 @@ fn lost_scheduler_events_make_stretches_unknown_and_never_wrong() {
 }
 
 #[test]
-fn a_synchroniser_names_its_last_input_and_what_delayed_it() {
+fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
     let node = |pid: u32, name: &str, topic: &str| {
         format!(
             "1ms cpu0 {pid}/{pid} process command=/opt/{name} distribution=kilted rmw=x

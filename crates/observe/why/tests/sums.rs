@@ -158,7 +158,7 @@ proptest! {
     })]
 
     #[test]
-    fn stretches_add_up_in_any_order_of_any_events(
+    fn the_stretches_add_up_to_the_latency_for_any_events_in_any_order(
         mut events in prop::collection::vec(any_event(), 0..400),
         in_time in any::<bool>(),
         cut in prop::option::of(0usize..4),
@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn stretches_add_up_in_a_system_with_random_scheduling(
+    fn the_stretches_add_up_to_the_latency_under_random_scheduling(
         rounds in prop::collection::vec(round(), 1..20),
         kind in 0u8..2,
         picks in prop::collection::vec(any::<u8>(), 40),
@@ -190,14 +190,14 @@ proptest! {
 }
 
 #[test]
-fn stretches_add_up_in_the_recorded_trace() {
+fn the_stretches_add_up_to_the_latency_in_the_recorded_trace() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded/parking");
     let chains = check_all(&read(&path), SynthOptions::new(run())).unwrap();
     assert_eq!(chains, 2);
 }
 
 #[test]
-fn stretches_add_up_in_a_generated_trace() {
+fn the_stretches_add_up_to_the_latency_in_a_generated_trace() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace");
     let mut writer = Writer::create(&path, WriterOptions::default()).unwrap();

@@ -82,7 +82,8 @@ impl Buffer {
         }
         check_length(capacity)?;
         if capacity < most {
-            let text = format!("the buffer has {capacity} bytes but needs {most}");
+            let text =
+                format!("the buffer has {capacity} bytes but needs {most}. Give a larger one.");
             return Err(Failure::new(OnbeatCode::TooSmall, text));
         }
         Ok(Buffer { start })

@@ -119,6 +119,8 @@ pub unsafe extern "C" fn onbeat_send_filled(
     })
 }
 
+/// Sends a message that `fill` writes, and writes its number to `number` unless that is null.
+///
 /// # Safety
 /// The rules of [`onbeat_send`] apply.
 unsafe fn send(

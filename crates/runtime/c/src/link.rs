@@ -119,8 +119,9 @@ pub unsafe extern "C" fn onbeat_end_tcp(
             let address = text(address)?;
             let address: SocketAddr = address.parse().map_err(|_| {
                 let shown = address.escape_debug();
-                let text =
-                    format!("'{shown}' is not an address: give IP:PORT, for example 10.0.0.2:7400");
+                let text = format!(
+                    "'{shown}' is not an address. Write IP:PORT, for example 10.0.0.2:7400"
+                );
                 Failure::new(OnbeatCode::Argument, text)
             })?;
             let key = using(key, |k| Ok(k.clone()))?;

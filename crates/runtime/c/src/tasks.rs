@@ -241,7 +241,7 @@ pub unsafe extern "C" fn onbeat_tasks_after(
         using(tasks, |tasks| {
             let Some(&from) = tasks.ids.get(after as usize) else {
                 let text = format!(
-                    "no task has the number {after} yet: add tasks in the order in which they run"
+                    "no task has the number {after} yet. Add tasks in the order in which they run."
                 );
                 return Err(Failure::new(OnbeatCode::Argument, text));
             };

@@ -155,7 +155,7 @@ fn a_wrong_length_is_refused_without_losing_an_item() {
 }
 
 #[test]
-fn numbers_without_a_meaning_are_refused() {
+fn impossible_numbers_in_options_are_refused() {
     let mut channel = null_mut();
     let try_one = |change: &dyn Fn(&mut OnbeatChannelOptions), channel: &mut _| {
         let mut asked = options(1);

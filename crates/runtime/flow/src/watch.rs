@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri maps no file")]
-    fn the_counter_is_mapped_once() {
+    fn the_counter_of_probes_is_mapped_once() {
         let at = address(&onbeat_flow_watched);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("own mappings");
         let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");

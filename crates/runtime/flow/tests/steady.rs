@@ -249,7 +249,7 @@ fn executors_allocate_nothing_on_their_threads() {
 
 #[test]
 #[ignore = "ends its process"]
-fn helper_executors() {
+fn executors_run_with_system_calls_forbidden() {
     let by_priority = std::env::var_os("BY_PRIORITY").is_some();
     let forbidden = std::env::var_os("FORBIDDEN").is_some();
     let quit = || unsafe {
@@ -284,7 +284,7 @@ fn assert_no_system_call(helper: &str, variables: &[&str]) {
 #[test]
 fn executors_make_no_system_call_while_a_task_is_ready() {
     for variables in [&[][..], &["BY_PRIORITY"]] {
-        assert_no_system_call("helper_executors", variables);
+        assert_no_system_call("executors_run_with_system_calls_forbidden", variables);
     }
 }
 
@@ -304,7 +304,7 @@ fn a_chain_and_channels_allocate_nothing() {
 /// 6.18.
 #[test]
 #[ignore = "ends its process"]
-fn helper_chain_and_channels() {
+fn a_chain_and_channels_run_with_system_calls_forbidden() {
     let forbidden = std::env::var_os("FORBIDDEN").is_some();
     let (mut chain, mut ends, mut by_contents) = (chain(), ends(), conditional());
     let fine = work(&mut chain, &mut ends, 10)
@@ -319,5 +319,5 @@ fn helper_chain_and_channels() {
 
 #[test]
 fn a_chain_and_channels_make_no_system_call() {
-    assert_no_system_call("helper_chain_and_channels", &[]);
+    assert_no_system_call("a_chain_and_channels_run_with_system_calls_forbidden", &[]);
 }

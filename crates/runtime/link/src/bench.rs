@@ -60,17 +60,17 @@ pub struct Amount {
 }
 
 /// The results for one message size.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
-    /// The size of the messages, in bytes.
     pub bytes: usize,
     /// The round-trip times of messages of this size, in ascending order. Both directions carry the
     /// full size.
     pub round_trips_ns: Vec<u64>,
     /// The number of messages that were sent one way to measure the rate.
     pub messages: usize,
-    /// The time from the first one-way message until the peer had confirmed that it received them
-    /// all.
+    /// The time from the first one-way message until the peer has confirmed that it received all of
+    /// them.
     pub one_way_ns: u64,
 }
 
@@ -95,15 +95,13 @@ impl Measured {
 }
 
 /// The reason why a measurement of a link failed.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The two ends could not be connected.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The link ended during the measurement.
     #[error("the link ended during the measurement: {0}")]
     Ended(#[from] End),
-    /// A message could not be sent.
     #[error("a message of the measurement could not be sent: {0}")]
     NotSent(#[from] SendError),
     /// The other end has sent nothing for 30 s.

@@ -36,7 +36,7 @@ pub struct Load {
     /// The priority: larger numbers are more urgent. Messages of equal priority leave in order of
     /// arrival.
     pub priority: u8,
-    /// The size of the largest message.
+    /// The size of the largest message, in bytes.
     pub bytes: usize,
     /// The shortest time between two messages.
     pub period_ns: u64,
@@ -45,16 +45,12 @@ pub struct Load {
 }
 
 /// The reason why a channel has no bound.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
     /// This channel and the more urgent ones need more than the port's whole rate.
     #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
-    Overload {
-        /// The priority of the channel.
-        priority: u8,
-        /// The share of the port that this channel and the more urgent ones use, rounded up.
-        percent: u64,
-    },
+    Overload { priority: u8, percent: u64 },
     /// A rate, chunk size or period is 0.
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,

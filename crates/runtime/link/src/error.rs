@@ -4,27 +4,21 @@ use nix::errno::Errno;
 use onbeat_flow::{CreateError, OpenError};
 use thiserror::Error;
 
-/// The reason why a channel could not be created, or a process could not attach to it.
+/// The reason why a channel could not be created, or a process could not attach to it. Every `name`
+/// is the one that the caller gave; it is untrusted.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinkError {
     /// The name is not a valid channel name: its length or one of its characters is not allowed.
     #[error("'{}' is not a channel name. Use 1 to 80 letters, digits and _ . - /", name.escape_default())]
-    Name {
-        /// The name that the caller gave. It is untrusted.
-        name: String,
-    },
+    Name { name: String },
     /// No process of this user has a channel of that name.
     #[error("this user has no channel '{name}'. Create the channel first.")]
-    NotThere {
-        /// The name that the caller asked for.
-        name: String,
-    },
-    /// A channel of that name exists already.
+    NotThere { name: String },
     #[error(
         "channel '{name}' exists already, in process {pid}. Attach to it, or end that process."
     )]
     Exists {
-        /// The name that the caller wanted to create.
         name: String,
         /// A process that uses the existing channel.
         pid: u32,
@@ -34,7 +28,6 @@ pub enum LinkError {
         "several channels have the name '{name}', in processes {pids:?}. End all but one of them."
     )]
     Several {
-        /// The name that several channels share.
         name: String,
         /// The process ids: for each channel of this name, one process that uses it.
         pids: Vec<u32>,
@@ -43,40 +36,21 @@ pub enum LinkError {
     #[error(
         "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
-    Busy {
-        /// The name of the channel that another process is creating.
-        name: String,
-    },
-    /// The channel could not be created with these options.
+    Busy { name: String },
     #[error("channel '{name}': {reason}")]
-    Create {
-        /// The channel that the caller wanted to create.
-        name: String,
-        /// The reason why no channel can have these options.
-        reason: CreateError,
-    },
+    Create { name: String, reason: CreateError },
     /// The memory has other options than the caller's, or is not a channel.
     #[error("channel '{name}': {reason}")]
-    Open {
-        /// The channel that the caller asked for.
-        name: String,
-        /// The difference between the channel's options and the caller's.
-        reason: OpenError,
-    },
+    Open { name: String, reason: OpenError },
     /// The memory has no seal against shortening, so another process could shorten it at any time.
     #[error("channel '{name}' was not made by onbeat: another process could shorten its memory. Choose another name.")]
-    Unsealed {
-        /// The channel that the memory claims to be.
-        name: String,
-    },
+    Unsealed { name: String },
     /// The kernel has refused a call.
     #[error("channel '{name}': cannot {what}: {errno}{}", hint(*errno))]
     System {
-        /// The channel for which the call was made.
         name: String,
         /// The purpose of the call, as a verb phrase.
         what: &'static str,
-        /// The error code of the kernel.
         errno: Errno,
     },
 }

@@ -216,6 +216,7 @@ impl dyn Outgoing + '_ {
 }
 
 /// A broken promise of quality of service ([`Qos`](crate::Qos)).
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
     /// The message or value is older than its lifespan allows.
@@ -232,31 +233,25 @@ pub enum Breach {
     CameLate,
     /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
-    Unacknowledged {
-        /// The number of the message that the peer has not acknowledged.
-        number: u64,
-    },
+    Unacknowledged { number: u64 },
     /// The peer has given no sign of life within the agreed time.
     #[error("the peer gives no sign of life")]
     Silent,
 }
 
 /// The reason why a link has ended, or a call on it failed.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
     /// A promise was broken, and its policy is to fail. The link still works: the next call
     /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
-    /// The peer has closed its half.
     #[error("the peer has closed the link")]
     Closed,
     /// The peer died, or could not be reached within the time allowed for resuming the link.
     #[error("the peer is gone: {reason}")]
-    Gone {
-        /// The reason why the connection ended or was not resumed.
-        reason: String,
-    },
+    Gone { reason: String },
     /// The peer knows the key, but has sent data that onbeat never sends.
     #[error("the peer breaks the protocol: {what}")]
     Protocol {
@@ -266,56 +261,35 @@ pub enum End {
 }
 
 /// The reason why a message was not sent.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// The message is larger than agreed.
     #[error("{asked} bytes are too many: the ends agreed on at most {most}. Send less, or raise the size at both ends.")]
-    TooLarge {
-        /// The size of the refused message, in bytes.
-        asked: usize,
-        /// The size of the largest message that both ends agreed on, in bytes.
-        most: usize,
-    },
+    TooLarge { asked: usize, most: usize },
     /// The peer has not consumed enough messages before the deadline.
     #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
-    NoCredit {
-        /// The number of messages that were sent and that the peer has not consumed.
-        credits: usize,
-    },
+    NoCredit { credits: usize },
     /// A promise was broken, and its policy is to fail. The link still works: the next call
     /// continues.
     #[error(transparent)]
     Breach(#[from] Breach),
-    /// The link has ended.
     #[error(transparent)]
     Ended(#[from] End),
 }
 
 /// The reason why one end refuses the other.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// The keys differ, or the other end is not onbeat.
     #[error("the keys differ. Give both ends the same key file.")]
     Key,
-    /// The ends use different versions of the protocol.
     #[error(
         "this end uses version {ours} of the protocol, the other end {theirs}. Update one of them."
     )]
-    Version {
-        /// The version that this end uses.
-        ours: u16,
-        /// The version that the other end uses.
-        theirs: u16,
-    },
-    /// The ends were made for different sizes.
+    Version { ours: u16, theirs: u16 },
     #[error("this end was made for {ours}, the other for {theirs}. Give both the same sizes.")]
-    Sizes {
-        /// The sizes that this end was made for.
-        ours: Sizes,
-        /// The sizes that the other end was made for.
-        theirs: Sizes,
-    },
-    /// Only one end encrypts, or the sizes of their chunks differ.
+    Sizes { ours: Sizes, theirs: Sizes },
     #[error(
         "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
     )]
@@ -331,12 +305,11 @@ pub enum Refusal {
     Garbage,
     /// One end has a faster backend that the other lacks, and one of them refuses to use a slower
     /// one.
-    #[error("an end refuses to use a slower backend: {what}")]
+    #[error("an end refuses a slower backend: {what}. Give both ends the faster one, or do not set OnFallBack::Refuse.")]
     FallBack {
         /// The backend that would be used, and what is missing for the faster one.
         what: String,
     },
-    /// The other end did not finish the handshake in time.
     #[error(
         "the other end did not finish the handshake in time. Check that it is an onbeat link."
     )]
@@ -344,37 +317,24 @@ pub enum Refusal {
 }
 
 /// The reason why a link could not be set up.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum SetupError {
     /// A number in the sizes is out of its range.
     #[error("{what} is {value}. Give at most {most}, and at least 1 if anything is to be sent.")]
     Number {
-        /// The name of the size that is out of range.
         what: &'static str,
-        /// The value that the caller gave for the size.
         value: usize,
-        /// The largest value that the size may have.
         most: usize,
     },
     /// The application's memory is too small.
     #[error("the link needs {needed} bytes of memory, but the application gave {given}. Call `Backend::memory_bytes` for the size.")]
-    Memory {
-        /// The size of the memory that the link needs, in bytes.
-        needed: usize,
-        /// The size of the memory that the application gave, in bytes.
-        given: usize,
-    },
+    Memory { needed: usize, given: usize },
     /// The application provided memory, but another process cannot see it.
     #[error("a link between processes cannot use one process's own memory. Use `Memory::Allot`.")]
     OwnMemory,
-    /// One end refused the other.
     #[error("{peer}: {reason}")]
-    Refused {
-        /// The address of the other end.
-        peer: String,
-        /// The reason why one of the ends refused the other.
-        reason: Refusal,
-    },
+    Refused { peer: String, reason: Refusal },
     /// No peer that this end accepts came before the deadline.
     #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
@@ -390,26 +350,23 @@ pub enum SetupError {
         peer: String,
         /// The purpose of the refused call, as a verb phrase.
         what: &'static str,
-        /// The error of the refused call.
         source: std::io::Error,
     },
     /// The port takes no more transfers.
     #[error(transparent)]
     Port(#[from] crate::port::PortError),
-    /// The channel in shared memory could not be created or found.
     #[error(transparent)]
     Channel(#[from] crate::LinkError),
     /// Another process already has this half of a channel in shared memory.
     #[error("'{name}': {reason}")]
     Attach {
-        /// The name of the link, which is also the name of the channel.
         name: String,
-        /// The reason why the channel refuses this end.
         reason: onbeat_flow::AttachError,
     },
 }
 
 fn last_refusal(refused: &Option<Refusal>) -> String {
     let text = |r: &Refusal| format!("; the last peer that came was refused: {r}");
-    refused.as_ref().map(text).unwrap_or_default()
+    let nobody = || ". Start the other end, or check the address.".to_string();
+    refused.as_ref().map_or_else(nobody, text)
 }

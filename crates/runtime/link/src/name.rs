@@ -37,7 +37,8 @@ pub(crate) struct Creation {
 }
 
 impl Creation {
-    /// Waits up to 5 s for another process that is creating the channel.
+    /// Takes the right to create the channel. Waits up to 5 s for another process that is creating
+    /// it.
     pub(crate) fn begin(name: &str) -> Result<Creation, LinkError> {
         check_name(name)?;
         let user = nix::unistd::geteuid();

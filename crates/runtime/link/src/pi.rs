@@ -101,8 +101,8 @@ impl Bell {
         Bell::default()
     }
 
-    /// Wakes all waiting threads. The caller holds the lock, or has just released it after a change
-    /// of the value.
+    /// Wakes all waiting threads. The caller holds the lock, or has released it just after it
+    /// changed the value.
     pub fn ring(&self) {
         self.0.fetch_add(1, Ordering::Release);
         let _ = futex::wake(&self.0, Flags::PRIVATE, i32::MAX as u32);

@@ -63,7 +63,7 @@ impl Sender {
         (self.next - self.progress.consumed < self.credits).then_some(self.next)
     }
 
-    /// Notes that the application has posted the message that [`Sender::may_post`] returned.
+    /// Records that the application has posted the message that [`Sender::may_post`] returned.
     pub fn post(&mut self) {
         debug_assert!(self.may_post().is_some());
         self.next += 1;
@@ -80,7 +80,7 @@ impl Sender {
         (self.transmit < self.next).then_some(self.transmit)
     }
 
-    /// Notes that the message that [`Sender::to_transmit`] returned is completely in the
+    /// Records that the message that [`Sender::to_transmit`] returned is completely in the
     /// connection.
     pub fn transmitted(&mut self) {
         debug_assert!(self.to_transmit().is_some());
@@ -152,7 +152,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Notes that the message of this number has arrived completely.
+    /// Records that the message of this number has arrived completely.
     ///
     /// # Errors
     /// Those of [`Receiver::check`].
@@ -168,7 +168,8 @@ impl Receiver {
         (self.progress.consumed < self.progress.received).then_some(self.progress.consumed)
     }
 
-    /// Notes that the application has consumed the message that [`Receiver::to_consume`] returned.
+    /// Records that the application has consumed the message that [`Receiver::to_consume`]
+    /// returned.
     pub fn consume(&mut self) {
         debug_assert!(self.to_consume().is_some());
         self.progress.consumed += 1;

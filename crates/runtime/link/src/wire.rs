@@ -1,6 +1,6 @@
 //! The bytes that a chunk over TCP needs on an Ethernet besides its content.
 
-/// The size of the header of each frame.
+/// The size of the header of each frame, in bytes.
 pub const HEAD_BYTES: usize = 24;
 /// The bytes that Ethernet adds to a packet: header, check sum, preamble and gap.
 const ETHERNET: usize = 14 + 4 + 8 + 12;

@@ -157,7 +157,7 @@ fn auto() -> Pair {
 backends::backends!(by_the_best_way, auto(), auto());
 
 #[test]
-fn program_of_a_peer() {
+fn does_nothing_unless_started_as_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };

@@ -486,7 +486,7 @@ fn consumers_of_one_host_share_one_transfer_and_one_copy() {
 }
 
 #[test]
-fn program_of_another_host() {
+fn does_nothing_unless_started_as_another_host() {
     let Ok(place) = std::env::var("ONBEAT_CHANNEL_PEER") else {
         return;
     };
@@ -533,7 +533,11 @@ fn beside_a_process(wire: Wire, theirs: &str) -> (Channel, Links, std::process::
         Wire::Tcp => format!("{theirs} tcp {}", tcp.address()),
     };
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "program_of_another_host"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "does_nothing_unless_started_as_another_host",
+        ])
         .env("ONBEAT_CHANNEL_PEER", place)
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -82,7 +82,7 @@ fn receive_on(incoming: &mut dyn Incoming, count: &AtomicU64) -> End {
 }
 
 #[test]
-fn program_of_a_peer() {
+fn does_nothing_unless_started_as_a_peer() {
     let Ok(place) = std::env::var("ONBEAT_PEER") else {
         return;
     };
@@ -106,7 +106,11 @@ fn program_of_a_peer() {
 
 fn spawn(place: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "program_of_a_peer", "--nocapture"])
+        .args([
+            "--exact",
+            "does_nothing_unless_started_as_a_peer",
+            "--nocapture",
+        ])
         .env("ONBEAT_PEER", place)
         .stdout(Stdio::null())
         .spawn()

@@ -2,7 +2,7 @@
 //! dies or is stopped.
 //!
 //! The other process is this test program, started again with a role; see
-//! `program_of_a_child_process`.
+//! `does_nothing_unless_started_as_a_child_process`.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use onbeat_flow::clock::now_ns;
@@ -294,7 +294,7 @@ fn an_urgent_transfer_waits_for_at_most_one_chunk_of_each_other_transfer() {
 }
 
 #[test]
-fn the_model_has_the_window_of_the_port() {
+fn the_latency_model_has_the_window_of_the_port() {
     for (mtu, sealed) in [(1500, true), (1500, false), (9000, false), (576, true)] {
         let port = settings();
         let model = port.model(mtu, sealed, 0);
@@ -322,7 +322,7 @@ impl Other {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "program_of_a_child_process",
+                "does_nothing_unless_started_as_a_child_process",
                 "--nocapture",
                 "--test-threads=1",
             ])
@@ -357,7 +357,7 @@ impl Drop for Other {
 }
 
 #[test]
-fn program_of_a_child_process() {
+fn does_nothing_unless_started_as_a_child_process() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };

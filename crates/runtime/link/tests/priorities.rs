@@ -168,7 +168,7 @@ fn settings() -> Settings {
 }
 
 #[test]
-fn program_of_a_sending_host() {
+fn does_nothing_unless_started_as_a_sending_host() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -227,7 +227,11 @@ fn a_channels_priority_applies_to_its_connection_on_the_port() {
     let name = format!("priorities-{}", std::process::id());
     let port = Port::shared(&name, settings()).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "program_of_a_sending_host"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "does_nothing_unless_started_as_a_sending_host",
+        ])
         .env(ROLE, format!("{name} {place}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

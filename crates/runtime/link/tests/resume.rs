@@ -259,7 +259,7 @@ fn the_check_finds_an_end_that_still_reads_after_it_reported_its_counts() {
 
 proptest! {
     #[test]
-    fn impossible_counts_change_nothing(
+    fn impossible_counts_of_the_peer_change_nothing(
         steps in proptest::collection::vec((0u8..4, 0u64..12, 0u64..12), 0..60)
     ) {
         let mut sender = Sender::new(3);

@@ -141,9 +141,8 @@ fn each_host_gets_one_transfer_and_the_slowest_sets_the_pace() {
     assert_eq!((shown(near, true).0, shown(far, true).0), (6, 6));
 }
 
-/// Runs a receiving host that consumes nothing and dies. Does nothing unless a test starts it.
 #[test]
-fn program_of_another_host() {
+fn does_nothing_unless_started_as_another_host() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
@@ -162,7 +161,11 @@ fn program_of_another_host() {
 
 fn start(consumers: usize, address: SocketAddr) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "program_of_another_host"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "does_nothing_unless_started_as_another_host",
+        ])
         .env(ROLE, format!("{consumers} {address}"))
         .stdout(Stdio::piped())
         .spawn()

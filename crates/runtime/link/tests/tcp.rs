@@ -225,7 +225,7 @@ fn a_peer_is_served_beside_strangers() -> bool {
 /// nothing unless a test starts it.
 #[test]
 #[ignore = "the other side of an_end_without_descriptors_waits_for_them"]
-fn program_without_descriptors() {
+fn listens_without_descriptors_for_another_test() {
     let first = listening(1);
     println!("\n{}", first.address());
     thread::scope(|scope| {
@@ -256,7 +256,7 @@ fn an_end_without_descriptors_waits_for_them() {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
-            "program_without_descriptors",
+            "listens_without_descriptors_for_another_test",
             "--nocapture",
             "--ignored",
         ])

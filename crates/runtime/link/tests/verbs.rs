@@ -53,17 +53,17 @@ backends::backends!(by_events, pair(false), pair(false));
 // Polling differs only in how an end waits. All tests would keep the emulated guest busy for
 // minutes.
 #[test]
-fn by_polling_messages_arrive_once_and_in_order() {
+fn polling_delivers_messages_once_and_in_order() {
     backends::order(pair(true));
 }
 
 #[test]
-fn by_polling_a_credit_returns_when_the_message_is_consumed() {
+fn polling_returns_a_credit_when_the_message_is_consumed() {
     backends::credits(pair(true));
 }
 
 #[test]
-fn by_polling_messages_sent_before_the_close_arrive() {
+fn polling_delivers_messages_sent_before_the_close() {
     backends::close(pair(true));
 }
 
@@ -116,7 +116,7 @@ fn the_example_runs_over_rdma() {
 }
 
 #[test]
-fn program_of_a_peer() {
+fn does_nothing_unless_started_as_a_peer() {
     let Ok(text) = std::env::var("ONBEAT_PEER") else {
         return;
     };

@@ -26,17 +26,13 @@ pub const LEAST_BYTES: usize = 512 << 10;
 /// The reason why a playback buffer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
-    /// The buffer would be smaller than [`LEAST_BYTES`].
     #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}.")]
     TooSmall { asked: usize },
-    /// The system does not have this much memory.
     #[error("no memory for a buffer of {bytes} bytes: {reason}. Choose a smaller buffer")]
     Memory {
-        /// The size of the channel or of the memory for large items, in bytes.
         bytes: usize,
         reason: std::io::Error,
     },
-    /// The channel cannot be created with these sizes.
     #[error("cannot create the buffer: {0}")]
     Channel(#[from] CreateError),
 }

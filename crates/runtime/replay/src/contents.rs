@@ -11,9 +11,9 @@ const MOST_STEPS: usize = 100;
 pub const STEP_NS: u64 = 3_600_000_000_000;
 
 /// The contents of a recording: number and size of items, time span, gaps, streams and damage.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Contents {
-    /// The number of items of all streams.
     pub items: u64,
     /// The sum of the sizes of all items, in bytes.
     pub bytes: u64,
@@ -25,9 +25,8 @@ pub struct Contents {
     pub longest_gap: Option<Gap>,
     /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set.
     pub steps: Vec<Gap>,
-    /// The streams, in the order of the recording.
     pub streams: Vec<StreamContents>,
-    /// The damage in the recording: one sentence for each kind.
+    /// The damage that onbeat found in the recording: one sentence for each kind.
     pub damage: Vec<String>,
     /// The error that ended the reading before the recording's end.
     pub error: Option<String>,
@@ -43,6 +42,7 @@ pub struct Gap {
 }
 
 /// The contents of one stream: kind, number and size of items, time span and CAN identifiers.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Serialize)]
 pub struct StreamContents {
     /// The name of the topic, CAN interface or network interface.
@@ -51,7 +51,6 @@ pub struct StreamContents {
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
-    /// The number of items that the stream has in this recording.
     pub items: u64,
     /// The sum of the sizes of the stream's items, in bytes.
     pub bytes: u64,

@@ -40,11 +40,10 @@ pub(crate) struct Playing {
 }
 
 /// The progress of a replay at one time: counts, lateness, fill level and position.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// The number of items that the loader has read from the recording.
     pub read: u64,
-    /// The number of items that the player has sent.
     pub played: u64,
     /// The number of items that were missing in the buffer when they were due.
     pub starved: u64,

@@ -5,11 +5,11 @@
 pub struct StreamId(pub u32);
 
 /// A stream of a recording: the items of one topic, CAN interface or network interface.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     /// The name of the recorded topic, CAN interface or network interface.
     pub name: String,
-    /// The kind of the stream's items: ROS 2 messages, CAN frames or packets.
     pub kind: Kind,
 }
 
@@ -33,11 +33,11 @@ pub enum Kind {
 }
 
 /// The recorded time and the stream of an item.
+#[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The recorded time in ns since 1970, on the recorder's clock.
     pub time_ns: i64,
-    /// The number of the stream to which the item belongs.
     pub stream: StreamId,
 }
 

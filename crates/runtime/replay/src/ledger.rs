@@ -9,16 +9,14 @@ const MOST_NS: u64 = 3_600_000_000_000;
 const SLOTS: usize = 512;
 const SLOT_NS: u64 = 10_000_000;
 
-/// The smallest, the mean and the largest value of a series of measurements.
+/// The number of values in a series of measurements, and the smallest, mean and largest one (0
+/// without values).
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Extent {
-    /// The number of values in the series.
     pub count: u64,
-    /// The smallest value, or 0 without values.
     pub min: u64,
-    /// The mean of all values, or 0 without values.
     pub mean: f64,
-    /// The largest value, or 0 without values.
     pub max: u64,
     #[serde(skip)]
     sum: u128,
@@ -37,33 +35,28 @@ impl Extent {
     }
 }
 
-/// The distribution of how late items left, in ns after they were due.
+/// The distribution of how late items left, in ns after they were due. Percentiles are exact to one
+/// per cent. They are `None` if there are too few items for them. The extent is exact.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Lateness {
-    /// The median, exact to one per cent. `None` if there are too few items for this percentile.
     pub p50: Option<u64>,
-    /// The 90th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p90: Option<u64>,
-    /// The 99th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p99: Option<u64>,
-    /// The 99.9th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p999: Option<u64>,
-    /// The 99.99th percentile, exact to one per cent. `None` if there are too few items for it.
     pub p9999: Option<u64>,
-    /// The smallest, mean and largest lateness, exact.
     pub extent: Extent,
 }
 
 /// The figures of one stream of a replay: counts of items, sizes, cycles and lateness.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct StreamFigures {
     /// The name under which the stream was played.
     pub name: String,
     /// The name of the sink that played the stream, for example `udp:10.0.0.2:7400`.
     pub sink: String,
-    /// The number of items that were read from the recording.
     pub read: u64,
-    /// The number of items that were sent through the sink.
     pub played: u64,
     /// The number of items that the sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
@@ -84,9 +77,9 @@ pub struct StreamFigures {
 }
 
 /// The items that left within one stretch of time, called a slot.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Slot {
-    /// The number of items that left.
     pub items: u64,
     /// The sum of the lateness of these items, in ns.
     pub sum_ns: u64,
@@ -304,11 +297,10 @@ fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
 }
 
 /// The figures of a replay: lateness, streams and the course over time.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
-    /// The lateness of the items of all streams.
     pub lateness_ns: Lateness,
-    /// The figures of each stream, by stream number.
     pub streams: Vec<StreamFigures>,
     /// The course over time: slots from when the first item was due, without gaps.
     pub over_time: Vec<Slot>,

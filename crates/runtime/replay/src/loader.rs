@@ -13,13 +13,10 @@ const STOP_PERIOD_NS: u64 = 100_000_000;
 /// The reason why the source was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The source cannot be read further.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// An item does not fit into the buffer.
     #[error("stream {stream}: an item of {bytes} bytes does not fit into the buffer. Give --buffer {least} or more", least = 4 * .bytes)]
     TooLarge { stream: String, bytes: usize },
-    /// The channel refuses to lend a block.
     #[error("the buffer failed: {0}")]
     Buffer(#[from] LoanError),
 }

@@ -6,8 +6,8 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The open sinks and the assignment of streams to them.
+#[allow(missing_docs)]
 pub struct Outputs {
-    /// The open sinks, which `routes` refers to by index.
     pub sinks: Vec<Box<dyn Sink>>,
     /// For each stream, the index of its sink in `sinks`.
     pub routes: Vec<usize>,

@@ -28,16 +28,15 @@ const PREFAULT_BYTES: usize = 256 << 10;
 const SETTLE_NS: u64 = 5_000_000_000;
 
 /// The settings of a replay: buffer, pace, scheduling and clock.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The size of the buffer, in bytes.
     pub buffer_bytes: usize,
     /// The part of the buffer for the largest item, in bytes. `None` means a quarter of the buffer.
     pub largest_bytes: Option<usize>,
     /// The loader's service curve, and the delay against this curve from which on the replay warns, in ns.
     /// `None` if the curve is unknown.
     pub watched: Option<(RateLatency, u64)>,
-    /// The rule by which the player decides when items leave.
     pub pace: Pace,
     /// The player's priority under SCHED_FIFO, 1 to 99. `None` means the normal time-sharing policy.
     pub priority: Option<u8>,
@@ -57,12 +56,11 @@ impl Settings {
 }
 
 /// The reason why a replay cannot start or finish.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The buffer cannot be created.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A thread cannot be started.
     #[error("cannot start a thread: {0}. End other programs, or raise ulimit -u")]
     Spawn(io::Error),
     /// The player cannot be bound to its CPU.
@@ -71,24 +69,21 @@ pub enum ReplayError {
     /// The named sink does not report what its consumer consumed, so the consumer cannot pace the replay.
     #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
-    /// A thread of the replay panicked.
     #[error("a thread of the replay panicked. Report this as a bug")]
     Panicked,
 }
 
 /// The result of a replay: figures, counts of items, resources and damage.
+#[allow(missing_docs)]
 #[derive(Debug, Serialize)]
 pub struct Played {
-    /// The lateness and the cycles of the items that left.
     #[serde(flatten)]
     pub figures: Figures,
-    /// The number of items for each outcome.
     pub items: Items,
     /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
     pub sizing: Option<Sizing>,
     /// The performance of the loader, the thread that fills the buffer.
     pub supply: Supply,
-    /// The scheduling, memory and CPU time of the replay.
     pub machine: Machine,
     /// The damage in the recording: one sentence for each kind.
     pub damage: Vec<String>,
@@ -98,12 +93,11 @@ pub struct Played {
     pub stopped: bool,
 }
 
-/// The number of items for each outcome: every item that was read has one.
+/// The number of items for each outcome. Every item that was read has exactly one outcome.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Items {
-    /// The number of items that were read from the recording.
     pub read: u64,
-    /// The number of items that a sink has sent.
     pub played: u64,
     /// The number of items that their sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
@@ -118,6 +112,7 @@ pub struct Items {
 }
 
 /// The machine's resources that the replay got and used.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Machine {
     /// The scheduling of the player, as text, with the reason if it differs from the settings.
@@ -126,13 +121,11 @@ pub struct Machine {
     pub memory: String,
     /// The time from the first item to the last, in ns.
     pub wall_ns: u64,
-    /// The CPU time that the player's thread used, in ns.
     pub player_cpu_ns: u64,
     /// The CPU time of the process from the first item to the last, in ns.
     pub process_cpu_ns: u64,
     /// The largest resident memory of the process so far, in bytes.
     pub peak_memory_bytes: u64,
-    /// The size of the buffer, in bytes.
     pub buffer_bytes: usize,
     /// The number of times that the loader waited because the buffer was full.
     pub loader_stalls: u64,
@@ -264,7 +257,7 @@ fn prepare(settings: &Settings, unlocked: Option<io::Error>) -> Machine {
         },
         memory: match unlocked {
             None => "locked".into(),
-            Some(error) => format!("not all memory is locked: {error}. Locking needs root, CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK (ulimit -l)"),
+            Some(error) => format!("not all memory is locked: {error}. Run as root, with CAP_IPC_LOCK or with a larger RLIMIT_MEMLOCK (ulimit -l)"),
         },
         buffer_bytes: settings.buffer_bytes,
         ..Machine::default()

@@ -12,15 +12,14 @@ use serde::Serialize;
 const EXACT: usize = 1 << 16;
 const TELL: u64 = 1 << 12;
 
-/// The curves of a recording and its loader, measured by reading the recording once. Bytes are counted as
-/// items take them in the buffer.
+/// The curves of a recording and its loader, measured by reading the recording once. An item counts
+/// with the bytes that it takes in the buffer.
 #[derive(Clone, Debug)]
 pub struct Curves {
     arrival: Arrival,
     service: Service,
-    /// The number of all items. The next fields are the recorded time from first to last item in ns, the
-    /// bytes in the buffer, and the largest item's size in bytes.
     items: u64,
+    /// The recorded time from the first item to the last, in ns.
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,
@@ -85,6 +84,7 @@ pub struct Wish {
 }
 
 /// The size of a buffer, and the pauses of the loader that it can bridge.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sizing {
     /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
@@ -92,7 +92,6 @@ pub struct Sizing {
     pub least_bytes: Option<u64>,
     /// The smallest such buffer for a loader that pauses for `stall_asked_ns` longer than measured, in bytes.
     pub wanted_bytes: Option<u64>,
-    /// The size of the buffer, in bytes.
     pub buffer_bytes: u64,
     /// The user gave the size, and a quarter of it is kept for the largest item.
     pub by_hand: bool,
@@ -109,11 +108,12 @@ pub struct Sizing {
     /// The largest number of items by which playback gets ahead of the loader after the buffer was full. This
     /// is the pre-load.
     pub preload_items: Option<u64>,
-    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
-    /// The long-term rate of the loader, in bytes per second as items take them in the buffer.
+    /// The long-term rate of the loader, in bytes per second. An item counts with the bytes that it
+    /// takes in the buffer.
     pub loader_bytes_per_s: f64,
-    /// The long-term rate of playback, in bytes per second as items take them in the buffer.
+    /// The long-term rate of playback, in bytes per second. An item counts with the bytes that it
+    /// takes in the buffer.
     pub playback_bytes_per_s: f64,
     /// The curve against which the loader is checked during playback, or `None` without a bound.
     #[serde(skip)]

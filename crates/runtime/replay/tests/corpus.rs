@@ -25,31 +25,31 @@ fn replay(target: &str, check: fn(&[u8]) -> u64) {
 }
 
 #[test]
-fn the_whole_torn_and_changed_candump_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_candump_inputs_cause_no_panic() {
     replay("candump", checks::candump);
 }
 
 #[test]
-fn the_whole_torn_and_changed_asc_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_asc_inputs_cause_no_panic() {
     replay("asc", checks::asc);
 }
 
 #[test]
-fn the_whole_torn_and_changed_mcap_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_mcap_inputs_cause_no_panic() {
     replay("mcap", checks::mcap);
 }
 
 #[test]
-fn the_whole_torn_and_changed_pcap_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_pcap_inputs_cause_no_panic() {
     replay("pcap", checks::pcap);
 }
 
 #[test]
-fn the_whole_torn_and_changed_recording_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_recording_inputs_cause_no_panic() {
     replay("recording", checks::recording);
 }
 
 #[test]
-fn the_whole_torn_and_changed_remote_inputs_are_read_without_a_panic() {
+fn whole_torn_and_changed_remote_inputs_cause_no_panic() {
     replay("remote", checks::remote);
 }

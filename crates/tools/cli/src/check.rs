@@ -154,7 +154,7 @@ fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a line that says why a latency was violated, or which command shows it.
+/// Returns a line that explains why a latency was violated, or names the command that does.
 fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let over_ns = f.late_above_ns.filter(|_| is_late(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);
@@ -166,21 +166,24 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
             trace.display()
         ),
         (None, None) => format!(
-            "{place}: what made it late shows `onbeat why TRACE --chain {} --over {over}ms`",
+            "{place}: `onbeat why TRACE --chain {} --over {over}ms` shows the causes",
             f.id
         ),
     })
 }
 
-/// Returns a line that explains a violated limit of losses, or says which command does.
+/// Returns a line that explains why items were lost, or names the command that does.
 fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let (topic, _) = f.losses_at.first().filter(|_| is_lossy(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);
     Some(match (&f.lost, trace) {
         (Some(said), _) => format!("{place}: {said}"),
-        (None, Some(trace)) => format!("{place}: {} shows no such loss", trace.display()),
+        (None, Some(trace)) => format!(
+            "{place}: {} shows no lost items of this kind",
+            trace.display()
+        ),
         (None, None) => {
-            format!("{place}: the causes of losses shows `onbeat why TRACE --lost {topic}`")
+            format!("{place}: `onbeat why TRACE --lost {topic}` shows the causes")
         }
     })
 }

@@ -205,7 +205,7 @@ mod tests {
     /// Checks the examples and explanations, which are wrapped by hand. The terminal would break a
     /// longer line and leave a single word on the next one.
     #[test]
-    fn help_fits_the_width_of_tables() {
+    fn help_texts_are_at_most_100_columns_wide() {
         let mut found = Vec::new();
         texts(&Cli::command(), "", &mut found);
         assert!(

@@ -52,7 +52,7 @@ pub struct Args {
     /// Type information of the running kernel (BTF), if it has no /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE", conflicts_with = "preload")]
     pub btf: Option<PathBuf>,
-    /// Size of the ring buffer between kernel and recorder
+    /// Size of the ring buffer between kernel and recorder [default: 16M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value_t = DEFAULT_BUFFER_BYTES.into(), hide_default_value = true)]
     pub buffer: u64,
     /// Begin a new segment file at this size
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub keep: Option<usize>,
     /// Load a library into COMMAND that records its calls. It needs no special rights and costs
-    /// less
+    /// less than probes
     #[arg(long, requires = "command")]
     pub preload: bool,
     /// Place of probes in a function

@@ -117,7 +117,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Returns the model as JSON, with the figures of one mode if `mode` is given.
 fn json(model: &Model, mode: Option<&str>, callbacks: &Callbacks<'_>, edges: &Edges<'_>) -> Value {
     let callbacks: Vec<_> = callbacks
         .iter()

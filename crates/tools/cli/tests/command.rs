@@ -48,7 +48,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn every_command_explains_itself_with_examples() {
+fn the_help_of_every_command_has_examples() {
     let dir = TempDir::new().unwrap();
     for command in [
         "record", "model", "merge", "redact", "show", "chains", "why", "modes", "export", "report",
@@ -122,7 +122,7 @@ fn show_and_chains_fit_the_width_and_agree_with_their_json() {
 }
 
 #[test]
-fn merged_models_keep_modes_apart() {
+fn merged_models_keep_the_figures_of_each_mode() {
     let dir = TempDir::new().unwrap();
     let mut model = generate::parking(2);
     model.runs[0].mode = "urban".into();
@@ -221,7 +221,7 @@ fn exports_and_reports_are_written_whole_or_not_at_all() {
 }
 
 #[test]
-fn unusable_files_are_named_with_the_way_out() {
+fn unusable_files_are_refused_with_their_names_and_the_way_out() {
     let dir = directory();
     let here = dir.path();
     let text = fs::read(here.join("parking.json")).unwrap();
@@ -290,7 +290,7 @@ fn trace(path: &Path, seed: u64) {
 }
 
 #[test]
-fn traces_become_models_that_merge() {
+fn models_of_several_traces_are_merged() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -362,7 +362,7 @@ fn traces_become_models_that_merge() {
 }
 
 #[test]
-fn traces_become_timelines() {
+fn a_trace_is_exported_as_a_timeline_for_perfetto() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -419,7 +419,7 @@ fn traces_become_timelines() {
 }
 
 #[test]
-fn a_timeline_has_the_stretches_of_each_chain() {
+fn a_perfetto_timeline_has_the_stretches_of_each_chain() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -495,7 +495,7 @@ fn traces_are_exported_as_parquet() {
 }
 
 #[test]
-fn traces_become_tables_and_streams() {
+fn a_trace_is_exported_as_parquet_tables_and_arrow_streams() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     for (name, seed) in [("one", 1), ("two", 2)] {
@@ -787,7 +787,7 @@ fn overwriting(path: &Path) {
 }
 
 #[test]
-fn commands_that_show_losses_say_why_items_were_lost() {
+fn check_and_report_say_why_items_were_lost() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     overwriting(&here.join("t"));
@@ -819,7 +819,7 @@ fn commands_that_show_losses_say_why_items_were_lost() {
 }
 
 #[test]
-fn commands_that_show_late_chains_say_what_these_have_in_common() {
+fn check_diff_and_report_say_what_late_executions_have_in_common() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     preempted(&here.join("t"), 1_000, 6_000);
@@ -956,7 +956,7 @@ fn an_unknown_subject_of_why_is_named_with_the_way_out() {
 }
 
 #[test]
-fn the_exported_text_of_a_trace_equals_the_trace() {
+fn a_trace_exported_as_text_has_every_event_of_the_trace() {
     let dir = TempDir::new().unwrap();
     let here = dir.path();
     trace(&here.join("one"), 1);
@@ -1386,7 +1386,7 @@ fn a_redacted_model_and_its_exports_contain_no_hidden_name() {
 }
 
 #[test]
-fn the_same_key_makes_the_same_names_and_errors_take_one_line() {
+fn redact_gives_equal_names_for_equal_keys_and_errors_in_one_line() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();
     let text = redacted(d);

@@ -77,7 +77,7 @@ fn left(below: &Path, recorders: &[u32]) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_killed_recorder_harms_nobody_and_its_leftovers_are_removed() {
+fn programs_survive_a_killed_recorder_and_its_leftovers_are_removed() {
     let dir = tempfile::tempdir().expect("a directory");
     let program = compile(dir.path());
     let (mut recorders, mut opened, mut with_events) = (vec![], 0, 0);

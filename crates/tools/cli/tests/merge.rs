@@ -39,7 +39,7 @@ fn runs(number: usize) -> TempDir {
 }
 
 #[test]
-fn parts_merged_in_any_order_give_the_same_file() {
+fn models_merged_in_any_order_give_the_same_bytes() {
     let dir = runs(7);
     let here = dir.path();
     let merge = |inputs: &[&str], output: &str| {

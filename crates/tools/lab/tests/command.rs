@@ -25,7 +25,7 @@ fn fails(dir: &Path, args: &[&str], code: i32) -> String {
 }
 
 #[test]
-fn help_has_examples_and_fits_the_screen() {
+fn the_help_of_the_lab_has_examples_and_fits_the_screen() {
     let dir = tempfile::tempdir().unwrap();
     let out = lab(dir.path(), &["--help"]);
     assert_eq!(out.status.code(), Some(0));

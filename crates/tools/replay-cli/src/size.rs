@@ -32,7 +32,7 @@ pub fn of(
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             line.show(&format!(
-                "measuring: {items} items read; --unmeasured plays at once"
+                "measuring: {items} items read. To play at once, give --unmeasured"
             ));
         }
     });

@@ -70,7 +70,7 @@ struct PutArgs {
     /// Model files and trace directories
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Name of what was recorded, for example a version or a commit
+    /// Name of the build that was recorded, for example a version or a commit
     #[arg(long, value_name = "NAME", default_value = "")]
     build: String,
     /// Print JSON, for programs
@@ -80,19 +80,19 @@ struct PutArgs {
 
 #[derive(clap::Args)]
 struct Which {
-    /// Only runs of this build; give the option again for more builds
+    /// Select only runs of this build; repeatable
     #[arg(long = "build", value_name = "NAME")]
     builds: Vec<String>,
-    /// Only runs of this mode; give the option again for more modes
+    /// Select only runs of this mode; repeatable
     #[arg(long = "mode", value_name = "NAME")]
     modes: Vec<String>,
-    /// Only runs of this host; give the option again for more hosts
+    /// Select only runs of this host; repeatable
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// Only runs that started at this time or later: 2026-11-24, 2026-11-24T15:00 (UTC)
+    /// Select only runs that started at this time or later: 2026-11-24, 2026-11-24T15:00 (UTC)
     #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
     from: Option<u64>,
-    /// Only runs that started before this time
+    /// Select only runs that started before this time
     #[arg(long, value_name = "TIME", value_parser = onbeat_terminal::date::parse)]
     to: Option<u64>,
     /// Leave out the object whose id begins with these digits
@@ -107,7 +107,7 @@ struct ListArgs {
     store: String,
     #[command(flatten)]
     which: Which,
-    /// Only models, or only traces
+    /// Select only models, or only traces
     #[arg(long, value_name = "KIND", value_parser = ["model", "trace"])]
     kind: Option<String>,
     /// Print JSON, for programs
@@ -127,7 +127,7 @@ struct GetArgs {
     output: PathBuf,
 }
 
-/// Merge all models that fit, and reuse earlier merges
+/// Merge all selected models, and reuse earlier merges
 #[derive(clap::Args)]
 #[command(after_help = "\
 The result equals that of `onbeat merge` over the same models, byte for byte. Intermediate merges

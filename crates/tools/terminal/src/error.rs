@@ -6,46 +6,30 @@ use std::path::{Path, PathBuf};
 
 /// The reason why a command failed, with all that its one-line message needs.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum CliError {
     /// The file or directory does not exist.
     #[error("{}: no such file or directory{hint}", path.display())]
     Missing {
-        /// The file or directory that does not exist.
         path: PathBuf,
         /// The advice at the end of the message. Empty if there is none.
         hint: String,
     },
     /// The file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file or directory that cannot be read.
-        path: PathBuf,
-        /// The error of the failed read or open call.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file or directory cannot be written.
     #[error("cannot write {}: {source}. Choose another file with -o", path.display())]
-    Write {
-        /// The file or directory that cannot be written.
-        path: PathBuf,
-        /// The error of the failed create or write call.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
     /// The standard output cannot be written.
     #[error("cannot write to the standard output: {0}")]
     Stdout(io::Error),
     /// The content of a file is damaged or not usable for the command.
     #[error("{}: {what}", path.display())]
-    InFile {
-        /// The file whose content cannot be used.
-        path: PathBuf,
-        /// The fault in the file's content, and the way out.
-        what: String,
-    },
+    InFile { path: PathBuf, what: String },
     /// The user gave a directory where the command needs a model.
     #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
-        /// The path of the directory that the user gave as a model.
         path: PathBuf,
         /// The command as the user types it, for the message.
         command: String,
@@ -53,7 +37,6 @@ pub enum CliError {
     /// The user gave a model where the command needs a trace.
     #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
-        /// The model file that the user gave as a trace.
         path: PathBuf,
         /// The command as the user types it, for the message.
         command: String,

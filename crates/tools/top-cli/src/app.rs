@@ -6,24 +6,24 @@ use crate::tty::Key;
 use onbeat_live::view::View;
 use onbeat_live::window::Span;
 
-/// The rows that PageUp and PageDown move.
+/// The number of rows by which PageUp and PageDown move the selection.
 const PAGE_ROWS: usize = 10;
 
-/// The most characters of a filter.
+/// The largest number of characters in a filter.
 const FILTER_MAX: usize = 60;
 
 /// The action that the caller must take after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// Other figures are needed, because another page is shown.
+    /// The user has chosen this page: take the figures that it needs.
     Choose(Page),
     /// Save the last minute as a trace.
     Save,
     Quit,
 }
 
-/// The state of the screen.
+/// The state of the screen: the figures, the page, the selection and the filter.
 pub struct App {
     pub view: View,
     pub page: Page,
@@ -33,11 +33,11 @@ pub struct App {
     pub is_frozen: bool,
     /// The name of the selected row, so that the selection follows it when the order changes.
     pub selected: Option<String>,
-    /// The parts of the selected chain are shown.
+    /// The screen shows the parts of the selected chain instead of the rows.
     pub is_open: bool,
     /// For each page, the column by which rows are sorted, and whether the order is reversed.
     pub sort: [(usize, bool); 4],
-    /// A line for the user, until the next key.
+    /// A message for the user, which the next key removes.
     pub message: String,
 }
 
@@ -58,7 +58,7 @@ impl App {
         }
     }
 
-    /// Takes the figures of one page, and keeps those of the others.
+    /// Replaces the figures that `view` contains, and keeps those of the other pages.
     pub fn update(&mut self, view: View) {
         if self.is_frozen {
             return;
@@ -79,7 +79,7 @@ impl App {
         }
     }
 
-    /// Returns the rows of the page: filtered and sorted.
+    /// Returns the rows of the current page that match the filter, sorted.
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = listing(self.page, &self.view, self.span);
         let filter = self.filter.to_lowercase();
@@ -146,7 +146,7 @@ impl App {
         Act::Nothing
     }
 
-    /// Changes the filter. Returns whether the key was part of it.
+    /// Edits the filter with a key. Returns true if the key was used.
     fn typed(&mut self, key: Key) -> bool {
         match key {
             Key::Char(c) => {

@@ -14,7 +14,7 @@ use ratatui_core::style::{Color, Modifier, Style};
 const NAMES: [&str; 4] = ["1 chains", "2 callbacks", "3 topics", "4 machine"];
 const KEYS: &str = "1-4 page / find <> sort r reverse w span space freeze Enter parts t save q end";
 
-/// The least width that has room for a sparkline.
+/// The smallest width of the screen at which chains have a sparkline.
 const WIDE: u16 = 96;
 const SPARK: usize = 30;
 
@@ -34,7 +34,7 @@ fn warning() -> Style {
     bold().fg(Color::Yellow)
 }
 
-/// Writes a line of text that may contain untrusted names.
+/// Writes a line of text. Replaces control characters, because names are untrusted.
 fn line(buffer: &mut Buffer, (x, y): (u16, u16), text: &str, style: Style) {
     let area = buffer.area;
     if y < area.bottom() && x < area.right() {
@@ -48,7 +48,6 @@ fn line(buffer: &mut Buffer, (x, y): (u16, u16), text: &str, style: Style) {
     }
 }
 
-/// Draws the whole screen.
 pub fn draw(app: &App, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < 20 || area.height < 5 {
@@ -126,17 +125,14 @@ fn head(app: &App, buffer: &mut Buffer) {
             if app.is_typing { "_" } else { "" }
         );
     } else if view.left_out > 0 {
-        second = format!(
-            "{} times something was not counted: too many names",
-            view.left_out
-        );
+        second = format!("{} values not counted: more than 4096 names", view.left_out);
     } else if view.forgotten > 0 {
         second = format!("{} names forgotten, not seen for 10 min", view.forgotten);
     }
     line(buffer, (area.x, area.y + 1), &second, dim());
 }
 
-/// Returns the place and the width of each column.
+/// Returns the x position and the width of each column.
 fn places(columns: &[Column], area: Rect) -> Vec<(u16, u16)> {
     let fixed: u16 = columns.iter().skip(1).map(|c| c.1 + 1).sum();
     let first = area.width.saturating_sub(fixed).max(8);
@@ -244,7 +240,7 @@ fn sparkline(chain: &ChainRow, n: usize) -> String {
     latest.iter().map(bar).collect()
 }
 
-/// Draws one chain: its spans and its parts.
+/// Draws the details of one chain: its latency over each span of time, and its parts.
 fn parts(chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
     let mut y = area.y;
     let mut put = |text: &str, style: Style| {

@@ -1,4 +1,4 @@
-//! Feeds a live model with events, and decides when its structure is read anew.
+//! Feeds a live model with events, and decides when its chains and names are read again.
 
 use onbeat_check::Requirements;
 use onbeat_document::Model;
@@ -9,14 +9,14 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Reading the structure anew takes at most this share of the time.
+/// Reading chains and names again takes at most one part in this many of the time.
 const SHARE: u32 = 200;
 
-/// The least time between two readings of the structure, and the most if something is new.
+/// The shortest time between two readings of chains and names, if something new was seen.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 
-/// The time after which names and periods are read anew although nothing is new. Reading them
+/// The time after which names and periods are read again even if nothing new was seen. Reading them
 /// still takes at most [`SHARE`].
 const OLD: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ const OLD: Duration = Duration::from_secs(10);
 pub struct Feed {
     live: Live,
     requirements: Option<Requirements>,
-    /// The time of the last reading of the structure, and the time until the next one.
+    /// The time of the last reading of chains and names, and the time until the next one.
     refreshed: Option<(Instant, Duration)>,
 }
 
@@ -41,13 +41,13 @@ impl Feed {
         self.live.push(events);
     }
 
-    /// Ends all callbacks that still run. No event may follow.
+    /// Ends all callbacks that still run. The caller must not push events after this call.
     pub fn end(&mut self) {
         self.live.end();
         self.refreshed = None;
     }
 
-    /// Returns the present figures.
+    /// Returns the figures at the latest event. Reads chains and names again if it is time.
     pub fn view(&mut self, wanted: Wanted) -> View {
         let least = match self.live.is_stale() {
             true => LEAST,

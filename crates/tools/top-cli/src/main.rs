@@ -36,7 +36,7 @@ enum Words {
     Top(Box<Args>),
 }
 
-/// Sets the rights of recording aside until files that the caller named have been read.
+/// Sets the rights for recording aside, so that the files that the caller named are read without them.
 fn confine() -> io::Result<()> {
     onbeat_rights::limit_to(onbeat_record::AT_START)
 }
@@ -98,7 +98,7 @@ fn status(found: bool) -> ExitStatus {
     }
 }
 
-/// Describes a run that is not written to a file.
+/// Returns the description of the run that starts now, for a model that is not written to a file.
 fn run_now() -> Run {
     Run {
         id: "live".into(),
@@ -152,7 +152,7 @@ fn begin_screen(shared: &Arc<Shared>, stays: bool) -> Result<Screen, CliError> {
     })
 }
 
-/// Prints the notes of the recorder, and returns the exit status.
+/// Prints the notes of the recorder and returns the exit status of `onbeat top`.
 fn ended(summary: &Summary, found: bool, asked: bool) -> Result<ExitStatus, CliError> {
     let mut err = io::stderr();
     for note in &summary.notes {

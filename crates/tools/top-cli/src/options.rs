@@ -6,7 +6,7 @@ use onbeat_terminal::CliError;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time after which `--once` prints, if `--duration` names no other.
+/// The time after which `--once` prints, without `--duration`.
 const ONCE: Duration = Duration::from_secs(5);
 
 /// The size of a segment of the flight recorder behind the screen, and how many it keeps.
@@ -70,12 +70,12 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// The form of the output.
+/// The form in which `onbeat top` shows figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// The full-screen view.
+    /// A screen that is drawn again about once a second, until the user ends it.
     Screen,
-    /// One table at the end.
+    /// One set of tables at the end.
     Table,
     /// One line of JSON at the end.
     Line,
@@ -94,7 +94,6 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Returns what is written.
     pub fn output(&self) -> Output {
         match (self.once, self.json) {
             (true, true) => Output::Line,
@@ -104,13 +103,13 @@ impl Args {
         }
     }
 
-    /// Returns how fast a trace is played. A single table of a whole trace needs no waiting.
+    /// Returns the factor by which a trace is played faster than recorded. It is infinite for a single
+    /// table, which needs no waiting.
     pub fn speed(&self) -> f64 {
         let default = if self.once { f64::INFINITY } else { 1.0 };
         self.speed.unwrap_or(default)
     }
 
-    /// Returns the options of the recording, which is written to `directory`.
     pub fn record_options(&self, directory: &Path) -> RecordOptions {
         let duration = self.duration.or(self.once.then_some(ONCE));
         RecordOptions {
@@ -137,7 +136,7 @@ impl Args {
         }
     }
 
-    /// Reports a contradiction that clap cannot find.
+    /// Returns an error if options contradict each other in a way that clap cannot express.
     pub fn check(&self) -> Result<(), CliError> {
         if self.trace.is_some() && self.duration.is_some() && self.output() == Output::Screen {
             return Err(CliError::Usage(
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speeds_are_parsed() {
+    fn a_speed_is_a_positive_factor_or_max() {
         assert_eq!(parse_speed("4"), Ok(4.0));
         assert_eq!(parse_speed("max"), Ok(f64::INFINITY));
         for wrong in ["0", "-1", "NaN", "inf", "fast"] {

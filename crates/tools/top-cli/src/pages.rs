@@ -6,10 +6,10 @@ use onbeat_document::text;
 use onbeat_live::view::{CallbackRow, ChainRow, ThreadRow, Times, TopicRow, View};
 use onbeat_live::window::Span;
 
-/// A column: its head and its width. The first one takes the room that is left.
+/// A column of a page: its head and its width. The first column takes the remaining width.
 pub type Column = (&'static str, u16);
 
-/// A cell: its text, the value by which it is sorted, and whether it needs attention.
+/// A cell of a row: its text, the value by which rows are sorted, and whether it is highlighted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cell {
     pub text: String,
@@ -17,10 +17,10 @@ pub struct Cell {
     pub warns: bool,
 }
 
-/// A row. Names are untrusted.
+/// A row of a page. Names in it are untrusted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The key by which the row is found again.
+    /// The id of the chain, callback, topic or thread, by which the selection finds the row again.
     pub key: String,
     pub name: String,
     pub cells: Vec<Cell>,
@@ -63,7 +63,6 @@ const MACHINE: &[Column] = &[
     ("held up", 8),
 ];
 
-/// Returns the columns of a page.
 pub fn columns(page: Page) -> &'static [Column] {
     match page {
         Page::Chains => CHAINS,
@@ -73,7 +72,7 @@ pub fn columns(page: Page) -> &'static [Column] {
     }
 }
 
-/// Returns the rows of a page.
+/// Returns the rows of a page, with figures over `span`.
 pub fn listing(page: Page, view: &View, span: Span) -> Vec<Row> {
     match page {
         Page::Chains => view.chains.iter().map(|row| chain(row, span)).collect(),
@@ -103,7 +102,7 @@ fn number(n: u64) -> Cell {
     cell(n.to_string(), n as f64)
 }
 
-/// Returns the number of something that should not happen.
+/// Returns a cell for a count of faults, which is highlighted if it is not 0.
 fn fault(n: u64) -> Cell {
     Cell {
         warns: n > 0,
@@ -182,7 +181,7 @@ fn topic(row: &TopicRow, span: Span) -> Row {
     }
 }
 
-/// Reports whether a thread ran in the span, or may run callbacks again.
+/// Returns true if the page lists the thread: it ran in the span, or may run callbacks again.
 fn is_shown(thread: &ThreadRow, span: Span) -> bool {
     *thread.load.get(span) > 0.0 || !thread.ended && !thread.callbacks.is_empty()
 }

@@ -5,7 +5,6 @@ use onbeat_trace::table::is_state;
 use onbeat_trace::{Reader, Writer, WriterOptions};
 use std::path::{Path, PathBuf};
 
-/// The length of a saved trace, ns.
 const LENGTH_NS: u64 = 60_000_000_000;
 
 /// Writes the events of the last minute, and those before it that describe the system, into a new
@@ -41,7 +40,7 @@ mod tests {
     use onbeat_trace::generate;
 
     #[test]
-    fn the_last_minute_keeps_the_names_of_the_system() {
+    fn a_saved_last_minute_keeps_the_names_of_the_system() {
         let held = tempfile::tempdir().unwrap();
         let (from, to) = (held.path().join("from"), held.path().join("to"));
         let mut writer = Writer::create(&from, WriterOptions::default()).unwrap();

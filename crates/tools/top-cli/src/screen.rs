@@ -14,17 +14,18 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The bytes of other programs' output that are kept while the screen is shown.
+/// The number of bytes of other programs' output that are kept while the screen is shown.
 const KEPT: usize = 16 << 10;
 
-/// A shown screen.
+/// The screen of `onbeat top`, with the thread that draws it.
 pub struct Screen {
     shared: Arc<Shared>,
     thread: JoinHandle<io::Result<()>>,
 }
 
 impl Screen {
-    /// Begins the screen.
+    /// Takes over the terminal and starts the thread that draws. With `stays`, the screen stays until
+    /// the user ends it.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ impl Screen {
     ///
     /// # Errors
     ///
-    /// Fails if the screen's thread panicked. The terminal is back then, too.
+    /// Fails if the screen's thread panicked. The terminal is restored even then.
     pub fn wait(self) -> io::Result<()> {
         self.shared.set_over();
         match self.thread.join() {
@@ -61,7 +62,7 @@ impl Screen {
     }
 }
 
-/// Ends the program when it is dropped: after the user's key, an error or a panic.
+/// Ends the program when dropped, be it after a key of the user, an error or a panic.
 struct Ends<'a>(&'a Shared);
 
 impl Drop for Ends<'_> {
@@ -70,7 +71,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Shows the screen. Returns whether the user has ended the program.
+/// Shows the screen until it ends. Returns true if the user has ended the program.
 fn run(mut tty: Tty, shared: &Shared, stays: bool) -> io::Result<bool> {
     // The thread needs no rights but access to files, for a saved trace.
     onbeat_rights::keep(onbeat_rights::permitted().into_iter().filter(|c| {
@@ -108,7 +109,7 @@ fn run(mut tty: Tty, shared: &Shared, stays: bool) -> io::Result<bool> {
 
 fn saved(shared: &Shared) -> String {
     let Some(recording) = shared.recording() else {
-        return "A trace that is played is saved already.".into();
+        return "This recording is already a trace, so it is not saved again.".into();
     };
     match save::last_minute(&recording) {
         Ok(directory) => format!("The last 60 s are in {}.", directory.display()),

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The page of the screen that needs figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
     Chains,
@@ -27,16 +26,15 @@ impl Page {
     }
 }
 
-/// The state that both threads see.
+/// The state that the drawing thread and the observing thread share.
 #[derive(Default)]
 pub struct Shared {
     /// The latest figures, until the screen takes them.
     view: Mutex<Option<View>>,
     page: AtomicU8,
     page_changed: AtomicBool,
-    /// The user has ended the program.
     ended: AtomicBool,
-    /// No events follow.
+    /// The recording or the trace is over, so no more events come.
     over: AtomicBool,
     /// The directory of the running recording.
     recording: Mutex<Option<PathBuf>>,
@@ -72,7 +70,7 @@ impl Shared {
         Page::ALL[usize::from(self.page.load(Relaxed)) % Page::ALL.len()]
     }
 
-    /// Reports once whether the page has changed.
+    /// Returns true once after the user has changed the page.
     pub fn take_page_changed(&self) -> bool {
         self.page_changed.swap(false, Relaxed)
     }

@@ -9,36 +9,35 @@ use onbeat_terminal::CliError;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Takes figures about once a second.
+/// A receiver of figures, which gets them about once a second.
 pub trait Sink {
-    /// Shows the present figures. No events follow the last call.
+    /// Shows the figures of `feed`. `is_last` is set on the last call, after which no events come.
     fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError>;
 
-    /// Tells the user something that is not a figure.
+    /// Shows the user a sentence, for example a warning.
     fn note(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "note: {text}");
     }
 
-    /// Reports once that figures are needed before the second is over.
+    /// Returns true once if the sink needs figures before the second is over.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Reports whether the user has ended the program.
+    /// Returns true if the user has ended the program.
     fn is_over(&self) -> bool {
         false
     }
 
-    /// Reports whether the recorder keeps events for a trace.
+    /// Returns true if the recorder must keep events, so that the user can save a trace.
     fn keeps_events(&self) -> bool {
         false
     }
 }
 
-/// Prints on the standard output.
 pub struct Printed {
     output: Output,
-    /// A callback ran.
+    /// At least one callback ran.
     pub found: bool,
 }
 
@@ -68,7 +67,7 @@ impl Sink for Printed {
     }
 }
 
-/// Hands figures over to the thread of the screen.
+/// A sink that hands figures over to the thread of the screen.
 pub struct OnScreen {
     pub shared: Arc<Shared>,
     pub found: bool,

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 /// The advice for a user who names a model in place of a trace.
 pub const HINT: &str = "; look at it with `onbeat show`";
 
-/// The parts in which a trace's events are played, ns of recorded time.
+/// The length of recorded time whose events are played at once.
 const PART_NS: u64 = 100_000_000;
 
-/// Passes the events of a recording on to a sink.
+/// Passes the figures of a running recording to a sink.
 struct Watching<'a> {
     feed: Feed,
     sink: &'a mut dyn Sink,
@@ -34,7 +34,7 @@ impl Watching<'_> {
     }
 }
 
-/// The time between two views of a running system.
+/// The time between two updates of the figures of a running system.
 const EVERY: Duration = Duration::from_millis(950);
 
 impl Observer for Watching<'_> {
@@ -63,7 +63,7 @@ impl Observer for Watching<'_> {
     }
 }
 
-/// Watches a running system until it ends, the user ends it, or the duration is over.
+/// Observes a running system until it ends, the user ends the program, or the duration is over.
 pub fn watch(
     options: &RecordOptions,
     feed: Feed,
@@ -99,9 +99,9 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
     Ok(asked)
 }
 
-/// How a trace is played.
+/// The speed and the length of playing a trace.
 pub struct Pace {
-    /// The factor of the recorded speed, infinite without waiting.
+    /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
     pub speed: f64,
     /// The recorded time after which playing ends.
     pub duration: Option<Duration>,
@@ -153,7 +153,7 @@ pub fn play(
     sink.show(&mut feed, true)
 }
 
-/// Waits until `due`. Returns whether playing is over.
+/// Waits until `due`. Returns true if playing has ended meanwhile.
 fn wait(due: Instant, is_over: impl Fn() -> bool) -> bool {
     loop {
         if is_over() {

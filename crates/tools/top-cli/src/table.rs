@@ -14,7 +14,6 @@ pub fn time(times: &Times, ns: u64) -> String {
     }
 }
 
-/// Formats a rate in Hz.
 pub fn rate(hz: f64) -> String {
     text::significant(hz)
 }

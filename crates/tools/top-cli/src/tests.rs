@@ -60,7 +60,7 @@ fn shown(app: &App, width: u16, height: u16) -> String {
     text
 }
 
-/// Compares a screen with the file of this name. With `ONBEAT_GOLDEN=write`, writes the file.
+/// Compares a screen with the golden file `name`. With `ONBEAT_GOLDEN=write`, writes the file instead.
 fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/screens/{name}.txt"));
     if std::env::var("ONBEAT_GOLDEN").is_ok_and(|v| v == "write") {
@@ -72,7 +72,7 @@ fn golden(name: &str, text: &str) {
 }
 
 #[test]
-fn pages_of_a_recorded_trace_look_as_before() {
+fn pages_of_a_recorded_trace_equal_the_golden_screens() {
     let mut app = app();
     golden("chains", &shown(&app, 80, 24));
     golden("chains-wide", &shown(&app, 120, 30));
@@ -89,7 +89,7 @@ fn pages_of_a_recorded_trace_look_as_before() {
 }
 
 #[test]
-fn every_size_is_drawn() {
+fn the_screen_is_drawn_at_every_size_of_the_terminal() {
     let mut app = app();
     for page in ['1', '2', '3', '4'] {
         app.key(Key::Char(page));
@@ -102,7 +102,7 @@ fn every_size_is_drawn() {
 }
 
 #[test]
-fn the_selection_is_seen_without_colours() {
+fn the_selected_row_is_visible_without_colours() {
     let app = app();
     let terminal = terminal(&app, 80, 24);
     let buffer = terminal.backend().buffer();
@@ -115,7 +115,7 @@ fn the_selection_is_seen_without_colours() {
 }
 
 #[test]
-fn hostile_names_neither_reach_the_terminal_nor_break_the_lines() {
+fn control_characters_in_names_do_not_reach_the_terminal() {
     let mut view = recorded();
     let hostile = "\x1b]0;owned\x07\x1b[2J\u{202e}\n\r名前".repeat(20);
     for (i, row) in view.callbacks.iter_mut().enumerate() {

@@ -18,7 +18,7 @@ use std::time::Duration;
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// The settings that the terminal had before, shared with the panic hook.
+/// The settings that the terminal had before the screen. The panic hook shares them.
 struct Before {
     tty: File,
     settings: libc::termios,
@@ -43,7 +43,7 @@ pub struct Tty {
 }
 
 impl Tty {
-    /// Opens the terminal and begins the screen.
+    /// Opens the terminal of this process and switches it to the screen.
     ///
     /// # Errors
     ///
@@ -85,7 +85,6 @@ impl Tty {
         })
     }
 
-    /// Returns a backend that draws on this terminal.
     pub fn backend(&self, has_colours: bool) -> io::Result<Drawn> {
         Ok(Drawn {
             tty: self.before.tty.try_clone()?,
@@ -94,7 +93,7 @@ impl Tty {
         })
     }
 
-    /// Waits for a key.
+    /// Waits for a key for `at_most`, and returns `None` if none came.
     ///
     /// # Errors
     ///
@@ -135,7 +134,6 @@ impl Drop for Tty {
     }
 }
 
-/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     Char(char),
@@ -151,12 +149,12 @@ pub enum Key {
     PageDown,
     Home,
     End,
-    /// Ctrl-C, Ctrl-D or Ctrl-\.
+    /// A key that ends the program: Ctrl-C, Ctrl-D or Ctrl-\.
     Quit,
     Other,
 }
 
-/// Takes the first key out of bytes that the terminal has sent.
+/// Removes and returns the first key of the bytes that the terminal has sent.
 fn next_key(bytes: &mut Vec<u8>) -> Option<Key> {
     let (key, length) = match *bytes.as_slice() {
         [] => return None,
@@ -202,7 +200,7 @@ fn sequence(bytes: &[u8]) -> Key {
     }
 }
 
-/// Draws on the terminal with the sequences that every terminal knows.
+/// A backend that draws with escape sequences that every terminal knows.
 pub struct Drawn {
     tty: File,
     has_colours: bool,
@@ -336,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_read_from_the_bytes_of_a_terminal() {
+    fn key_presses_are_parsed_from_the_bytes_of_a_terminal() {
         let mut bytes = b"a\x1b[A\x1bOB\x1b[5~\r\x7f\x03\xc3\xa9\x1b[1;5Cz\x1b".to_vec();
         let mut keys = Vec::new();
         while let Some(key) = next_key(&mut bytes) {

@@ -31,7 +31,7 @@ fn one_line_of_json_has_every_execution_of_the_trace() {
 }
 
 #[test]
-fn a_table_fits_into_100_columns() {
+fn the_table_of_top_fits_into_100_columns() {
     let output = top(&[TRACE, "--once"]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
@@ -42,7 +42,7 @@ fn a_table_fits_into_100_columns() {
 }
 
 #[test]
-fn what_is_wrong_with_the_options_is_one_line_and_an_exit_code() {
+fn wrong_options_are_refused_in_one_line_with_an_exit_code() {
     for (words, code, expected) in [
         (
             &["nowhere", "--once"][..],

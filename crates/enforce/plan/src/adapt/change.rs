@@ -10,7 +10,7 @@ pub struct Change {
     pub slots: Vec<Slot>,
     /// The slots that applied before the change. They equal `slots` if nothing could move.
     pub before: Vec<Slot>,
-    /// The reason for the change.
+    /// Why the bands changed, with the time that was measured.
     pub reason: Reason,
 }
 
@@ -39,7 +39,7 @@ pub enum Reason {
     Longest {
         /// The time at which the last slot should begin, in ns.
         wanted_ns: u64,
-        /// The time follows from the plan's miss rate, not from the longest execution.
+        /// Whether the time follows from the plan's miss rate, and not from the longest execution.
         by_miss_rate: bool,
     },
     /// Moving the other edges makes the average of the last executions shorter.
@@ -86,12 +86,16 @@ impl fmt::Display for Reason {
             Reason::Missed { ready_ns } => {
                 write!(
                     f,
-                    "an output was ready after {}, behind the last slot",
+                    "an output was ready after {}, too late for the last slot",
                     ms(ready_ns)
                 )
             }
             Reason::NearMiss { ready_ns } => {
-                write!(f, "an output was ready after {}, a near miss", ms(ready_ns))
+                write!(
+                    f,
+                    "an output was ready after {}, nearly too late for the last slot",
+                    ms(ready_ns)
+                )
             }
             Reason::Longest {
                 wanted_ns,
@@ -99,12 +103,12 @@ impl fmt::Display for Reason {
             } => {
                 let of = match by_miss_rate {
                     true => "the limit for the miss rate",
-                    false => "the longest of the last executions, with its buffer,",
+                    false => "the longest of the last executions, plus its buffer,",
                 };
                 write!(f, "{of} is {}", ms(wanted_ns))
             }
             Reason::Average { gain } => {
-                write!(f, "the average gets {:.1} % shorter", gain * 100.0)
+                write!(f, "the average latency gets {:.1} % shorter", gain * 100.0)
             }
             Reason::Full { ready_ns } => write!(
                 f,

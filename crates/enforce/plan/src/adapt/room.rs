@@ -2,7 +2,8 @@
 
 use crate::schema::{Hold, Ms, Plan, Server, Slot};
 
-/// The reason why the bands of a plan cannot follow the load.
+/// The reason why the bands of a plan cannot follow the load. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
     /// The plan has no bands.
@@ -12,22 +13,17 @@ pub enum AdaptError {
     #[error("the middleware holds {0} back, so the time at which an output is ready is unknown. Plan with --design sync.")]
     PublisherThread(String),
     /// Outputs leave in the slots of several servers. The fields name two of them.
-    #[error("outputs leave in slots of the servers {0} and {1}. Bands follow the load only if all outputs leave in slots of one server.")]
+    #[error("outputs leave in slots of the servers {0} and {1}. Plan them so that all outputs leave in slots of one server: only then can bands follow the load.")]
     Servers(String, String),
     /// A topic is held back before the end of its chain. The field names it.
-    #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown")]
+    #[error("{0} is held back before the end of its chain, so the time at which the chain is done is unknown. Plan the chain up to this output with --to.")]
     Before(String),
     /// The slots of a server are not bands that can move. The field names the server.
-    #[error("the slots of server {0} are not bands of one length within the chain's slot. Make the plan again.")]
+    #[error("the slots of server {0} are not latency bands of one length within the chain's slot. Make the plan again with --strategy bands.")]
     Slots(String),
     /// The deadline lies before the end of the last slot.
     #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]
-    Deadline {
-        /// The end of the last slot.
-        last: Ms,
-        /// The deadline that the user asked for.
-        deadline: Ms,
-    },
+    Deadline { last: Ms, deadline: Ms },
 }
 
 #[derive(Debug, Clone)]

@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(fixed_seed())]
 
     #[test]
-    fn band_edges_settle_under_a_steady_load(seed: u64, law in law(), bands in 1u64..5) {
+    fn bands_hardly_move_under_a_steady_load(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 70, 80);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn a_step_up_raises_the_last_slot_at_once(
+    fn a_sudden_higher_load_raises_the_last_slot_at_once(
         seed: u64, law in law(), bands in 1u64..5, step_ms in 1u64..25, known_after in 0usize..12,
     ) {
         let plan = plan(bands, 55, 99);
@@ -192,7 +192,7 @@ proptest! {
     }
 
     #[test]
-    fn a_step_down_lowers_the_last_slot_slowly(seed: u64, law in law(), bands in 1u64..5) {
+    fn a_sudden_lower_load_lowers_the_last_slot_slowly(seed: u64, law in law(), bands in 1u64..5) {
         let plan = plan(bands, 85, 90);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn the_last_slot_follows_a_slow_drift(seed: u64, law in law(), bands in 1u64..5, up: bool) {
+    fn the_last_slot_follows_a_slow_drift_of_the_load(seed: u64, law in law(), bands in 1u64..5, up: bool) {
         let plan = plan(bands, 80, 99);
         let mut adapt = Adapt::new(&plan, None).unwrap();
         let mut load = Load::new(seed, law);
@@ -256,7 +256,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn slots_never_violate_a_constraint(
+    fn bands_that_follow_the_load_never_violate_a_constraint(
         bands in 1u64..6, chain_ms in 60u64..=99, liveliness in prop::option::of(3u64..40),
         deadline in prop::option::of(61u64..120),
         parts in prop::collection::vec(
@@ -312,17 +312,19 @@ fn the_last_slot_is_lowered_only_when_the_miss_rate_is_supported() {
 }
 
 #[test]
-fn changes_report_their_reason() {
+fn each_change_of_the_bands_reports_its_reason() {
     let plan = plan(2, 60, 80);
     let mut adapt = Adapt::new(&plan, None).unwrap();
     let near = adapt.completed(60 * MS - 100_000).expect("a near miss");
     assert_eq!(
         near.to_string(),
-        "Bands begin at 58.0, 60.5 ms instead of 58.0, 60.0 ms: an output was ready after 59.9 ms, a near miss"
+        "Bands begin at 58.0, 60.5 ms instead of 58.0, 60.0 ms: an output was ready after 59.9 ms, nearly too late for the last slot"
     );
     let missed = adapt.completed(70 * MS).expect("a miss");
     assert!(
-        missed.to_string().contains("70.0 ms, behind the last slot"),
+        missed
+            .to_string()
+            .contains("70.0 ms, too late for the last slot"),
         "{missed}"
     );
     let up = adapt.completed(200 * MS).expect("a miss");
@@ -363,10 +365,10 @@ fn plans_that_cannot_follow_the_load_are_refused_with_the_way_out() {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms[0].0 = Ms(50 * MS);
     };
-    assert!(refused(&uneven, None).contains("not bands of one length"));
+    assert!(refused(&uneven, None).contains("not latency bands of one length"));
     let later = |p: &mut Plan| {
         let delta = p.servers.iter_mut().find(|s| s.name == "delta");
         delta.expect("it").slots_ms = vec![Slot(Ms(95 * MS), Ms(105 * MS))];
     };
-    assert!(refused(&later, None).contains("not bands"));
+    assert!(refused(&later, None).contains("not latency bands"));
 }

@@ -30,7 +30,7 @@ pub(super) fn sentences(
     lines.extend(wait(scope, request, times.added_ns));
     if times.late_ns > 0 {
         lines.push(format!(
-            "The first callback starts up to {} behind its release, because others run on its threads or before it on its \
+            "The first callback starts up to {} after its release, because others run on its threads or before it on its \
              CPU. This is its latest start in {}, plus the longest of the others, because their phase changes with each \
              start of the application. Executions that start late leave in the same slot, so their latency is shorter.",
             Ms(times.late_ns),
@@ -98,12 +98,13 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
     }
     let load: f64 = others.iter().map(|c| c.figures.load.max(0.0)).sum();
     let which = format!(
-        "On the threads of server {} {} of no planned chain run{} too, which took {:.1} % of a CPU when measured ({})",
-        server.name,
+        "{} outside of the planned chains also run{} on the threads of server {} ({}), and took {:.1} % of a CPU when \
+         measured",
         count(ids.len(), "callback"),
         if ids.len() == 1 { "s" } else { "" },
-        load * 100.0,
-        listed(&ids)
+        server.name,
+        listed(&ids),
+        load * 100.0
     );
     let chain = scope
         .parts
@@ -120,10 +121,10 @@ fn unplanned(scope: &Scope<'_>, request: &Request, plan: &Plan, server: &Server)
             )
         }
         (true, false) => {
-            ": at the chain's priority, and at any time, because none of them may wait for a slot."
+            ": they run at the chain's priority and at any time, because none of them may wait for a slot."
                 .into()
         }
-        (false, _) => ": like the others of that server.".into(),
+        (false, _) => ": they run as the other callbacks of that server do.".into(),
     };
     Some(which + &how)
 }

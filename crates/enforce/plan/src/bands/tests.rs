@@ -54,7 +54,7 @@ proptest! {
 
     // Brute force tries all whole numbers, so this proves the choice of candidates too.
     #[test]
-    fn the_optimum_equals_that_of_brute_force(
+    fn optimal_slots_equal_those_that_trying_all_placements_finds(
         latencies in proptest::collection::vec(0u64..26, 1..9),
         count in 1usize..5,
         slot in 1u64..5,
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn shares_add_up_and_give_the_average(
+    fn the_shares_of_bands_add_up_to_one_and_give_the_average_latency(
         latencies in proptest::collection::vec(1_000_000u64..90_000_000, 1..200),
         count in 1usize..6,
         seed in any::<u64>(),
@@ -101,7 +101,7 @@ proptest! {
 }
 
 #[test]
-fn equation_4_1_by_hand() {
+fn the_average_latency_of_bands_follows_equation_4_1_of_the_thesis() {
     let samples = Samples::new(&[10, 20, 20, 40]);
     assert_eq!(average_ns(&samples, &[41]), 41.0);
     assert_eq!(average_ns(&samples, &[20, 41]), (20.0 * 3.0 + 41.0) / 4.0);
@@ -113,7 +113,7 @@ fn equation_4_1_by_hand() {
 }
 
 #[test]
-fn large_counts_do_not_overflow() {
+fn samples_with_huge_counts_cause_no_overflow() {
     let narrow = Samples::new(&[30_000_000, 31_000_000, 50_000_000, 80_000_000]);
     let mut wide = narrow.clone();
     wide.up_to.iter_mut().for_each(|n| *n *= 1 << 60);
@@ -126,7 +126,7 @@ fn large_counts_do_not_overflow() {
 }
 
 #[test]
-fn slots_from_a_distribution_are_nearly_as_good_as_from_its_samples() {
+fn slots_placed_from_a_histogram_are_nearly_as_good_as_from_the_exact_samples() {
     let values: Vec<u64> = (0..5000u64).map(|i| 33_000_000 + i * i * 2).collect();
     let mut dist = Dist::new();
     values.iter().for_each(|&v| dist.record(v));
@@ -159,7 +159,7 @@ fn impossible_bands_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn the_knee_is_where_more_bands_bring_little() {
+fn the_suggested_number_of_bands_is_the_one_beyond_which_more_bring_little() {
     // The values lie in three tight groups, so three bands gain nearly all.
     let values: Vec<u64> = (0..300u64)
         .map(|i| [30, 50, 80][(i % 3) as usize] * 1_000_000 + i * 1000)

@@ -11,7 +11,7 @@ use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BA
 /// A number of bands and its cost in average latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
-    /// The number of bands.
+    /// The smallest number of bands that keeps the requested average.
     pub bands: usize,
     /// The share by which the bands make the average latency longer, over all measured executions.
     pub above: f64,

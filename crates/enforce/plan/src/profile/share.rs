@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_upper_share_is_that_of_published_tables() {
+    fn the_upper_confidence_limit_of_a_share_matches_published_tables() {
         // The rule of three, and 95 % one-sided Clopper-Pearson limits.
         for (exceeded, n, expected) in [
             (0, 100, 0.0295),

@@ -64,7 +64,7 @@ fn truth(tail: Tail, effect: f64, rate: f64) -> u64 {
 }
 
 #[test]
-fn a_fit_finds_the_tail_that_values_were_drawn_from() {
+fn a_pareto_fit_finds_the_tail_from_which_values_were_drawn() {
     for (shape, scale) in [(-0.4, 2.0), (0.0, 1.0), (0.25, 0.5), (0.7, 3.0)] {
         let drawn = Pareto { shape, scale };
         let n = 20_000;
@@ -83,7 +83,7 @@ fn a_fit_finds_the_tail_that_values_were_drawn_from() {
 }
 
 #[test]
-fn limits_hold_at_their_confidence_or_are_refused() {
+fn latency_limits_hold_with_the_stated_confidence_or_are_refused() {
     const REPEAT: usize = 60;
     let rate = 0.01;
     let mut random = Random(1);
@@ -176,7 +176,7 @@ fn an_unsupported_miss_rate_is_refused_with_the_starts_that_suffice() {
 }
 
 #[test]
-fn equal_profiles_give_equal_limits_and_rarer_misses_give_later_ones() {
+fn equal_profiles_give_equal_limits_and_a_lower_miss_rate_gives_a_later_limit() {
     let mut random = Random(3);
     let profile = profile(&mut random, PARETO, 30, 300, 0.0);
     let limit = profile.limit(1e-3).unwrap();
@@ -217,7 +217,7 @@ const LIMITS: Constraints = Constraints {
 };
 
 #[test]
-fn the_fewest_bands_keep_the_average_on_later_starts() {
+fn the_fewest_bands_keep_the_requested_average_in_later_starts() {
     let mut random = Random(4);
     let last = 63_000_000;
     let (mut kept, mut few) = (0, 0);

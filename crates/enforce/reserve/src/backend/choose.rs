@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_a_file_name() {
+    fn a_cgroup_name_contains_no_slash_or_control_character_of_the_server_name() {
         assert_eq!(label(3, "gamma-1.b"), "3-gamma-1.b");
         assert_eq!(label(0, "../a\n/é"), "0-.._a___");
         assert_eq!(label(0, &"x".repeat(500)).len(), 66);

@@ -13,7 +13,8 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The reason why a thread could not be put behind a gate.
+/// The reason why a thread could not be put behind a gate. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum GateError {
     /// A directory or file of the kernel cannot be used.
@@ -21,22 +22,20 @@ pub enum GateError {
     Kernel {
         /// The operation that failed, such as `cannot make the cgroup`.
         what: &'static str,
-        /// The file or directory of the operation.
         path: PathBuf,
-        /// The error of the operation `what` on `path`.
         source: io::Error,
     },
     /// The thread's cgroup cannot be determined.
-    #[error("the thread's cgroup cannot be determined: {0}")]
+    #[error("cannot read to which cgroup the thread belongs: {0}")]
     Where(io::Error),
     /// The threads of the gate come from more cgroups than it has room for.
-    #[error("its threads come from more than {0} cgroups. Assign them to several servers.")]
+    #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),
     /// The change could not be recorded in the ledger. It was not made.
-    #[error("the change cannot be recorded in the ledger: {0}")]
+    #[error("nothing was changed, because the change cannot be written into the ledger: {0}")]
     Note(io::Error),
     /// The guard did not take over the gate. The change was not made.
-    #[error("{0}; without the guard the gate would stay shut after a crash")]
+    #[error("nothing was changed, because the guard did not accept the gate and so could not open it after a crash: {0}")]
     Guard(io::Error),
 }
 

@@ -30,7 +30,7 @@ pub enum Class {
 pub enum AdmitError {
     /// The enforcer cannot take the thread into its list, because the thread has ended or the list
     /// is full.
-    #[error("the thread cannot be followed: {0}")]
+    #[error("the thread cannot be added to its server, because it has ended or the server has no room: {0}")]
     Member(io::Error),
     /// The thread cannot be put behind its server's gate.
     #[error(transparent)]

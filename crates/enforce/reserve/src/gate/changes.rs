@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_read_once_in_its_order() {
+    fn each_priority_change_of_a_gate_is_read_once_and_in_order() {
         let changes = Changes::new();
         let mut seen = 0;
         assert!(changes.since(&mut seen).is_empty());

@@ -58,7 +58,9 @@ impl Members {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let free = self.slots.iter().position(|s| s.tid.load(SeqCst) == 0);
         let free = free.ok_or_else(|| {
-            io::Error::other(format!("a gate has room for only {THREADS} threads"))
+            io::Error::other(format!(
+                "the gate already has {THREADS} threads and has no room for more"
+            ))
         })?;
         let room = files.len().max(free + 1);
         files.resize_with(room, || None);
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_ended_is_forgotten() {
+    fn a_gate_forgets_a_thread_that_has_ended() {
         let members = Members::default();
         let seen = || {
             let mut seen = Vec::new();
@@ -183,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_thread_counts_more_than_an_unknown_one() {
+    fn a_gate_with_working_and_unknown_threads_counts_as_working() {
         struct ByParity;
         impl Waiting for ByParity {
             fn of(&self, tid: u32) -> Waits {

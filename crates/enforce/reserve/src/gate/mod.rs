@@ -95,7 +95,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// At least one group of the gate may be frozen, for example because another group failed.
+    /// Whether at least one group of the gate may be frozen, for example because another group
+    /// failed.
     may_be_shut: bool,
 }
 

@@ -117,7 +117,7 @@ fn a_soft_gate_freezes_a_waiting_thread_at_once() {
 }
 
 #[test]
-fn a_working_thread_drops_its_priority_until_it_waits() {
+fn a_soft_gate_lowers_a_working_threads_priority_until_the_thread_waits() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::No);
         gates.close(0).unwrap();
@@ -140,7 +140,7 @@ fn a_working_thread_drops_its_priority_until_it_waits() {
 }
 
 #[test]
-fn pauses_between_looks_grow_to_a_limit_and_end_with_the_next_slot() {
+fn pauses_between_checks_of_a_working_thread_grow_to_a_limit_and_end_with_the_next_slot() {
     with_gates(GateKind::Soft, |gates, gate| {
         now_waits(Waits::No);
         gates.close(0).unwrap();
@@ -258,7 +258,7 @@ fn a_hard_gate_freezes_every_thread_and_counts_working_ones() {
 }
 
 #[test]
-fn a_priority_change_is_logged_with_its_instant() {
+fn a_gates_priority_change_is_logged_with_its_time() {
     static FAILURES: AtomicU32 = AtomicU32::new(1);
     with_gates(GateKind::Soft, |gates, _| {
         now_waits(Waits::No);
@@ -301,7 +301,7 @@ fn a_gate_opens_even_if_a_priority_cannot_be_restored() {
 }
 
 #[test]
-fn a_partly_shut_gate_is_opened() {
+fn a_gate_that_could_be_shut_only_partly_is_opened_completely() {
     for kind in [GateKind::Soft, GateKind::Hard] {
         with_gates(kind, |gates, _| {
             now_waits(Waits::Yes);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_ended_thread_per_running_process_and_cpu_is_kept() {
+    fn compaction_keeps_one_ended_thread_for_each_running_process_and_cpu() {
         let here = std::process::id();
         let of = |tgid, cpu, at| Thread {
             tgid,

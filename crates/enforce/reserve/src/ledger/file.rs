@@ -75,7 +75,7 @@ impl Ledgers {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!(
-                        "another onbeat process holds the lock of {}",
+                        "another onbeat process has locked {} for too long. End it, or let it continue if it is stopped",
                         self.directory.path().display()
                     ),
                 ));
@@ -181,7 +181,7 @@ impl Ledger {
                 let mut report = state.restore();
                 if state.torn > 0 {
                     report.remark(format!(
-                        "{}: {} lines are torn; their changes were not undone",
+                        "{}: {} lines are incomplete, so their changes were not undone",
                         path.display(),
                         state.torn
                     ));

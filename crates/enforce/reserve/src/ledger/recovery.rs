@@ -16,10 +16,11 @@ const KILLED: Duration = Duration::from_secs(10);
 /// The longest time for which a new reservation waits for the guard of a dead owner.
 const GUARD_LIMIT: Duration = Duration::from_secs(10);
 
-/// The mode of [`recover_in`].
+/// The way in which [`recover_in`] treats ledgers: whether it changes anything, and how long it
+/// waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Reports what exists, and changes nothing.
+    /// Whether recovery only reports what it finds, and changes nothing.
     pub dry_run: bool,
     /// The longest wait for a guard whose owner has died, while it puts everything back. A stopped
     /// guard is continued. If the guard does not finish in this time, it is killed, and recovery
@@ -150,7 +151,7 @@ impl Ledgers {
         for ledger in self.look(how)? {
             if ledger.standing == Standing::Guarded {
                 report.fail(format!(
-                    "{}: its guard (process gate-keeper) is still undoing the changes and does not end",
+                    "{}: the ledger's guard (process gate-keeper) does not finish undoing the changes. End it and recover again",
                     ledger.path.display()
                 ));
             }
@@ -181,7 +182,7 @@ impl Ledgers {
                 if let (Some(pid), Some(l)) = (ended, &mut found) {
                     let restored = l.restored.get_or_insert_default();
                     restored.remark(format!(
-                        "its guard (process {pid}) did not finish and was killed"
+                        "the ledger's guard (process {pid}) did not finish undoing the changes and was killed. onbeat then undid them"
                     ));
                 }
                 return Ok(found);
@@ -225,7 +226,7 @@ impl Ledgers {
             Err(e) => {
                 let mut restored = Restored::default();
                 restored.fail(format!(
-                    "{} is not trusted: {e}. Check and remove it.",
+                    "onbeat does not use the ledger {}: {e}. Check and remove it",
                     path.display()
                 ));
                 let mut found = FoundLedger::new(path, Standing::NotBelieved);

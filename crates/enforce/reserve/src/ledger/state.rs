@@ -92,7 +92,7 @@ impl State {
             let moved = if_alive(thread, |thread| match place::is_home(thread) {
                 true => thread.move_back(),
                 false => Err(io::Error::other(
-                    "its previous cgroup is in no cgroup hierarchy",
+                    "its previous cgroup is outside of all cgroup hierarchies",
                 )),
             });
             match scheduled.and(moved) {
@@ -101,7 +101,7 @@ impl State {
                     report.threads += 1;
                     note_offline(thread, &online, &mut report);
                 }
-                Err(e) => report.fail(format!("cannot put thread {} back: {e}", thread.tid)),
+                Err(e) => report.fail(format!("cannot restore thread {}: {e}", thread.tid)),
             }
         }
         let all: Vec<Thread> = self.threads.iter().chain(&self.released).cloned().collect();
@@ -118,7 +118,7 @@ impl State {
             match place::is_ours(group) {
                 true => groups.push(group),
                 false => report.fail(format!(
-                    "{} is not a cgroup of a reservation and is left alone",
+                    "{} is not a cgroup that a reservation made, so onbeat leaves it as it is",
                     group.dir.display()
                 )),
             }
@@ -140,7 +140,7 @@ fn note_offline(thread: &Thread, online: &[u16], report: &mut Restored) {
         .collect();
     if !offline.is_empty() && !online.is_empty() {
         report.remark(format!(
-            "thread {} could use CPUs {offline:?} before, which are offline now; it may use the other online CPUs",
+            "thread {} could use CPUs {offline:?} before, but they are offline now. It may use its other CPUs",
             thread.tid
         ));
     }

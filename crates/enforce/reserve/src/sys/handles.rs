@@ -123,7 +123,7 @@ mod tests {
     use std::io::{Read, Seek, Write};
 
     #[test]
-    fn a_descriptor_arrives_with_its_message() {
+    fn a_file_descriptor_arrives_with_the_message_that_carries_it() {
         let (a, b) = sockets().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         send(&a, b"first", Some(file.as_raw_fd())).unwrap();

@@ -12,9 +12,9 @@ pub const MOST_REPLY: usize = 8;
 /// A packet that the session sends to the process that publishes diagnostics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame<'b> {
-    /// Publish this message, and reply with its number.
+    /// A message that the process publishes, with the number that it replies.
     Publish(u32, &'b [u8]),
-    /// The process publishes this message if the session ends without [`Frame::End`].
+    /// A message that the process publishes if the session ends without [`Frame::End`].
     Will(&'b [u8]),
     /// The session ends regularly.
     End,

@@ -77,7 +77,7 @@ pub struct Qos {
     pub liveliness: c_int,
     /// The time without a sign of life after which a publisher counts as dead.
     pub lease: Time,
-    /// Topics have no ROS prefix in DDS.
+    /// Whether topics have no ROS prefix in DDS.
     pub avoid_ros_namespace_conventions: bool,
 }
 

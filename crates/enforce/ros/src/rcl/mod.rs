@@ -34,25 +34,16 @@ pub const VOLATILE: i32 = 2;
 
 const MAX_MISSING: usize = 64;
 
-/// The reason why a call of ROS 2's client library rcl failed.
+/// The reason why a call of ROS 2's client library rcl failed. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum RclError {
     /// librcl, or a library that it needs, cannot be loaded.
     #[error("cannot load {}: {reason}. Source the application's ROS 2 setup, so that LD_LIBRARY_PATH names its folders", path.display())]
-    Load {
-        /// The path of the librcl that cannot be loaded.
-        path: PathBuf,
-        /// The message of the dynamic linker.
-        reason: String,
-    },
+    Load { path: PathBuf, reason: String },
     /// A function is missing in librcl.
     #[error("{} has no function {symbol}. onbeat supports ROS 2 Humble, Jazzy and Kilted", path.display())]
-    Function {
-        /// The path of the librcl that was loaded.
-        path: PathBuf,
-        /// The name of the missing function, for example `rcl_take_serialized_message`.
-        symbol: &'static str,
-    },
+    Function { path: PathBuf, symbol: &'static str },
     /// A function of rcl returned an error code.
     #[error("ROS 2 failed while {what} (code {code}): {reason}")]
     Call {
@@ -60,7 +51,6 @@ pub enum RclError {
         what: String,
         /// The return code of the rcl function, for example 1 for `RCL_RET_ERROR`.
         code: i32,
-        /// The text that rcl stored about the error.
         reason: String,
     },
     /// The name of a message type is invalid.
@@ -76,7 +66,6 @@ pub enum RclError {
         /// The file name of the missing library, for example
         /// `libstd_msgs__rosidl_typesupport_cpp.so`.
         library: String,
-        /// The message of the dynamic linker about the library.
         reason: String,
     },
     /// The name of a topic or node has a zero byte.

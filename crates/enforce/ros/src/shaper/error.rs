@@ -5,7 +5,8 @@ use crate::rcl::RclError;
 use onbeat_flow::thread::ThreadError;
 use thiserror::Error;
 
-/// The reason why a shaper cannot start, or ends.
+/// The reason why a shaper cannot start, or ends. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
     /// A call of ROS 2 failed.
@@ -19,9 +20,7 @@ pub enum ShaperError {
         "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
     Spawn {
-        /// The topic of the output for which the thread was to run.
         topic: String,
-        /// The system's error, for example because of a limit of threads.
         reason: std::io::Error,
     },
     /// The configuration has no outputs, or more than [`MAX_OUTPUTS`].
@@ -40,38 +39,23 @@ pub enum ShaperError {
     NoTable,
     /// The fixed table of an output is missing or invalid.
     #[error("the table of {topic} is invalid: {reason}")]
-    Table {
-        /// The topic of the output that cannot be shaped.
-        topic: String,
-        /// The reason why the table cannot be used, as a text.
-        reason: String,
-    },
+    Table { topic: String, reason: String },
     /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {
-        /// The number of the descriptor, as the configuration gives it.
         fd: i32,
         /// The purpose of the descriptor, for example `the pipe for reports`.
         what: &'static str,
-        /// The system's error, for example that the descriptor is not open.
         reason: std::io::Error,
     },
     /// The publishers of a held topic announce different types.
     #[error("publishers of {topic} announce different types, {first} and {second}. Remap only one of their nodes")]
     Types {
-        /// The held topic on which the publishers disagree.
         topic: String,
-        /// The type that the first publisher announces.
         first: String,
-        /// The type that another publisher announces.
         second: String,
     },
     /// A thread of an output ended.
     #[error("shaping {topic} ended: {reason}")]
-    Worker {
-        /// The topic of the output whose thread ended.
-        topic: String,
-        /// The message of the error that ended the thread.
-        reason: String,
-    },
+    Worker { topic: String, reason: String },
 }

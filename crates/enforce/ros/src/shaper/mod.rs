@@ -112,7 +112,7 @@ struct Shaper<'c> {
     node: Arc<Node>,
     /// The threads of each output. An entry is `None` until the held topic has a publisher.
     running: Vec<Option<Running>>,
-    /// An owner exists: another process writes the page or reads the reports.
+    /// Whether an owner exists: another process writes the page or reads the reports.
     owned: bool,
 }
 

@@ -53,7 +53,6 @@ impl Slots {
         }
     }
 
-    /// Reports whether late items leave in a later slot instead of by the policy. Real-time safe.
     pub(crate) fn settles(&self) -> bool {
         match self {
             Slots::Page(page) => page.settles(),
@@ -68,7 +67,7 @@ pub(crate) struct Shared {
     pub(crate) lineage: Option<LineageTable>,
     pub(crate) reporter: Reporter,
     pub(crate) overshoot: Overshoot,
-    /// Items pass at once because the owner requested it or is gone.
+    /// Whether items pass at once, because the owner requested it or is gone.
     pub(crate) passing: AtomicBool,
     pub(crate) stopped: AtomicBool,
     pub(crate) ending: AtomicBool,

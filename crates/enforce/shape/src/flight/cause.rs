@@ -6,7 +6,8 @@ use onbeat_reserve::Move;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const MIN_CAUSE_NS: u64 = 50_000;
-/// A part is named as the cause if it explains at least the overrun divided by this: a quarter.
+/// The smallest share of an overrun that names its cause: one divided by this number, which is a
+/// quarter.
 const CAUSE_DIVISOR: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]

@@ -83,7 +83,7 @@ pub struct Figure {
     pub promised: Option<f64>,
     /// The value from the executions of the session.
     pub measured: f64,
-    /// The session kept the promise. `None` if the plan has no such promise.
+    /// Whether the session kept the promise. `None` if the plan has no such promise.
     pub kept: Option<bool>,
 }
 
@@ -225,8 +225,8 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Reports whether onbeat can tell what a chain's latencies would be without shaping. It can if the
-/// plan holds back only the chain's output: the output is then ready when it would be without the
+/// Reports whether the latencies that a chain would have without shaping are known. They are if the
+/// plan holds back only the chain's output, which is then ready at the same time as without the
 /// plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan

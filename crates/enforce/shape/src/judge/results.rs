@@ -18,11 +18,11 @@ pub struct Counts {
     pub discarded: u64,
     /// The number of outputs that the middleware refused to publish.
     pub refused: u64,
-    /// The number of outputs whose cycle lineage showed.
+    /// The number of outputs whose cycle is known from their lineage.
     pub known: u64,
-    /// The number of outputs whose cycle the shaper inferred from their arrival.
+    /// The number of outputs whose cycle the shaper inferred from the time of their arrival.
     pub inferred: u64,
-    /// The number of outputs for which the recording shows another cycle than lineage.
+    /// The number of outputs to which their lineage and the recording assign different cycles.
     pub disputed: u64,
 }
 

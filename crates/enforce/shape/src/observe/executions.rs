@@ -27,9 +27,9 @@ pub struct Release {
     pub published_ns: u64,
     /// The time at which the call that published the message ended (CLOCK_MONOTONIC), in ns.
     pub done_ns: u64,
-    /// The message arrived after the last slot of its cycle.
+    /// Whether the message arrived after the last slot of its cycle.
     pub late: bool,
-    /// The middleware refused to publish the message.
+    /// Whether the middleware refused to publish the message.
     pub refused: bool,
     /// The start of the execution that published the message (CLOCK_MONOTONIC), according to
     /// lineage. `None` if the shaper inferred the cycle from the arrival.
@@ -47,7 +47,7 @@ pub enum Fate {
     Refused,
 }
 
-/// The source of the knowledge to which cycle an output belongs.
+/// How onbeat knows to which cycle an output belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
     /// No shaper held the output back, so the recording shows the cycle.
@@ -78,9 +78,9 @@ pub struct Execution {
     pub output_ns: u64,
     /// The outcome of the execution's output: published, discarded or refused.
     pub fate: Fate,
-    /// The output came after the last slot of its cycle.
+    /// Whether the output came after the last slot of its cycle.
     pub late: bool,
-    /// The source of the knowledge to which cycle the output belongs.
+    /// How onbeat knows to which cycle the output belongs.
     pub attribution: Attribution,
 }
 

@@ -27,24 +27,24 @@ const MIN_ARRIVALS: usize = 12;
 
 const REFIT_AFTER: usize = 8;
 
-/// A line needs arrivals that spread over at most a cycle divided by this.
+/// A line is laid only through arrivals that spread over at most a cycle divided by this number.
 const SPREAD_PART: i64 = 8;
 
-/// An arrival is an outlier if it is farther from the line than a cycle divided by this.
+/// An arrival is an outlier if its distance from the line exceeds a cycle divided by this number.
 const OUTLIER_PART: i64 = 16;
 
-/// The limit of the origin's speed: per cycle, it moves by at most a cycle divided by this (250
-/// ppm).
+/// The limit of the origin's speed: in each cycle it moves by at most a cycle divided by this
+/// number (250 ppm).
 pub const SLEW_PART: i64 = 4000;
 
-/// Each step of the origin is at most the remaining distance divided by this.
+/// Each step of the origin covers at most the remaining distance divided by this number.
 const WAY_PART: i64 = 4;
 
-/// The origin rests while it is nearer to its goal than a cycle divided by this. Smaller
+/// The origin rests while it is nearer to its goal than a cycle divided by this number. Smaller
 /// differences are noise of the arrivals, and each step of the origin adds jitter to an output.
 const REST_PART: i64 = 40;
 
-/// A moving origin stops when it is nearer to its goal than a cycle divided by this.
+/// A moving origin stops when it is nearer to its goal than a cycle divided by this number.
 const NEAR_PART: i64 = 1000;
 
 const MOST_SLOPE: f64 = 1e-3;

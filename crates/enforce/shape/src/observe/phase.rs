@@ -12,11 +12,11 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts form a grid only if they spread over at most a cycle divided by this.
+/// Starts form a grid only if they spread over at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// With several inputs, cycles begin this part of a cycle after the last input. A late input is
-/// then still in its own cycle.
+/// With several inputs, cycles begin after the last input, by a cycle divided by this number. A
+/// late input is then still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -24,12 +24,12 @@ const ARRIVALS: usize = 20;
 /// The number of arrivals kept per input while an application starts.
 pub const MOST_ARRIVALS: usize = 32;
 
-/// Arrivals are steady if they spread over at most a cycle divided by this. An application that has
-/// just started needs a while.
+/// Arrivals are steady if they spread over at most a cycle divided by this number. An application
+/// that has just started needs a while.
 const STEADY_PART: u64 = 16;
 
-/// Two times without inputs count as equally long if they differ by at most a cycle divided by
-/// this.
+/// Two times without inputs count as equally long if they differ by at most a cycle divided by this
+/// number.
 const STAY_PART: u64 = 8;
 
 /// The number of latest origins that are kept. An execution is complete a quarter of a second after
@@ -47,8 +47,8 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Begins with cycles of `period_ns`, of which one begins at `origin_ns` (CLOCK_MONOTONIC). The
-    /// origin may be a guess.
+    /// Creates a phase with cycles of `period_ns`, one of which begins at `origin_ns`
+    /// (CLOCK_MONOTONIC). The origin may be a guess.
     pub fn new(period_ns: u64, origin_ns: u64) -> Phase {
         Phase {
             cycle: cycle(period_ns, origin_ns),
@@ -122,9 +122,9 @@ impl Phase {
         self.window_size == STARTS_AFTER_RESTART
     }
 
-    /// Returns cycles that begin when all of several inputs have arrived: after the last input
-    /// before the longest time without one. Returns `None` if one of the inputs does not arrive
-    /// once per cycle.
+    /// Returns a phase whose cycles begin when all inputs have arrived: after the last input that
+    /// comes before the longest time without any. Returns `None` if one of the inputs does not
+    /// arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,
@@ -173,7 +173,7 @@ impl Phase {
         self.cycle
     }
 
-    /// Returns cycles that fit the starts of a callback with this kind of release.
+    /// Returns a phase that fits the starts of a callback with this kind of release.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 const RUNS_KEPT: usize = 64;
 
-/// Keeps the latest runs of each callback.
+/// The latest runs of each callback, which show its usual duration.
 #[derive(Debug, Clone)]
 pub struct Runs {
     recent: Vec<Vec<Run>>,

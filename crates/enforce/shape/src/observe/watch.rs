@@ -7,31 +7,26 @@ use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// An event of a plan's callbacks: a run, a publication, or a start with a message.
+/// An event of a plan's callbacks: a run, a publication, or a start with a message. `callback` and
+/// `from` are indices in [`Watcher::callbacks`]. Times are CLOCK_MONOTONIC, but `source_ns`, the
+/// source time stamp, is CLOCK_REALTIME.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanObservation {
     /// A callback of the plan ran from start to end.
     Ran {
-        /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
-        /// The id of the process that ran the callback.
         pid: u32,
-        /// The id of the thread that ran the callback.
         tid: u32,
-        /// The start of the run, CLOCK_MONOTONIC.
         start_ns: u64,
-        /// The end of the run, CLOCK_MONOTONIC.
         end_ns: u64,
     },
     /// A callback of the plan published a message, or ended without publishing.
     Left {
-        /// The index of the callback in [`Watcher::callbacks`].
         callback: usize,
         /// The topic of the publication. `None` if the callback ended without publishing.
         topic: Option<String>,
-        /// The time of the publication, CLOCK_MONOTONIC.
         time_ns: u64,
-        /// The source time stamp of the message, CLOCK_REALTIME.
         source_ns: Option<i64>,
         /// The index of the first callback from which the published data came. Data is followed
         /// back as far as the last shaper.
@@ -41,11 +36,8 @@ pub enum PlanObservation {
     },
     /// A callback started with a message.
     Taken {
-        /// The full name of the topic on which the message was published.
         topic: String,
-        /// The time of the message's publication, CLOCK_MONOTONIC.
         published_ns: u64,
-        /// The start of the callback that took the message, CLOCK_MONOTONIC.
         start_ns: u64,
     },
 }

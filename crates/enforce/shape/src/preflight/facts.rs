@@ -29,7 +29,7 @@ pub enum Preemption {
 pub struct Facts {
     /// The kernel's preemption model. `None` if no file states it.
     pub preemption: Option<Preemption>,
-    /// The kernel's parameter `preempt=` can change the preemption model.
+    /// Whether the kernel's parameter `preempt=` can change the preemption model.
     pub preemption_is_dynamic: bool,
     /// The frequency of the kernel's timer interrupt in Hz. `None` if no file states it.
     pub hz: Option<u32>,
@@ -40,8 +40,8 @@ pub struct Facts {
     /// The share of each CPU that real-time threads may use, from 0 to 1. `None` if it is
     /// unlimited.
     pub real_time_share: Option<f64>,
-    /// Every cgroup has a budget of real-time CPU time (RT_GROUP_SCHED). `None` if the kernel has
-    /// no such budgets, or if this is unknown.
+    /// Whether every cgroup has a budget of real-time CPU time (RT_GROUP_SCHED). `None` if the
+    /// kernel has no such budgets, or if this is unknown.
     pub groups_have_real_time: Option<bool>,
     /// The CPUs on which the scheduler places no threads unless they ask for them (isolcpus).
     pub isolated: BTreeSet<u16>,

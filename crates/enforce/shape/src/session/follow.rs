@@ -7,7 +7,7 @@ use crate::stages::Stage;
 use onbeat_time::clock::monotonic_ns;
 
 /// The session reports that the phase was found again if it moved by more than a cycle divided by
-/// this.
+/// this number.
 const FOUND_PART: u64 = 20;
 
 impl Session<'_> {

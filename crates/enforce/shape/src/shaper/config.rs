@@ -97,7 +97,7 @@ const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
 /// Returns the CPU and priority of the shaper's thread for an output. It is the middleware's CPU,
-/// so that waiting for a slot and sending take no time from the chain, and the reverse.
+/// so that neither the chain nor the waiting for a slot takes time from the other.
 fn place(plan: &Plan, name: &str) -> Option<Place> {
     let middleware = &plan.middleware;
     server(plan, name).map(|s| Place {

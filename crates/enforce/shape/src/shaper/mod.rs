@@ -38,7 +38,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The reason why no shaper runs beside the application.
+/// The reason why no shaper runs beside the application. The messages explain the fields.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
     /// onbeat could not find the application's ROS 2.
@@ -49,19 +50,13 @@ pub enum ShaperError {
     Start(io::Error),
     /// The shaper could not be started in the application's container.
     #[error("cannot start the shaper in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
-    Container {
-        /// The application's process in the container.
-        pid: u32,
-        /// The error of starting the shaper in the container.
-        source: io::Error,
-    },
+    Container { pid: u32, source: io::Error },
     /// The current user may not load the libraries that the process with this id names.
     #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
     User(u32),
     /// The shaper ended although onbeat had not asked for it.
     #[error("the shaper ended ({status}): {said}")]
     Ended {
-        /// The status with which the shaper's process ended.
         status: std::process::ExitStatus,
         /// The last line that the shaper wrote to standard error.
         said: String,
@@ -71,7 +66,6 @@ pub enum ShaperError {
         "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
     NotReady {
-        /// The time for which onbeat waited, in s.
         within_s: u64,
         /// The names of the topics that the application must publish, as a list for the message.
         topics: String,
@@ -86,7 +80,8 @@ pub(crate) struct Shaper {
     page: PageWriter,
     reports: Reports,
     outputs: Vec<OutputState>,
-    /// The shaper carries late outputs over, whatever the plan's policy: see [`Shaper::shape`].
+    /// Whether the shaper carries late outputs over, whatever the plan's policy: see
+    /// [`Shaper::shape`].
     settling: bool,
 }
 

@@ -66,8 +66,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Returns the course, so that counting can go on, and the time up to which executions and
-    /// switches count.
+    /// Returns the course of shaping, in which executions are counted, and the time up to which
+    /// executions and switches count. Returns `None` if shaping has not begun.
     pub(crate) fn course_mut(&mut self) -> Option<(&mut Course, u64)> {
         match self {
             Stage::Finding(_) => None,

@@ -255,11 +255,12 @@ fn slips_note(slips: u64) -> String {
 }
 
 pub(crate) fn left_alone(error: &ShapeError) -> String {
-    format!("Not shaped: {error}.")
+    // Some errors end with a full stop.
+    format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
-/// A thread is named once it was unknown at this many ends of slots whether it waits. A thread that
-/// was just assigned has not reached its executor yet.
+/// The number of ends of slots at which it may be unknown whether a thread waits, before a note
+/// names the thread. A thread that was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;
 

@@ -13,24 +13,24 @@ use crate::view::View;
 use crate::{Advice, Evidence, Options};
 use onbeat_document::Dist;
 
-/// A kind of cost, and of remedy.
+/// The cause of a cost, which decides the advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// An urgent callback waits because its executor is running other callbacks.
+    /// Rule: an urgent callback waits because its executor is running other callbacks.
     Executor,
-    /// A callback is preempted by less important callbacks, or by other threads.
+    /// Rule: a callback is preempted by less important callbacks, or by other threads.
     Priority,
-    /// A callback sleeps while it has an item in hand.
+    /// Rule: a callback sleeps while it processes an item.
     Blocking,
-    /// A middleware thread of the receiver waits for a CPU.
+    /// Rule: a middleware thread of the receiver waits for a CPU.
     Helper,
-    /// A queue drops items of a chain.
+    /// Rule: a queue drops items of a chain.
     Queue,
-    /// A chain's timer starts late.
+    /// Rule: the timer that begins a chain starts late.
     Release,
-    /// Items wait at a synchroniser for items of its other inputs.
+    /// Rule: items wait at a synchroniser for items of its other inputs.
     Synchroniser,
-    /// A CPU, or an executor's threads, have no room left.
+    /// Rule: a CPU, or the threads of an executor, have no time left.
     Load,
 }
 

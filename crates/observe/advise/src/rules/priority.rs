@@ -56,8 +56,8 @@ pub(super) fn yields_to_important_only(on: &OnChain<'_, '_>, callback: &Callback
         && others.iter().any(|c| real_time(c) > own)
 }
 
-/// Returns the mean wait of its items in ns, if its thread runs nothing else. Then the thread waits
-/// for a CPU.
+/// Returns the mean time in ns that the callback's items wait, if the callback's thread runs
+/// nothing else. The thread then waits for a CPU.
 fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     let (edge, part_ns) = step.from?;
     // A callback that is behind its input waits for itself.
@@ -67,8 +67,8 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
-/// Returns the callbacks that go first and should not. They have a higher real-time priority on one
-/// of its CPUs, but belong to no chain that is as important.
+/// Returns the callbacks that run before `callback` although they belong to no chain that is as
+/// important: their real-time priority is higher on one of its CPUs.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,
     callback: &Callback,

@@ -7,7 +7,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::{duration, percent};
 
-/// The share of the period that the 99th percentile of the delay may reach.
+/// The largest delay of a timer that is not reported: its 99th percentile, as a share of the
+/// period.
 const MAX_LATE: f64 = 0.1;
 
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {

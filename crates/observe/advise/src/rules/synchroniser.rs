@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::CallbackType;
 use onbeat_document::text::duration;
 
-/// Finds the time that a chain waits at its synchronisers. Their edges have no queue: an item
-/// arrives, and waits until the last of its partners has arrived.
+/// Finds the time that a chain waits at its synchronisers. An item arrives there and waits for the
+/// last item with which it is joined.
 pub(super) fn find(on: &OnChain<'_, '_>) -> Vec<Advice> {
     let mut found = Vec::new();
     for (i, id) in on.chain.callbacks.iter().enumerate().skip(1) {

@@ -357,7 +357,7 @@ fn a_significant_but_small_change_is_only_counted() {
 }
 
 #[test]
-fn larger_effects_on_the_chain_come_first() {
+fn changes_are_sorted_by_their_effect_on_the_chain() {
     let mut after = usual();
     after.times[4] *= 1.5; // 0.25 ms
     after.times[5] *= 1.3; // 2.4 ms
@@ -367,7 +367,7 @@ fn larger_effects_on_the_chain_come_first() {
 }
 
 #[test]
-fn losses_junctions_and_routes_are_compared() {
+fn changed_losses_junctions_and_routes_are_reported() {
     let junction = |kind, state| Junction {
         callback: id(1),
         kind,
@@ -509,7 +509,7 @@ fn costs(model: &mut Model, i: usize, by: (&str, &str), us: u64, times: u64) {
 }
 
 #[test]
-fn the_cost_of_a_neighbour_is_found_and_chance_is_not() {
+fn the_cost_of_a_neighbour_is_reported_and_a_chance_difference_is_not() {
     let with = |neighbour_us: u64, rare: bool| {
         let mut model = model(&usual(), 2, 5);
         for c in &mut model.callbacks {
@@ -569,7 +569,7 @@ fn the_cost_of_a_neighbour_is_found_and_chance_is_not() {
 }
 
 #[test]
-fn many_waits_in_one_execution_are_chance() {
+fn waits_that_come_in_one_execution_do_not_count_as_a_change() {
     // A neighbour takes 1 ms of each execution, or the same total within two executions, as when it
     // starts.
     let with = |together: bool, runs: usize| {

@@ -213,7 +213,7 @@ fn a_callback_that_is_a_fifth_slower_is_found_in_single_runs() {
 }
 
 #[test]
-fn several_changes_do_not_hide_one_another() {
+fn several_changed_callbacks_are_all_found() {
     for tails in TAILS {
         let pairs = pairs(system(12, 0.15, tails), 4, 1.4, 12);
         let (power, wrong) = (power(&pairs), false_alarms(&pairs));
@@ -236,7 +236,7 @@ fn runs_that_differ_much_show_only_large_changes() {
 }
 
 #[test]
-fn few_figures_and_a_chosen_spread_leave_the_assumption() {
+fn the_assumed_spread_applies_if_there_are_few_figures_or_the_user_sets_it() {
     let resolution = |callbacks: usize, options: &Options| {
         let system = system(callbacks, 0.1, Tails::Normal);
         let usual = vec![1.0; callbacks];
@@ -284,7 +284,7 @@ fn a_slower_machine_is_not_a_slower_callback_in_single_runs() {
 }
 
 #[test]
-fn items_lost_in_a_row_are_not_a_change_of_single_runs() {
+fn a_burst_of_lost_items_in_a_single_run_is_not_reported_as_a_change() {
     let system = system(3, 0.1, Tails::Normal);
     let lossy = |seconds: u64, lost: u64, runs: usize| {
         let models = [0, lost].map(|lost| {

@@ -5,7 +5,7 @@ use crate::evidence::Note;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-/// The greatest number of subjects for which each gets a sentence of its own.
+/// The maximum number of subjects for which each gets a sentence of its own.
 const EACH: usize = 3;
 
 /// The number of subjects that a sentence about more than `EACH` subjects names.

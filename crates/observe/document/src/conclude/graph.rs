@@ -53,7 +53,7 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
     edges
 }
 
-/// The least number of executions from which onbeat concludes a hand-over to a thread.
+/// The minimum number of executions from which onbeat concludes a hand-over to a thread.
 const CONFIRMED: u64 = 5;
 
 /// Reports whether an edge is certain enough to show. A hand-over counts if the same callback woke

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MIN_OUTPUTS: u64 = 5;
 
-/// The least number of observations that cannot be chance.
+/// The minimum number of observations that cannot be chance.
 const SEVERAL: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -10,17 +10,15 @@ use crate::schema::{EndToEnd, EndToEndFigures};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The reason why the evidence of a model cannot be recovered.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
-    /// The model's hidden evidence is damaged.
     #[error(
         "the model's field 'evidence' cannot be used ({0}). Make the model again from its trace."
     )]
     Evidence(String),
-    /// The evidence was removed on purpose by redaction.
     #[error("the model is redacted, so its evidence is missing. First merge the whole models, then redact the result.")]
     Redacted,
-    /// The model's fields contradict one another.
     #[error("the model contradicts itself ({0}). Make it again from its trace.")]
     Inconsistent(String),
 }

@@ -3,48 +3,44 @@
 use crate::text::{shorten, visible};
 
 /// The reason why a part of a chain cannot be found as requested.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
-    /// Nothing on a chain has the given name.
-    #[error("{option}: '{}' is not a callback, node or topic on a chain{}", name(asked), some(". Similar names: ", .near))]
+    #[error(
+        "{option}: '{}' is not a callback, node or topic on a chain. {}",
+        name(asked),
+        similar(near)
+    )]
     Unknown {
         /// The command-line option that has the unknown name, for example `--from`.
         option: &'static str,
-        /// The name that the user gave.
         asked: String,
         /// The similar names on chains: those that contain the given name.
         near: Vec<String>,
     },
-    /// The given name fits several things.
-    #[error("{option}: '{}' fits {} names: {}", name(asked), fit.len(), names(fit))]
+    #[error("{option}: '{}' fits {} names: {}. Name one of them in full.", name(asked), fit.len(), names(fit))]
     Several {
         /// The command-line option that has the ambiguous name, for example `--from`.
         option: &'static str,
-        /// The name that the user gave.
         asked: String,
         /// The names on chains that the given name fits: those that end with it.
         fit: Vec<String>,
     },
-    /// No chain leads from one end to the other.
-    #[error("no chain leads{}{}{}{}", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
+    #[error("no chain leads{}{}{}{}. Choose two ends of one chain.", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]
     NoWay {
-        /// The name of the requested start, if the user gave one.
         from: Option<String>,
-        /// The name of the requested end, if the user gave one.
         to: Option<String>,
         /// The nodes that chains pass after the requested start.
         after: Vec<String>,
         /// The nodes that chains pass before the requested end.
         before: Vec<String>,
     },
-    /// Chains lead between the ends, but none passes all the given points.
     #[error(
-        "no chain between these ends passes {}. These chains pass {}",
+        "no chain between these ends passes {}. These chains pass {}. Name some of those instead.",
         names(through),
         names(near)
     )]
     NotThrough {
-        /// The names of the points that the part should pass.
         through: Vec<String>,
         /// The nodes that chains between the ends pass.
         near: Vec<String>,
@@ -58,6 +54,13 @@ fn name(text: &str) -> String {
 fn end(word: &str, text: &Option<String>) -> String {
     let said = text.as_ref().map(|t| format!("{word} '{}'", name(t)));
     said.unwrap_or_default()
+}
+
+fn similar(near: &[String]) -> String {
+    match near {
+        [] => "Use a name from one of the model's chains.".into(),
+        _ => format!("Use one of the similar names: {}", names(near)),
+    }
 }
 
 fn some(word: &str, all: &[String]) -> String {

@@ -11,13 +11,13 @@ use std::borrow::Cow;
 /// The number of values from which on unsorted values are sorted in.
 const FEW: usize = 64;
 
-/// The greatest number of bits that are kept of each value.
+/// The maximum number of bits that are kept of each value.
 pub(super) const PRECISION: u32 = 14;
 
 /// The number of bits that always suffices: values with so few bits fill at most [`MOST`] buckets.
 pub(super) const LEAST_PRECISION: u32 = 7;
 
-/// The greatest number of buckets of a distribution. So many buckets take 48 kB.
+/// The maximum number of buckets of a distribution. So many buckets take 48 kB.
 const MOST: usize = 4096;
 
 #[derive(Debug, Clone, Default)]

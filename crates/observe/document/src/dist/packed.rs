@@ -1,4 +1,5 @@
-//! The buckets of a distribution in `model.json`: a text, in a third of the room of a list.
+//! The buckets of a distribution as text in `model.json`. The text needs a third of the space of a
+//! list.
 //!
 //! The text has an entry per bucket, in order: the difference of its number to the number of the
 //! bucket before, and `xCOUNT` if the bucket has more than one value. The first entry has the number

@@ -48,7 +48,6 @@ pub struct Evidence {
     /// The callbacks that each thread ran, by run id. Runs from models of older versions are
     /// missing.
     pub together: BTreeMap<String, Vec<Together>>,
-    /// The ids of timers whose period the recording does not show.
     pub unknown_periods: BTreeSet<String>,
     /// The count of each note. For [`Note::Stolen`] and other notes about time it is a sum in ns.
     pub notes: BTreeMap<Note, u64>,
@@ -178,8 +177,8 @@ pub struct PathFigures {
     pub sums: Vec<u128>,
 }
 
-/// The evidence whether the subscriptions of a node wait for one another before they publish a
-/// topic.
+/// The evidence that shows whether the subscriptions of a node wait for one another before they
+/// publish a topic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SyncEvidence {
     pub node: String,
@@ -212,7 +211,8 @@ pub struct SyncEvidence {
     pub members: BTreeMap<String, MemberEvidence>,
 }
 
-/// The evidence how one subscription of a node is related to a topic that the node publishes.
+/// The evidence that shows how one subscription of a node is related to a topic that the node
+/// publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemberEvidence {
     pub instances: u64,
@@ -220,7 +220,6 @@ pub struct MemberEvidence {
     pub productive: u64,
     /// The number of executions that passed their message to a `message_filters` synchroniser.
     pub synchronised: u64,
-    /// The number of outputs that this subscription published.
     pub published: u64,
     /// The number of outputs for which this subscription had an input that no earlier output used.
     pub fresh: u64,

@@ -132,7 +132,7 @@ pub fn of_codes(
     })
 }
 
-/// The greatest number of different settings that are kept for a node's publishers or subscriptions
+/// The maximum number of different settings that are kept for a node's publishers or subscriptions
 /// on a topic. The limit stops a node that creates new ones without end from filling the model.
 pub const MOST: usize = 16;
 

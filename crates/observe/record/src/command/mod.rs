@@ -27,22 +27,17 @@ const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 
 /// The reason why the command to record could not be started.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum CommandStartError {
-    /// The system could not execute the command.
     #[error("cannot start {program}: {source}. Check its name, and that it is on your PATH.")]
     Start {
-        /// The first word of the command: the program to execute.
         program: String,
-        /// The error of executing `program`.
         source: std::io::Error,
     },
-    /// onbeat cannot tell reliably which user the command should run as.
+    /// onbeat cannot determine reliably which user the command should run as.
     #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
-    Doubtful {
-        /// The first word of the command, for the message.
-        program: String,
-    },
+    Doubtful { program: String },
     /// The guard process, which resumes suspended processes if the recorder dies, could not be started.
     #[error("cannot start the guard process: {0}")]
     Guard(std::io::Error),
@@ -54,7 +49,6 @@ pub struct RecordedCommand {
     suspended: Option<(Suspended, Guard)>,
 }
 
-/// The mechanism by which a command is observed.
 pub enum Observed<'a> {
     /// BPF programs observe the command. They may suspend its processes while probes are attached.
     Suspended(&'a Suspended),

@@ -18,24 +18,17 @@ use tables::{Segment, Symbol, Table, Tables};
 use thiserror::Error;
 
 /// The reason why the symbols of a library could not be read.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum ElfReadError {
-    /// The file could not be opened or read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// The path as the caller gave it.
         path: PathBuf,
-        /// The operating system's error of opening or reading the file.
         source: std::io::Error,
     },
     /// The file is not an ELF file, is damaged, or has an implausibly large part.
     #[error("{path} is not a library that can be probed: {reason}")]
-    Format {
-        /// The path of the invalid file.
-        path: PathBuf,
-        /// The first defect that was found.
-        reason: Malformed,
-    },
+    Format { path: PathBuf, reason: Malformed },
 }
 
 /// A defect of an ELF file.

@@ -59,18 +59,15 @@ fn unpacked(object: &[u8]) -> Vec<u8> {
 const TYPES_CHECK: &str = "on_types_check";
 
 /// The reason why the BPF programs could not be loaded.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {
-    /// The kernel has no type information (BTF), which the BPF programs need.
     #[error("this kernel has no type information (/sys/kernel/btf/vmlinux). Give a file with it: onbeat record --btf FILE, or record with --preload. onbeat needs Linux 5.8 or newer")]
     NoBtf,
-    /// The file with type information that the user named cannot be used.
     #[error(transparent)]
     Types(#[from] TypesError),
-    /// The kernel refused the programs, with this reason.
     #[error("the kernel refused the probes: {0}. onbeat needs Linux 5.8 or newer and the right to load BPF programs")]
     Load(String),
-    /// The map of observed processes could not be mapped into memory.
     #[error("cannot map the table of observed processes: {0}")]
     Map(std::io::Error),
 }

@@ -19,30 +19,18 @@ const HEADER: usize = 24;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// The reason why a file with type information cannot be used.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum TypesError {
-    /// The file cannot be opened or read.
     #[error(
         "cannot read the type information {path}: {source}. Give --btf a file that you can read."
     )]
-    Unreadable {
-        /// The path given with `--btf`.
-        path: PathBuf,
-        /// The operating system's error of opening or reading the file.
-        source: Error,
-    },
+    Unreadable { path: PathBuf, source: Error },
     /// A user other than root can change the file, and so choose what the programs read in the kernel.
     #[error("the type information {0} must be a regular file that belongs to root and that only root can write. Copy it: sudo install -m 644 {0} /etc/onbeat.btf")]
     NotRoots(PathBuf),
-    /// The file is not valid type information.
     #[error("{path} is not type information of a kernel: {why}. Give --btf a file of bare BTF, for example from: objcopy --dump-section .BTF=FILE vmlinux")]
-    Format {
-        /// The path given with `--btf`.
-        path: PathBuf,
-        /// The first fault of the file's content.
-        why: &'static str,
-    },
-    /// The file describes a kernel other than the running one.
+    Format { path: PathBuf, why: &'static str },
     #[error("the type information {0} does not describe the running kernel. Give --btf the file of exactly this kernel (uname -r).")]
     OtherKernel(PathBuf),
 }

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_handle_beside_one_of_several_endpoints_is_chance() {
+    fn a_nodes_handle_beside_only_one_of_several_endpoints_does_not_count() {
         let mut p = Process::new();
         let nodes = p.nodes.clone();
         // The client library's objects hold no nodes, but one lies beside another object that does.

@@ -427,8 +427,8 @@ impl Libraries {
         found
     }
 
-    /// Probes the ROS 2 libraries of a process. Of all files they are the most urgent ones if the process
-    /// keeps running.
+    /// Probes the ROS 2 libraries of a process. If the process keeps running, these files are more
+    /// urgent than all others.
     pub fn visit_ros(&mut self, kernel: &Kernel, pid: u32) -> Found {
         self.budget.visit(Some(pid));
         let mapped = self.known(pid);

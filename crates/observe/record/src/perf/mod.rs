@@ -34,8 +34,8 @@ use std::time::Duration;
 const BUFFER_BYTES: usize = 512 << 10;
 /// The smallest useful size of a buffer in bytes: it holds 250 switches.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
-/// How often the recorder looks for threads of a command that are not followed yet. Two looks are enough,
-/// unless the command starts threads all the time.
+/// The number of times that the recorder looks for threads of a command that it does not follow
+/// yet. Two looks are enough, unless the command starts threads all the time.
 const LOOKS: usize = 16;
 
 /// The context switches of all processes that this thread starts while this value lives.

@@ -59,7 +59,7 @@ impl Distribution {
     }
 }
 
-/// A library that onbeat probes.
+/// A library whose functions onbeat probes: of ROS 2, of a middleware, of a DDS or of onbeat-flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
     /// The tracing library of ROS 2, `libtracetools.so`.
@@ -122,11 +122,11 @@ impl Library {
 }
 
 /// A row of the probe table: a function of a library, and the BPF program that runs at the function.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
     /// The name of the event in manifests.
     pub name: &'static str,
-    /// The library that has the function.
     pub library: Library,
     /// The possible symbols of the function, best first.
     pub symbols: &'static [&'static str],
@@ -153,11 +153,11 @@ impl Probe {
 }
 
 /// A BPF program that runs at a tracepoint of the kernel.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct KernelProbe {
     /// The name of the tracepoint in the kernel and in manifests.
     pub name: &'static str,
-    /// The name of the BPF program.
     pub program: &'static str,
     /// A clause that says what the model lacks without this program.
     pub consequence: &'static str,

@@ -8,26 +8,19 @@ use onbeat_trace::writer::{TraceCreateError, TraceWriteError};
 use thiserror::Error;
 
 /// The reason why a recording could not start, or ended early.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// The user does not have the rights that recording needs.
     #[error(transparent)]
     Privilege(#[from] MissingPrivilege),
-    /// The kernel refused the BPF programs.
     #[error(transparent)]
     Kernel(#[from] KernelLoadError),
     /// The recorder could not attach to a kernel tracepoint that every recording needs.
     #[error("cannot attach to the kernel's {name}: {reason}. This kernel lacks the tracepoint, or its BTF does not describe it.")]
-    Tracepoint {
-        /// The kernel's name for the tracepoint.
-        name: &'static str,
-        /// The error text of attaching to the tracepoint.
-        reason: String,
-    },
+    Tracepoint { name: &'static str, reason: String },
     /// The kernel cannot probe the installation of ROS 2.
     #[error("{0}")]
     Unprobed(String),
-    /// The trace directory could not be created.
     #[error(transparent)]
     Create(#[from] TraceCreateError),
     /// A write to the trace failed, for example because the disk is full. Blocks that were written before can
@@ -37,25 +30,20 @@ pub enum RecordError {
     /// The recorder could not store the preloaded library where the command's processes find it.
     #[error("cannot make the library that --preload loads into the command: {0}. Set TMPDIR to a directory that you can write to and run programs from, and make sure that /dev/shm exists.")]
     Preload(std::io::Error),
-    /// The preloaded library was requested, but no command was given that could load it.
     #[error(
         "--preload needs a command to load its library into: onbeat record --preload -- COMMAND"
     )]
     PreloadWithoutCommand,
-    /// The command to record could not be started.
     #[error(transparent)]
     Command(#[from] CommandStartError),
     /// The recorder runs in a PID namespace that is not the initial one, so the kernel's process ids mean
     /// nothing to it.
     #[error("this container has its own process ids, which belong to other processes of the machine. Run onbeat outside of the container, or share the machine's ids (docker run --pid=host).")]
     PidNamespace,
-    /// No process with this id, which the caller named, exists.
     #[error("no process has the id {0}. Give --pid the id of a running process.")]
     NoProcess(u32),
-    /// A limit of the recording, such as `--domain`, is not valid.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The signals that end a recording could not be caught.
     #[error("cannot catch signals: {0}")]
     Signals(std::io::Error),
 }

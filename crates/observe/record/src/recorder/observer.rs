@@ -27,7 +27,8 @@ pub trait Observer {
     fn is_over(&self) -> bool {
         false
     }
-    /// Called before the recorder asks the command to end. Events are recorded until the command has ended.
+    /// Informs the observer that the recorder is about to ask the command to end. Events are
+    /// recorded until the command has ended.
     fn ending(&mut self) {}
 }
 

@@ -37,9 +37,9 @@ impl Default for FileOptions {
 }
 
 /// The options of a recording: what is recorded, how, for how long, and where to.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct RecordOptions {
-    /// The options of the trace directory and its files.
     pub files: FileOptions,
     /// The mode that this run shows, such as `highway`, as the user named it. Empty without a mode.
     pub mode: String,
@@ -47,7 +47,6 @@ pub struct RecordOptions {
     pub way: Way,
     /// The processes to record: every one, listed ones, or a command.
     pub target: Target,
-    /// The limits that exclude some processes of the target.
     pub limits: Limits,
     /// Records the scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
     ///
@@ -60,7 +59,6 @@ pub struct RecordOptions {
     pub duration: Option<Duration>,
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,
-    /// The rule for placing probes within a function.
     pub placement: PlacementPolicy,
     /// Keeps privileges that recording no longer needs after the probes are attached. This is for a caller
     /// that changes the machine while it records.

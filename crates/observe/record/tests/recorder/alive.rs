@@ -15,6 +15,10 @@ use std::time::Duration;
 pub const TESTS: &[Test] = tests![
     a_program_that_forks_survives_probes_on_its_nops,
     bpf_links_and_perf_events_record_the_same_calls,
+];
+
+/// Tests that keep every CPU busy. No other test runs beside them.
+pub const ALONE: &[Test] = tests![
     a_started_program_is_seen_from_its_first_call_on,
     a_recorder_killed_while_it_attaches_or_detaches_leaves_no_probe,
 ];

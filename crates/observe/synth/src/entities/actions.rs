@@ -5,8 +5,8 @@ use crate::ids::EntityId;
 use crate::index::NameId;
 
 impl Entities {
-    /// Returns the task of a process in which an action's server executes its goals. Creates the
-    /// task if needed. `status` is the server's publisher of goal states.
+    /// Returns the task of a process that executes an action's goals. Creates the task if it does
+    /// not exist. `status` is the publisher by which the action's server reports the goals' states.
     pub(crate) fn goal_task(&mut self, status: EntityId, action: NameId) -> EntityId {
         let p = self.get(status).process;
         let key = (HandleKind::Task, action.index() as u64 + 1);

@@ -13,15 +13,13 @@ use onbeat_document::schema::qos;
 use onbeat_document::schema::Qos;
 use onbeat_trace::EndpointKind;
 
-/// The objects that a thread created last. The next object that the thread creates belongs to them, for
-/// example a clock to its node.
+/// The objects that a thread created last. The next object that the thread creates belongs to them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Creation {
-    /// The node that the thread has just created. The next clock that the thread creates belongs to this
-    /// node.
+    /// The node that the thread has just created. The thread's next clock belongs to this node.
     node: Option<NodeId>,
-    /// The thread is inside `rcl_timer_init2`: the handles of the new timer and of its clock, and the time of
-    /// the call.
+    /// Set while the thread is inside `rcl_timer_init2`: the handles of the new timer and of its
+    /// clock, and the time of the call.
     timer_clock: Option<(u64, u64, u64)>,
 }
 
@@ -157,8 +155,8 @@ impl Entities {
         );
     }
 
-    /// Late attach: assigns an endpoint to the node of this handle. The node also gets everything that was
-    /// assigned to its stand-in.
+    /// Late attach: assigns an endpoint to the node with this handle. The node also gets everything
+    /// that was assigned to its stand-in.
     pub(crate) fn endpoint_node(
         &mut self,
         p: ProcessIndex,
@@ -180,8 +178,8 @@ impl Entities {
         }
     }
 
-    /// Handles `rmw_client_init`, which gives a client's identifier. Returns the client if it is
-    /// known. The event mostly comes before `rcl_client_init`.
+    /// Handles `rmw_client_init`, which reports a client's identifier, usually before
+    /// `rcl_client_init`. Returns the client if it is known.
     pub(crate) fn client_gid(&mut self, p: ProcessIndex, rmw: u64, gid: Gid) -> Option<EntityId> {
         let client = self.handle(p, HandleKind::RmwClient, rmw);
         if client.is_none() {
@@ -194,8 +192,8 @@ impl Entities {
         self.process_mut(p).gids.remove(&rmw)
     }
 
-    /// Handles the entry of `rcl_timer_init2`, which gives the clock of the timer that is created next. The
-    /// timer's first release counts from this time.
+    /// Handles the call of `rcl_timer_init2`, which names the clock of the next timer. The timer's
+    /// first release counts from the time of the call.
     ///
     /// Late attach: the timer already exists.
     pub(crate) fn timer_clock(
@@ -274,8 +272,8 @@ impl Entities {
         }
     }
 
-    /// Changes the properties that a timer's id shows, and gives the timer a free slot among timers with
-    /// equal properties.
+    /// Changes the properties that an entity's id shows. The entity gets a free slot among entities
+    /// with the same properties.
     pub(super) fn set_looks(
         &mut self,
         p: ProcessIndex,

@@ -46,14 +46,14 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Reports whether the timer seems to have been cancelled after it ran. A later timer with equal looks
-    /// takes its place.
+    /// Reports whether the timer has been cancelled after it ran, as far as events show. A later
+    /// timer with equal looks takes its place.
     pub(super) fn is_spent(&self) -> bool {
         (self.ran || self.unseen_calls) && self.cancelled
     }
 }
 
-/// The rate at which the time of a clock passes, compared with the clock of the recording.
+/// The rate at which a clock's time passes, compared with the clock of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
     /// The clock is unknown, and is assumed to pass at the same rate.
@@ -75,7 +75,7 @@ pub(crate) struct ServiceNames {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClientGid {
     pub(crate) gid: Gid,
-    /// A request or response carried the identifier. This is then the identifier that services see.
+    /// The identifier is the one that services see, because a request or response carried it.
     pub(crate) seen: bool,
 }
 
@@ -85,7 +85,6 @@ pub(crate) struct ClientGid {
 pub(crate) struct Looks {
     pub(crate) kind: EntityKind,
     pub(crate) node: Option<NodeId>,
-    /// The name of the topic or service. Timers have none.
     pub(crate) name: Option<NameId>,
     pub(crate) period_ns: Option<u64>,
 }
@@ -142,7 +141,6 @@ pub(crate) struct Entity {
     pub(crate) process: ProcessIndex,
     pub(crate) role: Role,
     pub(crate) action: Option<OfAction>,
-    /// ROS 2 itself gives each node this entity, for example a parameter service.
     pub(crate) infrastructure: bool,
     /// The entity's callbacks have events of their start and end: the entity announced a callback, or ran one
     /// between `callback_start` and `callback_end`.
@@ -152,7 +150,7 @@ pub(crate) struct Entity {
     /// The number of the onbeat-link link of which the entity is an end. All ends of the link have
     /// the same number.
     pub(crate) link: Option<u64>,
-    /// The settings that a publisher or subscription requests.
+    /// The QoS settings with which the program created the publisher or subscription.
     pub(crate) qos: Option<Qos>,
     pub(crate) slot: Slot,
     pub(crate) symbol: Option<NameId>,
@@ -198,8 +196,8 @@ impl Entity {
         }
     }
 
-    /// Returns a value that stands in for the source time stamp of a link's item. It is made of the numbers
-    /// of link and item, so it is the same at all ends.
+    /// Returns a value that stands in for the source time stamp of a link's item. It consists of
+    /// the numbers of link and item, so it is the same at all ends.
     pub(crate) fn link_item(&self, number: u64) -> i64 {
         self.link.unwrap_or_default().wrapping_add(number) as i64
     }
@@ -224,7 +222,7 @@ impl Entity {
         }
     }
 
-    /// Reports whether a client's request with this number was sent before the first one that was
+    /// Reports whether a client sent the request with this number before the first request that was
     /// seen.
     pub(crate) fn asked_unseen(&self, sequence: i64) -> bool {
         match self.role {

@@ -1,5 +1,5 @@
-//! The entities that were created: processes, nodes, endpoints and timers, and the handles that
-//! stand for them.
+//! The entities that the application created (processes, nodes, endpoints and timers) and their
+//! handles.
 
 mod actions;
 mod creation;
@@ -47,7 +47,8 @@ impl Endpoints {
 
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The dead entities, oldest first. Their numbers are used again much later.
+    /// The entities that ended, oldest first. A number is used again when [`KEEP_DEAD`] more entities
+    /// have ended.
     dead: VecDeque<EntityId>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,
@@ -74,7 +75,8 @@ const KEEP_DEAD: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewEntity<'n> {
     pub(crate) kind: EntityKind,
-    /// The addresses that stand for the entity, each with its kind. An address of 0 means none.
+    /// The addresses by which events refer to the entity, each with its kind. An address of 0 means
+    /// none.
     pub(crate) handles: [(HandleKind, u64); 2],
     pub(crate) node: Option<super::ids::NodeId>,
     pub(crate) name: &'n str,
@@ -91,7 +93,7 @@ impl Entities {
         &mut self.list[e.index()]
     }
 
-    /// Returns the number of entities, including dead ones.
+    /// Returns the number of entities, including those that ended.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -160,8 +162,8 @@ impl Entities {
 
     // ---- lifetimes
 
-    /// Creates an entity. An older entity at the same address ends. If both have equal looks, the new one
-    /// continues the callback of the old one.
+    /// Creates an entity. An older entity at the same address ends. If both have equal looks, the
+    /// new one continues the older one's callback.
     pub(crate) fn create(&mut self, p: ProcessIndex, new: NewEntity<'_>) -> EntityId {
         let mut entity = self.new_entity(p, new);
         let handles = new.handles.into_iter().filter(|h| h.1 != 0);
@@ -325,8 +327,8 @@ impl Entities {
         !self.ended.gone.is_empty() || !self.ended.freed.is_empty()
     }
 
-    /// Returns an ended entity whose number may be used again, so that other trackers drop their data about
-    /// it.
+    /// Returns an ended entity whose number may be used again, so that other trackers can drop
+    /// their data about it.
     pub(crate) fn take_freed(&mut self) -> Option<EntityId> {
         self.ended.freed.pop()
     }
@@ -335,7 +337,7 @@ impl Entities {
         self.ended.gone.pop()
     }
 
-    /// Returns the lowest slot that is free among the entities of a process with these looks. The slot of the
+    /// Returns the lowest slot that no entity of the process with these looks has. The slot of the
     /// entity `but` counts as free.
     ///
     /// An entity that takes the place of another one thus gets the same number in every run.

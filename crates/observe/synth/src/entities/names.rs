@@ -20,7 +20,7 @@ impl Names {
         id
     }
 
-    /// Returns a name, or the empty text if there is none with this index. The name is untrusted.
+    /// Returns a name, or the empty text if the index is unknown. The name is untrusted.
     pub(crate) fn get(&self, id: NameId) -> &str {
         self.list.get(id.index()).map_or("", |s| s)
     }

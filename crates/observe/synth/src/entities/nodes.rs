@@ -21,7 +21,8 @@ pub(crate) enum Identity {
     /// The node's name is unknown. The node stands for all nodes of its process and is named after the
     /// process.
     Guessed,
-    /// The node was a stand-in. It has turned out to be this node, or to be the guessed node of its process.
+    /// The node was a stand-in, and is now known to be this node or the guessed node of its
+    /// process.
     Same(NodeId),
 }
 
@@ -36,8 +37,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// Returns the node that a stand-in turned out to be, or the guessed node that the stand-in still
-    /// represents.
+    /// Returns the node that a stand-in turned out to be, or the guessed node if that is still
+    /// open.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -141,8 +142,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Makes a process's guessed node the same as its known node, if there is only one. With a second known
-    /// node, the guess stays undecided.
+    /// Makes a process's guessed node the same as its known node, if it has only one. With a second
+    /// known node, the guess stays open.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {
@@ -159,8 +160,8 @@ impl Entities {
         self.process(p).fallback
     }
 
-    /// Returns the node of a process that has this name. A node found by name alone and a node with a handle
-    /// are the same. Two handles are two nodes.
+    /// Returns the node of a process that has this name. A node that was found by its name alone is
+    /// the same as one with a handle. Two nodes with different handles are different.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
         let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);
@@ -205,9 +206,10 @@ impl Entities {
         self.get(e).node().map(|node| self.nodes.settled(node))
     }
 
-    /// Returns a node's id, which is its name with an addition if names are equal. Nodes that lived at the
-    /// same time are distinguished by their programs, and within one program by the order of their
-    /// appearance.
+    /// Returns a node's id: its name, with an addition if several nodes have that name.
+    ///
+    /// Nodes that lived at the same time are distinguished by their programs, and within one
+    /// program by the order of their appearance.
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);
         let name = self.names.get(self.nodes.get(node).name);

@@ -23,8 +23,8 @@ pub(crate) enum HandleKind {
     Task,
 }
 
-/// A known relation between two addresses. Its kinds of events come in any order, so relations are followed
-/// only when they are needed.
+/// A relation between two addresses of a process. Events report relations in any order, so they are
+/// looked up only when they are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Tie {
     CallbackObject,
@@ -39,7 +39,6 @@ pub(super) struct Clock {
     pub(super) time: TimeBase,
 }
 
-/// The ring buffers of a process's intra-process communication, as far as the recording shows them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rings {
     /// A message was put into a ring buffer, or taken from one.
@@ -60,21 +59,20 @@ pub(crate) struct Process {
     pub(crate) entities: Vec<EntityId>,
     pub(crate) rings: Rings,
     pub(super) found: bool,
-    /// The process ran before the recording.
     pub(crate) late: bool,
     pub(super) fallback: Option<NodeId>,
     pub(crate) command: Option<NameId>,
-    /// Calls of the process's timers may be missing: the process ran before the recording, and no call was
+    /// Calls of timers may be missing, because the process ran before the recording and no call was
     /// seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
-    /// The identifiers of clients whose `rcl_client_init` has not come yet, by rmw handle.
+    /// The identifiers of clients without an `rcl_client_init` so far, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
 impl Process {
-    /// Reports whether the recording saw the process create its only node. All entities of the
-    /// process then belong to that node.
+    /// Reports whether the recording shows that the process created exactly one node. All entities
+    /// of the process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
         self.nodes.len() == 1 && !self.found
     }

@@ -20,8 +20,8 @@ impl Entities {
     }
 
     /// Late attach: returns the subscription that reads a ring buffer into which a message of
-    /// `topic` is put. It is the process's only subscription of that topic without a ring buffer.
-    /// If none exists, a new subscription is created.
+    /// `topic` is put. This is the process's only subscription of the topic that has no ring buffer
+    /// yet. If there is none, a new subscription is created.
     pub(crate) fn ring_found(
         &mut self,
         p: ProcessIndex,
@@ -44,7 +44,8 @@ impl Entities {
         e
     }
 
-    /// Late attach: reports whether the topic of a ring buffer was unknown when it was found.
+    /// Late attach: reports whether the topic of a ring buffer was unknown when the buffer was
+    /// first seen.
     pub(crate) fn is_nameless(&self, p: ProcessIndex, e: EntityId) -> bool {
         self.process(p).rings.nameless.contains(&e)
     }
@@ -61,7 +62,7 @@ impl Entities {
         free.next().is_none().then_some(first)
     }
 
-    /// Creates a subscription of which only the ring buffer is known, and perhaps the topic.
+    /// Creates a subscription of which only the ring buffer, and perhaps the topic, is known.
     /// Without a topic, it gets a name that no topic of the process has.
     fn create_by_ring(&mut self, p: ProcessIndex, topic: Option<NameId>) -> EntityId {
         let name = match topic {

@@ -54,8 +54,8 @@ impl Entities {
         }
     }
 
-    /// Handles `rcl_timer_exchange_period`, which has effect from the next call or reset on.
-    /// Returns the timer if it had another period.
+    /// Handles `rcl_timer_exchange_period`. The new period applies from the next call or reset on.
+    /// Returns the timer if its period has changed.
     pub(crate) fn timer_period(
         &mut self,
         p: ProcessIndex,
@@ -92,8 +92,8 @@ impl Entities {
         });
     }
 
-    /// Notes that somebody set the machine's clock. The times at which timers on system time are due are then
-    /// unknown.
+    /// Records that the machine's clock was set. It is then unknown when timers on system time are
+    /// due.
     pub(crate) fn clock_stepped(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -104,7 +104,7 @@ impl Entities {
         }
     }
 
-    /// Notes that events of resets were lost, so that a cancelled timer may run again.
+    /// Records that events of resets were lost, so that a cancelled timer may run again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {
@@ -125,8 +125,8 @@ impl Entities {
         matches!(&self.get(e).role, Role::Timer(timer) if timer.cancelled)
     }
 
-    /// Returns when a timer that is called at `time` was due, according to its period. `idle` is the
-    /// executor's last wait.
+    /// Returns when a timer that is called at `time` was due, according to its period. `idle` is
+    /// the executor's last sleep.
     pub(crate) fn timer_called(&mut self, e: EntityId, time: u64, idle: Option<Idle>) -> Release {
         debug_assert_eq!(self.get(e).kind(), EntityKind::Timer);
         let p = self.get(e).process;
@@ -150,7 +150,8 @@ impl Timer {
         let woken = idle.map_or(time, |i| i.woken);
         let mut due = self.due.unwrap_or(woken);
         if let Some(idle) = idle {
-            // The executor slept past the due time, so the timer was reset and not due then.
+            // The executor slept past the due time, so the timer had been reset and was not due
+            // then.
             let tolerance = (period / 4).clamp(1_000_000, 5_000_000);
             if idle.from < due && idle.woken > due.saturating_add(tolerance) {
                 due = idle.woken;
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_is_due_on_the_grid_of_its_period() {
+    fn a_timer_is_due_at_multiples_of_its_period_after_its_creation() {
         let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
         let mut due = |time, idle| called(&mut harness, time, idle);
         assert_eq!(due(12, None), Some(11), "late by 1 ms");
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_moves_the_grid_and_a_changed_period_holds_from_the_next_call_on() {
+    fn a_reset_moves_the_due_times_and_a_changed_period_applies_from_the_next_call_on() {
         let mut harness = Harness::new("1ms cpu0 10/10 timer_init timer=0x50 period_ns=10ms");
         harness.push("9ms cpu0 10/10 timer_reset timer=0x50");
         assert_eq!(called(&mut harness, 20, None), Some(19));

@@ -30,7 +30,7 @@ struct Asked {
     goal_sent: Option<u64>,
 }
 
-/// Maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
+/// The maximum number of goals, and of results, that wait for their counterpart. Rejected goals have no result,
 /// so only this limit drops them.
 const MAX_WAITING: usize = 1024;
 
@@ -145,7 +145,6 @@ impl Flow {
         }
     }
 
-    /// Removes the references to an instance that ends, because its number may be reused.
     pub(super) fn action_end(&mut self, instance: InstanceId) {
         for goal in &mut self.ways.services.actions.goals {
             if goal.answered_by == Some(instance) {

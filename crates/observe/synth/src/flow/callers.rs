@@ -63,7 +63,8 @@ impl Callers {
         (it.kind() == EntityKind::Client && tied && it.name() == name).then_some(client)
     }
 
-    /// Finds the identifier of a client that reads a response at `time`, if only one is possible.
+    /// Returns the identifier of the client that reads a response at `time`, if only one client can
+    /// have received it.
     fn identify(
         &self,
         entities: &Entities,
@@ -125,7 +126,8 @@ impl Flow {
         });
     }
 
-    /// Handles that a client reads a response. The identifier in the response then belongs to this client.
+    /// Handles a client's read of a response. The identifier in the response then belongs to this
+    /// client.
     pub(crate) fn answer_read(
         &mut self,
         cx: &mut Context,
@@ -185,8 +187,8 @@ impl Flow {
         }
     }
 
-    /// Reports whether it can be decided which client called a service's instance. `at` is the time at which
-    /// the instance took its request.
+    /// Reports whether it is decided which client called a service's instance. `at` is the time at
+    /// which the instance took its request.
     pub(super) fn caller_ready(
         &self,
         cx: &Context,

@@ -12,7 +12,6 @@ use onbeat_document::cuts::Cut;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cuts {
-    /// The ids of callbacks with which chains begin.
     from: Vec<String>,
     to: Vec<NameId>,
 }
@@ -34,7 +33,6 @@ impl Lineage {
 }
 
 impl Flow {
-    /// Reports whether the user cuts chains at a topic.
     pub(crate) fn ends_at(&self, name: NameId) -> bool {
         self.cuts.end_at(name)
     }

@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 const MAX_DEFERRAL_NS: u64 = 1_000_000_000;
 
-/// Interval at which the deferred events are checked again if nothing else causes a check.
+/// The interval after which deferred events are checked again if nothing else causes a check.
 const RETRY_NS: u64 = 2_000_000;
 
 const MAX_DEFERRED: usize = 200_000;
@@ -22,9 +22,8 @@ const MAX_DEFERRED: usize = 200_000;
 #[derive(Debug, Clone, Default)]
 struct Subjects {
     instances: FxHashSet<InstanceId>,
-    /// The entities, topics and items whose next events must wait, so that events stay in order.
     entities: FxHashSet<EntityId>,
-    /// The names of the services whose requests wait. A response to such a request must wait too.
+    /// The names of services of which a request waits. A response to such a request must wait too.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
     /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its
@@ -258,8 +257,8 @@ impl Flow {
             for event in self.deferred.take_all() {
                 let since = event.since();
                 let late = since.is_some_and(|t| self.now.saturating_sub(t) > MAX_DEFERRAL_NS);
-                // An event that is itself late is applied. An event that only depends on another
-                // one waits for that one.
+                // An overdue event is applied. An event that only depends on another one waits for
+                // that one.
                 let overdue = late && !self.is_ready(cx, &event);
                 if !force && !overdue && self.must_wait(cx, &event) {
                     self.defer(cx, event);
@@ -273,7 +272,7 @@ impl Flow {
             }
         }
         if self.deferred.is_empty() {
-            // No event refers to a decision any more.
+            // No deferred event refers to a decision now.
             self.deferred.decided.clear();
         }
     }

@@ -1,5 +1,5 @@
-//! Counts how old the data is at the ends of chains, per source: from the start of the newest and
-//! of the oldest execution of the source on which an output depends.
+//! Measures, for each source, how old the data is at the ends of chains: the time since the newest
+//! and since the oldest execution of the source on which an output depends.
 
 use crate::chains::{Lineages, Paths, Steps};
 use crate::index::{NameId, VertexId};
@@ -8,8 +8,8 @@ use crate::origins::Origin;
 use onbeat_document::evidence::PathFigures;
 use rustc_hash::FxHashMap;
 
-/// A source, the callback at the end, and the topic of its outputs. Without a topic, the callback
-/// published nothing.
+/// A source, the callback at the end of a chain, and the topic of its output. The topic is `None`
+/// if the callback published nothing.
 pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
 
 #[derive(Debug, Clone, Default)]
@@ -19,20 +19,19 @@ pub(crate) struct PairFigures {
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,
-    /// At a cut: the start of the latest execution that counted.
+    /// The start of the latest execution that counted, if the user cuts chains here.
     counted: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ends {
     pub(crate) pairs: FxHashMap<Pair, PairFigures>,
-    /// Counts outputs that are not in `pairs` because there are too many pairs.
+    /// Counts outputs that are missing in `pairs`, because there are too many pairs.
     pub(crate) refused: u64,
 }
 
 const MAX_PAIRS: usize = 16_384;
 
-/// An output at which chains end.
 #[derive(Clone, Copy)]
 pub(super) struct ChainEnd {
     pub(super) vertex: VertexId,
@@ -43,7 +42,6 @@ pub(super) struct ChainEnd {
 }
 
 impl Ends {
-    /// Counts an output for the sources of its lineages, if chains end at this output.
     pub(super) fn count(
         &mut self,
         (paths, steps): (&Paths, &Steps),

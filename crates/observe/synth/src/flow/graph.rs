@@ -30,7 +30,7 @@ pub(crate) enum Route {
     Made,
 }
 
-/// The rest of an edge without its start: the target, the topic and the way of the data.
+/// An edge without its start: the target, the topic and the way of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hop {
     pub(super) to: VertexId,
@@ -45,7 +45,8 @@ pub(crate) struct EdgeData {
     pub(crate) name: NameId,
     pub(crate) route: Route,
     pub(crate) figures: PerMode<EdgeFigures>,
-    /// The usual transport time, measured with items that arrived while the executor slept.
+    /// The usual transport time, in ns. It is measured with items that arrived while the executor
+    /// slept.
     pub(super) usual_transport: RunningMedian,
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct VertexLooks {
     pub(crate) period_ns: Option<u64>,
 }
 
-/// Maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
+/// The maximum number of threads kept per vertex. Pools have fewer, but a program that creates a thread for each
 /// task would fill the memory.
 pub(super) const THREADS_MAX: usize = 256;
 
@@ -89,11 +90,11 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
-/// Maximum number of publishers per vertex whose order of items is checked.
+/// The maximum number of publishers per vertex whose order of items is checked.
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
-    /// Notes that an execution ended whose item was published at `time`. Reports whether an execution with a
+    /// Records that an execution ended whose item was published at `time`. Returns true if an execution with a
     /// later item of the same publisher had ended before.
     pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
         let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {
@@ -116,7 +117,8 @@ impl Executions {
     }
 }
 
-/// Keeps the figures of the executions as series in order of time, for the estimate of independent values.
+/// The figures of executions as series in order of time. They show how many independent values the
+/// executions are worth.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,
@@ -292,7 +294,7 @@ impl Graph {
 
 impl Flow {
     /// Returns the vertex of a timer, subscription or client. For a publisher, returns the vertex
-    /// of the threads of one's own that publish with it.
+    /// of the application's threads that publish with it.
     pub(crate) fn vertex(&mut self, cx: &mut Context, e: EntityId) -> VertexId {
         let it = cx.entities.get(e);
         if let Some(v) = it.vertex {
@@ -301,7 +303,7 @@ impl Flow {
         let kind = match it.kind() {
             EntityKind::Timer => CallbackType::Timer,
             EntityKind::Client => CallbackType::Client,
-            // A thread of one's own is distinguished by its publications.
+            // A thread of the application is distinguished by its publications.
             EntityKind::Publisher => CallbackType::Thread,
             EntityKind::Task => CallbackType::Task,
             _ => CallbackType::Subscription,

@@ -24,7 +24,7 @@ struct Work {
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 
-/// Maximum number of wake-ups kept. A living thread needs only a few.
+/// The maximum number of wake-ups that are kept. A thread that runs needs only a few.
 const MAX_KEPT: usize = 4096;
 
 impl Flow {

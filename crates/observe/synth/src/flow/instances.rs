@@ -29,7 +29,6 @@ pub(super) struct Instance {
     pub(super) ready: Option<u64>,
     /// The topic of the input and the time of its publication.
     pub(super) input: Option<(NameId, u64)>,
-    /// The number of publications by the instance so far.
     pub(super) outputs: u32,
     /// The publisher of the input and the time of its publication.
     sent: Option<(VertexId, u64)>,
@@ -38,10 +37,12 @@ pub(super) struct Instance {
     /// since.
     pub(super) unseen: bool,
     pub(super) output: Option<(u64, NameId)>,
-    /// When the instance handed its input to a synchroniser, and the number of the synchroniser.
+    /// The time at which the instance handed its input to a synchroniser, and the number of the
+    /// synchroniser.
     pub(super) synchronised: Option<(u64, u64)>,
     pub(super) call: Option<CallKey>,
-    /// The node of the instance's subscription, and the number of the input among those of the subscription.
+    /// The node of the instance's subscription, and the input's number among the inputs of that
+    /// subscription.
     pub(super) entry: Option<(NodeId, u64)>,
 }
 
@@ -96,7 +97,7 @@ impl Instance {
 struct Taken {
     vertex: VertexId,
     incoming: Option<Incoming>,
-    /// The client, if it is known, and the key of the request. `None` if the item is not a request.
+    /// The client, if it is known, and the request's key. `None` if the input is not a request.
     call: Option<(Option<EntityId>, CallKey)>,
 }
 
@@ -137,7 +138,8 @@ fn source_ns(input: Input) -> Option<i64> {
 }
 
 impl Flow {
-    /// Returns the vertex that caused an event and its lineages, which still belong to the instance.
+    /// Returns the vertex that caused an event, and its lineages. The lineages still belong to the
+    /// instance.
     pub(super) fn source(&self, owner: Owner) -> (Option<VertexId>, Lineages) {
         let instance = match owner {
             Owner::Instance(i) => self.instances.get(i),
@@ -299,8 +301,8 @@ impl Flow {
         }
     }
 
-    /// Reports the item with which an execution begins. `woken` is the time at which the item woke up the
-    /// thread.
+    /// Reports the item on which an execution begins. `woken` is the time at which the item woke up
+    /// the thread.
     pub(super) fn detail_taken(
         &mut self,
         (to, thread, time): (VertexId, ThreadId, u64),

@@ -50,7 +50,8 @@ pub(super) struct Awaited {
     pub(super) skipped: Option<bool>,
 }
 
-/// The topics at which chains begin, as the user states. Each has the number of items taken from it.
+/// The topics at which the user lets chains begin, each with the number of items that were taken
+/// from it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
@@ -59,7 +60,7 @@ impl Inputs {
         self.0.iter().map(|i| i.1)
     }
 
-    /// Counts a taken item if chains begin at the topic `name`. Reports whether they do.
+    /// Counts a taken item if chains begin at the topic `name`. Returns true if they do.
     fn count(&mut self, name: NameId) -> bool {
         let input = self.0.iter_mut().find(|i| i.0 == name);
         input.map(|(_, taken)| *taken += 1).is_some()
@@ -81,14 +82,15 @@ impl Lineage {
         self.ignored.contains(&topic)
     }
 
-    /// Ends lineages at `time`, with an output on a topic, or without a publication if `output` is `None`.
+    /// Ends lineages at `time`. `output` is the topic of the last publication, or `None` if nothing
+    /// was published.
     pub(super) fn finish(&mut self, lineages: &Lineages, time: u64, output: Option<NameId>) {
         for &step in lineages.as_slice() {
             self.paths.finish(&self.steps, step, time, output);
         }
     }
 
-    /// Counts an output for each source of its data, if chains end at this output.
+    /// Counts an output for the sources of its data, if chains end at this output.
     pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
         self.ends.count((&self.paths, &self.steps), end, lineages);
     }

@@ -14,9 +14,10 @@ use crate::Context;
 struct Carried {
     time: u64,
     from: VertexId,
-    /// The data counted as published, because the callback that takes it was known.
+    /// The data has been counted as published, because the callback that takes it was already
+    /// known.
     counted: bool,
-    /// The target of the link has read the data, which stays until other data replaces it.
+    /// The target of the link has read the data. The data stays until other data replaces it.
     read: bool,
     lineages: Lineages,
 }
@@ -44,8 +45,8 @@ impl Links {
         self.ids.get(v.index())?.as_deref()
     }
 
-    /// Returns the edge's second half to a callback through a node's memory: by a stated link, or because the
-    /// callback waited.
+    /// Returns an edge without its start that leads to a callback through a node's memory. The way
+    /// is a stated link, or the callback waited for the data.
     pub(super) fn hop(&self, to: VertexId, route: Route) -> Hop {
         Hop {
             to,
@@ -79,8 +80,8 @@ impl Flow {
         }
     }
 
-    /// Gives a callback that starts the data of its links. The data stays until other data replaces it, but
-    /// the edge counts only the first read.
+    /// Gives a starting callback the data of its links. The data stays until other data replaces
+    /// it, but the edge counts only the first read.
     pub(super) fn take_links(
         &mut self,
         cx: &mut Context,

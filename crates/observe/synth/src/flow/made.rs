@@ -44,7 +44,7 @@ impl Flow {
         });
     }
 
-    /// Removes and returns work or a result that an instance handed on. The caller owns its lineages.
+    /// Removes and returns the work or result with this number. The caller owns its lineages.
     pub(super) fn take_hand(&mut self, hand: HandId) -> Option<Kept> {
         let at = self.ways.made.0.iter().position(|kept| kept.hand == hand)?;
         self.ways.made.0.remove(at)

@@ -67,7 +67,8 @@ pub(crate) struct Flow {
     now: u64,
 }
 
-/// The ways by which data goes from callback to callback. Each field has the data in flight of one way.
+/// The ways by which data goes from callback to callback. Each field holds the data in flight on
+/// one way.
 #[derive(Debug, Clone)]
 pub(crate) struct Ways {
     topics: Topics,

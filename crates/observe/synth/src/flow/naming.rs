@@ -68,7 +68,8 @@ impl Ids<'_> {
     }
 }
 
-/// Adds an ordinal to an id if `before` equal ones came before: `#2`, `#3` and so on.
+/// Adds an ordinal (`#2`, `#3` and so on) to an id if `before` vertices with the same id came
+/// before.
 fn with_ordinal(base: String, before: u32) -> String {
     match before {
         0 => base,
@@ -76,7 +77,7 @@ fn with_ordinal(base: String, before: u32) -> String {
     }
 }
 
-/// Returns a timer's period as its id shows it: the set period, else the measured one, else `?`.
+/// Returns the period in a timer's id: the set period, or the measured one if none is set, or `?`.
 fn timer_period(v: &Vertex) -> String {
     if let Some(set) = v.looks.period_ns {
         return in_ms(set);
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_and_ordinals_are_formatted_for_ids() {
+    fn ids_show_periods_in_ms_and_ordinals_after_a_hash() {
         assert_eq!(in_ms(100_000_000), "100ms");
         assert_eq!(in_ms(33_333_333), "33.333333ms");
         assert_eq!(in_ms(500_000), "0.5ms");
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_periods_are_as_round_as_the_data_allow() {
+    fn a_measured_period_is_rounded_as_far_as_its_scatter_allows() {
         let measured = |intervals: &[u64]| {
             let mut dist = Dist::new();
             intervals.iter().for_each(|&us| dist.record(us * 1000));

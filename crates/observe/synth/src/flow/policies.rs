@@ -1,9 +1,9 @@
-//! The policies by which a synchroniser of message_filters joins its inputs. Each is a replay of
-//! its source: it gets the inputs in the order in which the synchroniser gets them, and says which
-//! of them go into an output, and when.
+//! The policies by which a synchroniser of message_filters joins its inputs. Each policy is
+//! replayed as in the library's source: the replay gets the inputs in the order in which the
+//! synchroniser gets them. It reports which of them go into an output, and when.
 //!
-//! The time stamps in the messages are not recorded. The start of an input's chain stands for its
-//! stamp.
+//! The recording does not contain the time stamps in the messages. The start of an input's chain
+//! stands for its stamp.
 
 use crate::running_median::RunningMedian;
 use std::collections::VecDeque;
@@ -53,18 +53,18 @@ impl Policy {
     }
 }
 
-/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs of the same stamp. Stamps here
-/// are starts of chains, so equal means: different by much less than a period.
+/// The policies `ExactTime` and `ApproximateEpsilonTime`, which join inputs of the same stamp.
+/// Starts of chains stand for stamps, so two stamps count as equal if they differ by much less than
+/// a period.
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     sets: VecDeque<(u64, Vec<Option<u64>>)>,
     /// For each subscription: the latest stamp, and the usual distance between two stamps.
     gaps: Vec<(Option<u64>, RunningMedian)>,
-    /// Counts, for each subscription, the sets in which only its input was missing.
     lacked: Vec<u64>,
 }
 
-/// The maximum difference between equal stamps while no period is known, in ns.
+/// The difference up to which two stamps count as equal while no period is known, in ns.
 const SAME_NS: u64 = 1_000_000;
 
 impl Exact {
@@ -120,10 +120,10 @@ impl Exact {
     }
 }
 
-/// The policy `ApproximateTime`, with its default age penalty and without bounds.
+/// The policy `ApproximateTime` with its default age penalty and without bounds.
 ///
-/// Searches the narrowest set around a *pivot*, which is the latest of the first inputs that wait. The search
-/// ends when no later input can make the set narrower.
+/// It searches for the narrowest set around a *pivot*, which is the latest among the oldest waiting
+/// inputs of each subscription. The search ends when no later input can make the set narrower.
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_policy_joins_inputs_of_one_stamp_and_drops_older_ones() {
+    fn an_exact_time_policy_joins_inputs_of_equal_stamps_and_drops_older_ones() {
         let exact = Policy::new(false, 3);
         // The second input of the first subscription has no partner.
         let inputs = [
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approximate_policy_waits_until_the_set_is_proven() {
+    fn an_approximate_time_policy_waits_until_no_later_input_can_be_better() {
         let approximate = Policy::new(true, 2);
         // The input at 50 is between those at 0 and 60. Only the one at 60 shows which is nearer.
         let inputs = [(0, 0), (1, 50), (0, 60), (1, 150), (0, 160)];

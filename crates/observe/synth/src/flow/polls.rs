@@ -31,7 +31,8 @@ impl Polls {
 }
 
 impl Flow {
-    /// Drops the lineages of an earlier item when an instance takes a later one from the same subscription.
+    /// Drops the lineages of an earlier item when an instance takes a later one from the same
+    /// subscription.
     fn overtake(&mut self, cx: &mut Context, event: &OwnInput, lineages: &mut Lineages) {
         let same = |p: &Polled| p.instance == event.instance && p.entity == event.entity;
         let Some(at) = self.ways.polls.0.iter().position(same) else {

@@ -29,11 +29,11 @@ struct Step {
     sets: Vec<Set>,
 }
 
-/// Compares an output's publications with a replay: a simulation of a synchroniser that gets the recorded
-/// inputs.
+/// The comparison of an output's publications with a replay, which is a simulation of a synchroniser
+/// that gets the recorded inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Score {
-    /// Counts publications that the replay predicted, too.
+    /// Counts publications that the replay also predicted.
     pub(crate) predicted: u64,
     pub(crate) unpredicted: u64,
     /// Counts executions that did not publish although the replay predicted a publication.
@@ -41,7 +41,6 @@ pub(crate) struct Score {
     /// Counts executions that did not publish, as the replay predicted, although their subscription publishes
     /// at other times.
     pub(crate) held: u64,
-    /// The number of subscriptions that the replayed synchroniser joins.
     pub(crate) inputs: usize,
 }
 
@@ -60,7 +59,7 @@ impl Score {
     }
 }
 
-/// The maximum number of synchronisers of one node.
+/// The maximum number of replays per node.
 const MAX_REPLAYS: usize = 8;
 
 #[derive(Debug, Clone, Default)]

@@ -132,7 +132,6 @@ impl Flow {
         self.drop_ring(cx, subscription, Loss::SubscriptionEnded);
     }
 
-    /// Drops all messages in flight at the end of the recording.
     pub(super) fn settle_rings(&mut self, cx: &Context) {
         let mut all: Vec<EntityId> = self.ways.rings.0.keys().copied().collect();
         all.sort_unstable();

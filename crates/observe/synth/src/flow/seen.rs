@@ -8,7 +8,7 @@ use crate::index::{NameId, VertexId};
 use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
-/// The edge along which an item goes, as far as it is known.
+/// The edge on which an item is, as far as it is known.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Option<VertexId>,
@@ -66,7 +66,6 @@ impl Flow {
     }
 }
 
-/// Returns the fate of an item that a callback takes on a thread.
 pub(super) fn taken(thread: ThreadId, time_ns: u64) -> Fate {
     Fate::Taken {
         time_ns,

@@ -36,7 +36,6 @@ struct Call {
     vertex: VertexId,
     client: Option<EntityId>,
     request: Option<AsSent>,
-    /// The time at which the client took the response.
     received: Option<u64>,
     state: CallState,
     responded: Option<u64>,
@@ -54,8 +53,8 @@ struct AsSent {
 #[derive(Debug, Clone, Copy)]
 enum CallState {
     Running(InstanceId),
-    /// The service's callback ended without a response. The values are the time and topic of its last output,
-    /// or of its end.
+    /// The service's callback ended without a response. The fields are the time and topic of its
+    /// last output, or the time of its end.
     Ended {
         time: u64,
         output: Option<NameId>,
@@ -192,7 +191,7 @@ impl Flow {
         self.lineage.steps.release_all(&mut sent.lineages);
     }
 
-    /// Reports a request on which no callback ran.
+    /// Reports the outcome of a request on which no callback ran.
     fn report_sent(&mut self, name: NameId, sent: &Sent) {
         if sent.taken {
             return;
@@ -212,8 +211,8 @@ impl Flow {
         });
     }
 
-    /// Lets a service take a request and returns the service's vertex for the client. `client` is
-    /// `None` if it stays unknown.
+    /// Lets a service take a request, and returns the service's vertex for the client. `client` is
+    /// `None` if the client stays unknown.
     pub(super) fn take_request(
         &mut self,
         cx: &mut Context,

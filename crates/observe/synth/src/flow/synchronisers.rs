@@ -40,7 +40,7 @@ struct Entry {
 
 impl Entry {
     /// Returns the time at which the input was handed to a synchroniser that published at `time`.
-    /// `own` says that the output was published on this input.
+    /// `own` is set if the callback of this input published.
     fn handed(&self, own: bool, time: u64) -> u64 {
         if own {
             return time;
@@ -54,7 +54,7 @@ impl Entry {
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
     pub(crate) instances: u64,
-    /// Counts instances of the subscription's callback that published something.
+    /// Counts executions of the subscription's callback that published something.
     pub(crate) productive: u64,
     pub(crate) synchronised: u64,
     /// The synchroniser to which the subscription handed its latest input.
@@ -118,12 +118,12 @@ pub(crate) struct Joined {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// Counts outputs at which the subscription had an input that no earlier output used.
+    /// Counts outputs for which the subscription had an input that no earlier output used.
     pub(crate) fresh: u64,
-    /// Counts outputs before which the subscription had exactly one input since the output before.
+    /// Counts outputs for which the subscription had exactly one input since the output before.
     pub(crate) once: u64,
     pub(crate) published: u64,
-    /// Counts outputs by a synchroniser to which this subscription hands its inputs, too.
+    /// Counts outputs of a synchroniser that also gets this subscription's inputs.
     pub(crate) shared: u64,
     /// Counts outputs that this subscription published although another publishing subscription had no unused
     /// input.
@@ -179,9 +179,8 @@ pub(crate) struct Output {
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
-    /// The evidence now says something else about the inputs of outputs than it did at the first outputs.
+    /// The evidence now shows other inputs of outputs than it showed at the first outputs.
     pub(crate) reread: bool,
-    /// The comparison of the topic's publications with each replay of the group.
     scores: Vec<Score>,
     /// The last output: the member that published it, the number of its input, and how many outputs on that
     /// input came before.
@@ -225,12 +224,12 @@ pub(crate) type Groups = FxHashMap<NodeId, Group>;
 #[derive(Debug, Clone, Copy)]
 struct Published {
     it: Instance,
-    /// The index of the publishing member. `number` is the number of its input.
+    /// The index of the member that published. `number` is the number of its input.
     me: usize,
     number: u64,
     time: u64,
-    /// The time at which the instance handed its input to the synchroniser. Without such a call: the start of
-    /// the instance.
+    /// The time at which the instance handed its input to the synchroniser, or the instance's start
+    /// if it made no such call.
     start: u64,
     mode: ModeId,
     /// The start of the first callback of the chain that brought the publishing member's input.
@@ -248,7 +247,8 @@ impl Published {
     }
 }
 
-/// Represents a time difference of 0, so that an unsigned number can hold negative differences.
+/// The number that represents a time difference of 0, so that an unsigned number can hold negative
+/// differences.
 const ZERO: u64 = 1 << 62;
 
 fn difference(a: u64, b: u64) -> u64 {
@@ -257,7 +257,8 @@ fn difference(a: u64, b: u64) -> u64 {
 
 const MAX_INPUTS: usize = MAX_WAITING;
 
-/// Maximum number of lineages per output that end at the output because `lineages` is full.
+/// The maximum number of lineages per output that end at the output, because `lineages` has no room
+/// for them.
 const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
@@ -265,8 +266,7 @@ const MAX_CREDIT: u8 = 3;
 /// The number of outputs up to which lineages are followed through a group, whatever the evidence shows.
 const MIN_OUTPUTS: u64 = 10;
 
-/// The number of instances after which a subscription without other subscriptions in its node is not checked
-/// again.
+/// The number of executions after which a node's only subscription is not checked again.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {
@@ -289,7 +289,7 @@ impl Output {
         }
     }
 
-    /// Reports whether later outputs may still change how the first outputs are understood.
+    /// Reports whether later outputs may still change which inputs belong to the first outputs.
     fn is_early(&self, guessed: bool) -> bool {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
@@ -317,8 +317,8 @@ impl Output {
         part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// Returns the degree of doubt that a node waits for a subscription. `shown` is set if calls, a replay or
-    /// the user show that it does.
+    /// Returns how doubtful it is that a node waits for a subscription. `shown` is set if calls, a
+    /// replay or the user show that it does.
     fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
         match shown || matches!(self.follow, Follow::All(_)) {
             true => 0,
@@ -563,7 +563,7 @@ impl Output {
         match (lacking.next(), lacking.next()) {
             (None, _) => self.parts[me].seen.held += 1,
             (Some(only), None) => self.parts[only].seen.awaited += 1,
-            // With several candidates, it is unknown for which of them the member waits.
+            // If there are several candidates, it is unknown for which of them the member waits.
             (Some(_), Some(_)) => {}
         }
     }
@@ -990,15 +990,14 @@ impl Flow {
     }
 }
 
-/// Reports whether the node of the publishing execution is a guess.
 fn is_guessed(cx: &Context, by: &Published) -> bool {
     let node = by.it.entry.map(|(node, _)| node);
     node.is_some_and(|node| cx.entities.nodes.is_guessed(node))
 }
 
 impl Group {
-    /// Returns the synchroniser of all subscriptions that would publish exactly when they did, if there is
-    /// one.
+    /// Returns the synchroniser of all subscriptions that would publish exactly when they did.
+    /// Returns `None` if there is none.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);
         let any = || self.replays.of_all(true).filter(fits);

@@ -29,7 +29,7 @@ struct Item {
     ambiguous: bool,
 }
 
-/// An item's publisher, and the item's number among those of this publisher.
+/// An item's publisher, and the item's number among the items of this publisher.
 type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
@@ -55,8 +55,8 @@ struct Cursor {
     /// The sequence number of the first item that was published while the subscription existed.
     join: u64,
     taken_any: bool,
-    /// Publisher and subscription communicate within one process. rclcpp drops copies that also come through
-    /// the middleware, so copies are not counted.
+    /// Publisher and subscription communicate within one process. rclcpp drops copies that also
+    /// come through the middleware, so they are not counted.
     intra: bool,
     /// The sequence numbers of skipped items that may still be taken: takes on several threads can be
     /// recorded out of order. `true` means that the item counted as overwritten, `false` that it counted as
@@ -69,7 +69,7 @@ struct Take {
     /// `Some` if the item was skipped before: `true` if it then counted as overwritten, `false` if it counted
     /// as lost.
     again: Option<bool>,
-    /// The item is older than the subscription, or the subscription had already taken it.
+    /// The item is older than the subscription, or the subscription has taken it before.
     latched: bool,
     doubled: bool,
     first: bool,
@@ -86,8 +86,8 @@ pub(super) struct Topics {
     offsets: Offsets,
 }
 
-/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, and the offset before the clock was set or
-/// began to run fast or slow.
+/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Also the offset before the clock
+/// was set or began to run fast or slow.
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
@@ -99,17 +99,17 @@ const MAX_LATCHED: u64 = 32;
 const MAX_ITEMS: u64 = 2048;
 const UNKNOWN_DEPTH: u64 = 1024;
 const MAX_SKIPPED: usize = 32;
-/// Maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
+/// The maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
 /// clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// The maximum age of an item at the time of a stamp, in ns. Older items are not searched for the stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// Minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
+/// The minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
 /// by somebody.
 const STEP_NS: u64 = 1_000_000;
 
-/// Minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
+/// The minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
 /// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
@@ -443,7 +443,7 @@ impl Topics {
         Some((depth, *later.select_nth_unstable(last).1))
     }
 
-    /// Returns how an item was lost that a subscription did not take although it took a later one.
+    /// Returns how an item was lost, if the subscription took a later item of the same publisher.
     fn skipped(&self, entities: &Entities, subscription: EntityId, item: (Place, u64)) -> Loss {
         if let Some((depth, replaced_ns)) = self.replaced(entities, subscription, item) {
             return Loss::Overwritten { depth, replaced_ns };
@@ -459,7 +459,7 @@ impl Topics {
         }
     }
 
-    /// Returns how an item was lost after which a subscription took none of the same publisher.
+    /// Returns how an item was lost, if the subscription took no later item of the same publisher.
     fn left_over(&self, entities: &Entities, subscription: EntityId, publisher: EntityId) -> Loss {
         let (offered, requested) = (entities.get(publisher), entities.get(subscription));
         let mut cursors = self.cursors(subscription).iter();
@@ -596,7 +596,8 @@ impl Flow {
         deepest
     }
 
-    /// Drops the oldest items of a publisher that every subscription has taken or can no longer take.
+    /// Drops the oldest items of a publisher that every subscription has taken, or can no longer
+    /// take.
     fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
@@ -769,7 +770,7 @@ impl Flow {
 
     // ---- clearing up
 
-    /// Reports the items that a subscription leaves behind.
+    /// Reports how a subscription that ends lost the items that it has not taken.
     pub(super) fn subscription_ended(&mut self, cx: &Context, subscription: EntityId) {
         let entity = cx.entities.get(subscription);
         let (Some(to), Some(name), true) = (entity.vertex, entity.name(), self.outcomes.is_some())
@@ -816,7 +817,7 @@ impl Flow {
         }
     }
 
-    /// Reports the items of a publisher that subscriptions have not taken.
+    /// Reports how the items of an ended publisher were lost that a subscription has not taken.
     fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
         let next = self.ways.topics.next_sequence(publisher);
         let first = self.ways.topics.published(publisher).map(|p| p.base);
@@ -825,7 +826,6 @@ impl Flow {
         }
     }
 
-    /// Reports an item for each subscription that has not taken it.
     fn report_untaken(&mut self, cx: &Context, place: Place) {
         let topics = &self.ways.topics;
         let (Some(item), Some(_)) = (topics.item(place), &self.outcomes) else {

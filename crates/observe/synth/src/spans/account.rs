@@ -1,13 +1,13 @@
 //! The account of a thread's time (Algorithm 3): running, ready but not running, asleep.
 //!
 //! The account follows from switch events. The kernel does not report every switch, and a host can
-//! take the CPU away, so the kernel's own account of the CPU time corrects it where the recording
-//! has that ([`Account::cpu_time`]). A gap that nothing fills is a doubt, which
-//! [`Totals::doubts`] counts.
+//! take the CPU away. If the recording has the kernel's own account of the CPU time, it corrects
+//! the sums ([`Account::cpu_time`]). A gap that remains is a doubt, which [`Totals::doubts`]
+//! counts.
 
 use crate::values::Totals;
 
-/// A time of a thread, with the sums of the account up to this time.
+/// A point in a thread's time, with the sums of its account up to then.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mark {
     pub(crate) time: u64,
@@ -21,7 +21,6 @@ enum State {
     Blocked,
 }
 
-/// The event from which the kernel's account of a CPU time counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedFrom {
     /// The thread's last switch from a CPU, or its last reading.
@@ -36,13 +35,13 @@ pub(crate) struct Account {
     since: u64,
     totals: Totals,
     scheduled: bool,
-    /// The sums at the last switch from a CPU or reading, from which the kernel's account counts.
+    /// The sums at the latest switch from a CPU or reading, from which the kernel's account counts.
     at_switch_out: Option<Totals>,
     at_reading: Option<Totals>,
 }
 
 impl Account {
-    /// Starts the account of a thread that runs. Nothing else is known of it.
+    /// Creates the account of a thread that runs at `time` and of which nothing else is known.
     pub(crate) fn new(time: u64) -> Self {
         Account {
             state: State::Running,
@@ -54,7 +53,6 @@ impl Account {
         }
     }
 
-    /// Returns how many gaps of the account nothing has filled.
     pub(crate) fn doubts(&self) -> u32 {
         self.totals.doubts
     }
@@ -75,7 +73,7 @@ impl Account {
         self.turn(time, State::Ready);
     }
 
-    /// Notes that the thread runs and that its scheduler events are recorded from now on.
+    /// Records that the thread runs, and that its scheduler events are recorded from now on.
     pub(crate) fn watched(&mut self, time: u64) {
         if !self.scheduled {
             self.scheduled = true;
@@ -107,24 +105,23 @@ impl Account {
         }
     }
 
-    /// Counts a doubt if the account is not in a state that precedes the current event, because an
-    /// event is missing.
+    /// Counts a doubt if `missing` is set: an event before the current one is then missing.
     fn doubt(&mut self, missing: bool) {
         if missing && self.scheduled {
             self.totals.doubts = self.totals.doubts.wrapping_add(1);
         }
     }
 
-    /// Notes that the thread gets a CPU. If the account already has it on a CPU, the event with
-    /// which it left that CPU is missing.
+    /// Records that the thread gets a CPU. If it already has one in the account, the event of
+    /// leaving that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) {
         self.doubt(self.state == State::Running);
         self.scheduled = true;
         self.turn(time, State::Running);
     }
 
-    /// Notes that the thread leaves its CPU. If it had none according to the account, the event of
-    /// getting it is missing.
+    /// Records that the thread leaves its CPU. If it has none in the account, the event of getting
+    /// the CPU is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
         self.doubt(self.state != State::Running);
         self.scheduled = true;
@@ -141,8 +138,8 @@ impl Account {
     /// Corrects the sums by the CPU time that the thread has used according to the kernel. The
     /// thread has a CPU at this time.
     ///
-    /// A correction fills every gap since the event from which `used_ns` counts. Time that the
-    /// account had as running and the kernel has not becomes preempted time.
+    /// A correction fills every gap since the event from which `used_ns` counts. Time on the CPU
+    /// that the kernel did not count becomes preempted time.
     pub(crate) fn cpu_time(&mut self, time: u64, used_ns: u64, from: CountedFrom) {
         self.turn(time, State::Running);
         let base = match from {
@@ -164,7 +161,7 @@ impl Account {
     }
 
     /// Moves `stolen_ns` of the latest time on the CPU to the preempted time, because the
-    /// hypervisor took it.
+    /// hypervisor had the CPU.
     pub(crate) fn stolen(&mut self, time: u64, stolen_ns: u64) {
         if self.state == State::Running {
             let span = time.saturating_sub(self.since);
@@ -175,7 +172,7 @@ impl Account {
         }
     }
 
-    /// Notes that the thread became runnable. Returns true if it was asleep.
+    /// Records that the thread became runnable. Returns true if it was asleep.
     pub(crate) fn wake(&mut self, time: u64) -> bool {
         let asleep = self.state == State::Blocked;
         if asleep {
@@ -184,8 +181,8 @@ impl Account {
         asleep
     }
 
-    /// Notes that the thread did something and therefore runs. If it had no CPU according to the
-    /// account, the event of getting it is missing.
+    /// Records that the thread did something and therefore runs. If it has no CPU in the account,
+    /// the event of getting it is missing.
     pub(crate) fn acted(&mut self, time: u64) {
         if self.state != State::Running {
             self.doubt(true);
@@ -202,7 +199,7 @@ mod tests {
     fn time_taken_by_the_hypervisor_counts_as_preempted() {
         let mut account = Account::new(0);
         account.switch_out(100, false);
-        // The thread has been ready since 150, which only its next switch shows.
+        // The thread has been ready since 150. Only its next switch shows that.
         assert!(account.wake(150));
         account.switch_in(170);
         let begin = account.mark(200);
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_account_fills_the_gap_of_a_missing_switch() {
+    fn the_kernels_cpu_time_fills_the_gap_of_a_missing_switch() {
         let mut account = Account::new(0);
         account.switch_in(100);
         let begin = account.mark(110);
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_account_leaves_out_what_a_host_took() {
+    fn the_kernels_cpu_time_leaves_out_time_that_a_host_took() {
         let mut account = Account::new(0);
         account.cpu_time(0, 0, CountedFrom::Reading);
         let begin = account.mark(0);
@@ -270,12 +267,12 @@ mod tests {
         account.cpu_time(1000, 700, CountedFrom::Reading);
         let spent = account.at(1000).since(&begin.totals);
         assert_eq!(parts(spent), [700, 200, 100]);
-        // A first time has nothing to count from.
+        // There is nothing from which the first reading counts.
         let mut account = Account::new(0);
         account.switch_in(100);
         account.cpu_time(200, 5, CountedFrom::SwitchOut);
         assert_eq!(account.at(200).exec_ns, 200);
-        // No time exceeds the length of the stretch that it is for.
+        // A CPU time never exceeds the length of its stretch.
         account.switch_out(300, false);
         account.switch_in(400);
         account.cpu_time(500, u64::MAX, CountedFrom::SwitchOut);
@@ -288,7 +285,7 @@ mod tests {
         account.created(0);
         account.switch_in(30);
         assert_eq!(account.at(50).exec_ns, 20);
-        // Without scheduler events, the beginning of its run is unknown.
+        // Without scheduler events, the beginning of the thread's run is unknown.
         let mut account = Account::new(0);
         account.created(0);
         account.acted(30);

@@ -1,19 +1,23 @@
 //! The habits of rclpy's clients: how long the code that waits for their responses runs, and by
-//! which endpoints it publishes. These habits distinguish the callbacks of several responses in a
-//! row.
+//! which endpoints it publishes. If several responses come in a row, these habits show which
+//! callback is whose.
 
 use crate::entities::Entities;
 use crate::ids::EntityId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The degree to which a client fits an endpoint. A greater value fits better.
+/// The degree to which the code of a client fits an endpoint by which something is published. A
+/// greater value fits better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
-    /// The client belongs to another node, or the endpoint has another usual client.
+    /// The client and the endpoint belong to different nodes, or another client usually publishes
+    /// by the endpoint.
     None,
-    /// The client belongs to the same node, but usually publishes by another endpoint.
+    /// The client and the endpoint belong to the same node, but the client usually publishes by
+    /// another endpoint.
     Busy,
-    /// The client belongs to the same node, and has no known usual endpoint.
+    /// The client and the endpoint belong to the same node, and the client has no usual endpoint so
+    /// far.
     Free,
     Usual,
 }
@@ -27,21 +31,21 @@ struct MovingMean {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Habits {
     mean_exec: FxHashMap<EntityId, MovingMean>,
-    /// The clients whose callbacks publish by an endpoint, and how often that was certain. The key
-    /// is `None` if the endpoint is unknown.
+    /// The clients whose callbacks publish by an endpoint, each with the number of times at which
+    /// that was certain. The key is `None` if the endpoint is unknown.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
-    /// The clients whose requests' senders do not wait for the response.
+    /// The clients that sent requests without waiting for the response.
     unwaited: FxHashSet<EntityId>,
 }
 
 const MEAN_VALUES: u64 = 16;
 
-/// The number of executions in a row without a publication after which a client's callback counts
-/// as one that publishes nothing.
+/// The number of executions in a row without a publication after which onbeat assumes that a
+/// client's callback publishes nothing.
 const SILENT: u32 = 3;
 
-/// The assumed execution time of a client's callback until one was measured, in ns.
+/// The assumed execution time of a client's callback until the first one is measured, in ns.
 const UNKNOWN_MEAN_NS: u64 = 1_000_000;
 
 impl Habits {

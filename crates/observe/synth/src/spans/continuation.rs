@@ -20,13 +20,13 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The executor's own handling, from the trigger before it (`from`) to the last one after it
-    /// (`to`).
+    /// The executor's own handling of the response lasted from `from`, the trigger before it, to
+    /// `to`, the last trigger after it.
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// Publications of the response's code may have been given to nobody.
+    /// Publications by the code that waits for this response may have been counted as nobody's.
     pub(super) doubtful: bool,
 }
 
@@ -46,13 +46,14 @@ impl Chosen {
     }
 }
 
-/// A piece of code that has published something and that waited for a response or executes a goal.
+/// A stretch of code that has published something. The code waited for a response, or it executes
+/// an action's goal.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
-    /// No other response was pending, so the times of this one show what is usual for the client.
+    /// No other response was pending, so this stretch shows what is usual for the client.
     pub(super) alone: bool,
     pub(super) from: Mark,
     pub(super) last_publication: Mark,
@@ -64,16 +65,17 @@ pub(super) struct Continuation {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal {
     pub(super) action: NameId,
-    /// The task's own times before this stretch.
+    /// The times that the task spent before this stretch.
     pub(super) earlier: Totals,
     pub(super) done: bool,
 }
 
-/// The time for which a response is kept if no code seems to wait for it.
+/// The time for which a response is kept if no code seems to wait for it, in ns.
 const PENDING_NS: u64 = 200_000_000;
 
-/// The time for which such a response is kept on a pool, where the code may wait for a CPU. It does
-/// not apply to a client whose code has never published.
+/// The time for which a response is kept on a pool of threads if no code seems to wait for it, in
+/// ns. It is longer because the code may wait for a CPU. It does not apply to clients whose code
+/// has never published.
 const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
 
 const MAX_PENDING: usize = 64;
@@ -127,9 +129,10 @@ impl Spans {
         self.end(ti, instance, end, Ending::Inferred, pending.cpus);
     }
 
-    /// Reports that a client's callback ran without a publication. A thread that waits for work
-    /// runs the code itself before it waits again, so no code ran. In a pool, any thread may have
-    /// run it.
+    /// Reports that a client's callback ran without a publication.
+    ///
+    /// If the response's thread waits for work itself, it would have run the code before it waited
+    /// again, so no code ran. In a pool, any thread may have run it.
     fn run_without_publication(&mut self, pending: &PendingResponse) {
         let ti = pending.thread;
         if self.threads[ti].waits && !pending.doubtful {
@@ -209,8 +212,8 @@ impl Spans {
         }
     }
 
-    /// Handles that the executor continues. `tail` is the stretch after the last callback, in which
-    /// code that waited for responses may have run.
+    /// Handles an act of the executor after callbacks. `tail` is the stretch after the last
+    /// callback, in which code that waited for responses may have run.
     pub(super) fn end_round(
         &mut self,
         ti: ThreadIndex,
@@ -253,8 +256,8 @@ impl Spans {
         longer(triggered.longest, triggered.last, now)
     }
 
-    /// Splits a stretch between several callbacks, because no event in it separates them. Each gets
-    /// a part in proportion to its usual execution time.
+    /// Splits a stretch between several callbacks, because no event in it separates them. Each
+    /// callback gets a part in proportion to its usual execution time.
     fn split_stretch(
         &mut self,
         ti: ThreadIndex,
@@ -286,8 +289,8 @@ impl Spans {
         }
     }
 
-    /// Returns the end of a stretch that lasted to the next wait set, less the executor's usual
-    /// part.
+    /// Returns the end of a stretch that lasted until the next wait set, without the executor's
+    /// usual part.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
@@ -305,7 +308,8 @@ impl Spans {
     }
 
     /// Chooses the response whose waiting code publishes by `endpoint` on this thread. Of several
-    /// responses of one client it is the first, because the executor runs their code in this order.
+    /// responses to one client, the first is chosen, because the executor runs their code in this
+    /// order.
     fn choose_pending(&self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) -> Chosen {
         let mut best = Chosen::NoResponse;
         let mut client = None;
@@ -343,8 +347,8 @@ impl Spans {
         })
     }
 
-    /// Marks all candidates as doubtful, because the client behind a publication by `endpoint` is
-    /// unknown. Their later publications are then uncertain too.
+    /// Marks all candidates as doubtful, because it is unknown which client's code published by
+    /// `endpoint`. The candidates' later publications are then uncertain too.
     fn doubt(&mut self, cx: &Context, ti: ThreadIndex, endpoint: Option<EntityId>) {
         let places: Vec<usize> = self.candidates(cx, ti, endpoint).map(|c| c.0).collect();
         let pending = &mut self.processes[self.threads[ti].process.index()].pending;
@@ -353,7 +357,8 @@ impl Spans {
         }
     }
 
-    /// Begins a client's callback at `from`: the code that waited for the response publishes.
+    /// Begins a client's callback at `from`, because the code that waited for the response
+    /// publishes.
     fn open_continuation(
         &mut self,
         cx: &Context,
@@ -388,7 +393,7 @@ impl Spans {
         });
     }
 
-    /// Returns the owner of a publication by `endpoint` on a thread where code runs that waited for
+    /// Returns the owner of a publication by `endpoint` on a thread that runs code which waited for
     /// a response. A new continuation begins at `from`.
     pub(super) fn continuation_owner(
         &mut self,
@@ -429,7 +434,7 @@ impl Spans {
     }
 
     /// Ends the thread's continuation if the publication by `endpoint` belongs to another one.
-    /// Returns when that other one began.
+    /// Returns the time at which that other one began.
     fn next_continuation(
         &mut self,
         cx: &Context,
@@ -443,7 +448,7 @@ impl Spans {
         let other = self.choose_pending(cx, ti, endpoint).fit();
         let slept = self.slept_since(ti, last).is_some();
         if slept && other > Fit::None && other >= fit {
-            // The worker went to sleep and got up again, so the next continuation runs now.
+            // The worker slept and woke up again, so the next continuation runs now.
             self.close_continuation(ti, time);
             return Some(self.continuation_start(ti, time, None));
         }
@@ -463,8 +468,8 @@ impl Spans {
         slept.filter(|_| !thread.waits)
     }
 
-    /// Returns when code that waited for a response began: at the last trigger, or on a worker when
-    /// it got up after that trigger.
+    /// Returns the time at which code that waited for a response began: the last trigger, or a
+    /// worker's wake-up after that trigger.
     pub(super) fn continuation_start(
         &self,
         ti: ThreadIndex,
@@ -496,7 +501,8 @@ impl Spans {
     }
 
     /// Ends the thread's continuation, if it has one. The end is the trigger after its last
-    /// publication, the moment a worker went to sleep, or the begin of the executor's own part.
+    /// publication, the time at which a worker went to sleep, or the beginning of the executor's
+    /// own part.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {
@@ -511,8 +517,8 @@ impl Spans {
     }
 }
 
-/// Reports whether `endpoint` asks for an action's results and `client` gets the answers to its
-/// goals. Only code that has such an answer can ask for the result.
+/// Reports whether `endpoint` asks for an action's results and `client` gets the answers to goals
+/// of the same action. Only code that has such an answer can ask for the result.
 fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bool {
     let of = |e: EntityId| cx.entities.get(e).action;
     let (Some(goal), Some(result)) = (of(client), endpoint.and_then(of)) else {
@@ -535,8 +541,9 @@ pub(super) fn are_of_different_nodes(cx: &Context, a: EntityId, b: EntityId) -> 
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10: node `/py` with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011), and
-    /// clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). A first round shows rclpy's guard.
+    /// The events that create process 10: node `/py` with publishers of `/a` (rmw 0x1010) and `/b`
+    /// (rmw 0x1011), and clients of `/s` (rmw 0x1040) and `/u` (rmw 0x1041). A first round shows
+    /// rclpy's guard.
     const PY: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
@@ -577,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn two_clients_that_publish_nothing_share_the_stretch() {
+    fn the_time_of_two_clients_that_publish_nothing_is_split_between_them() {
         let trace = [
             PY,
             &response(10_000, 0x1040),

@@ -1,6 +1,6 @@
-//! Executors of events, which sleep until something is queued for them and never ask for work with
-//! `rcl_wait`. The one of rclcpp calls timers on a separate thread, but runs their callbacks on its
-//! own.
+//! Executors of events. Such an executor sleeps until something is queued for it, and never asks
+//! for work with `rcl_wait`. The one of rclcpp calls timers on a separate thread, but runs their
+//! callbacks on its own thread.
 
 use super::account::Mark;
 use super::span::{Bounds, CallbackSpan};
@@ -21,7 +21,6 @@ pub(super) struct Events {
     guesses: Vec<Guess>,
 }
 
-/// A call of a timer on a thread that does not run the timer's callback.
 #[derive(Debug, Clone, Copy)]
 struct Called {
     timer: EntityId,
@@ -38,20 +37,20 @@ struct Guess {
     times: u32,
 }
 
-/// The most calls that are kept. A call stays too long if its timer or executor ends before the
-/// callback starts.
+/// The maximum number of calls that are kept. A call whose timer or executor ends before the
+/// callback starts is never removed otherwise.
 const MAX_CALLED: usize = 256;
 
-/// After so many starts that follow calls of the same timer alone, a callback belongs to that
-/// timer.
+/// The number of starts after calls of the same timer alone, from which on a callback counts as
+/// that timer's.
 const STARTS_UNTIL_SURE: u32 = 3;
 
-/// After so many calls of timers on one thread, the executors of its process must have shown their
-/// library.
+/// The number of calls of timers on one thread, after which the executors of its process must have
+/// shown their library.
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
-/// The most time on the CPU that an executor of events uses between its wake-up and its next call,
-/// in ns. After a sleep within a callback, the rest of the callback follows and takes longer.
+/// The maximum CPU time that an executor of events uses between its wake-up and its next call, in
+/// ns. After a sleep within a callback, the rest of the callback takes longer.
 const WAKE_NS: u64 = 300_000;
 
 impl Spans {
@@ -78,7 +77,7 @@ impl Spans {
         !thread.asks_for_work && (thread.is_rclcpp() || !events.asks_for_work)
     }
 
-    /// Notes that an executor of events continues. It has slept since the last callback on its
+    /// Records that an executor of events continues. It has slept since the last callback on its
     /// thread.
     pub(super) fn wake_for_event(&mut self, ti: ThreadIndex) {
         if !self.is_of_events_executor(ti) {
@@ -97,8 +96,8 @@ impl Spans {
         thread.phase = super::Phase::Working { after: idle };
     }
 
-    /// Returns when the callback of an inferred span ended on a thread of an executor of events:
-    /// when the thread began to sleep until its next event.
+    /// Returns the end of an inferred span's callback on a thread of an executor of events. It is
+    /// the time at which the thread went to sleep until its next event.
     pub(super) fn slept_after(
         &self,
         ti: ThreadIndex,
@@ -116,8 +115,8 @@ impl Spans {
 
     // ---- timers that are called on a separate thread
 
-    /// Reports whether the call of a timer on this thread is not an execution, because the callback
-    /// has events of its own.
+    /// Reports whether the call of a timer on this thread is not an execution, because the timer's
+    /// callback has events of its own.
     fn is_run_elsewhere(&self, cx: &Context, ti: ThreadIndex, timer: EntityId) -> bool {
         let thread = &self.threads[ti];
         if thread.is_rclcpp() {
@@ -125,14 +124,14 @@ impl Spans {
         }
         let it = cx.entities.get(timer);
         let process = &self.processes[thread.process.index()];
-        // Late attach: the creation of the timer was not seen, and so neither was the announcement
+        // Late attach: the recording does not show the creation of the timer, nor the announcement
         // of its callback.
         let late = cx.entities.process(thread.process).late;
         let unseen = process.events.runs_rclcpp && (late || it.looks.period_ns.is_none());
         it.exact || (unseen && !process.guards.rclpy && !thread.waits)
     }
 
-    /// Notes the call of a timer. Returns true if the callback runs elsewhere or will announce
+    /// Records the call of a timer. Returns true if the callback runs elsewhere, or will announce
     /// itself later.
     pub(super) fn call_timer(
         &mut self,
@@ -160,9 +159,10 @@ impl Spans {
         true
     }
 
-    /// Reports whether a span that ends is only the call of a timer whose callback runs elsewhere.
-    /// Late attach: also reports a short span that may be one, until the process shows its library
-    /// or has had time to.
+    /// Reports whether an ending span is only the call of a timer whose callback runs elsewhere.
+    ///
+    /// Late attach: also returns true for a short span that may be such a call, until the process
+    /// has shown its library or has had time to.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,
@@ -186,7 +186,7 @@ impl Spans {
         (silent && short && first) || self.is_run_elsewhere(cx, ti, timer)
     }
 
-    /// Returns when the timer of a starting callback was released, if it was called on another
+    /// Returns the release of the timer whose callback starts, if the timer was called on another
     /// thread.
     pub(super) fn release_by_call(&mut self, ti: ThreadIndex, timer: EntityId) -> Release {
         let thread = &self.threads[ti];
@@ -212,7 +212,7 @@ impl Spans {
         callback: u64,
     ) -> Option<EntityId> {
         let thread = &self.threads[ti];
-        // The queue was empty then, and it keeps the order of the calls.
+        // The executor's queue was empty at this time, and it keeps the order of the calls.
         let since = thread.sleeps.idle_from?;
         let process = thread.process.index();
         let events = &mut self.processes[process].events;
@@ -235,8 +235,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Notes that a callback has probably started for this timer. Returns true once it has done so
-    /// [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that a callback has probably started for this timer. Returns true if this was the
+    /// case [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

@@ -21,8 +21,8 @@ use crate::Context;
 #[derive(Debug, Clone, Copy)]
 struct Made {
     action: NameId,
-    /// The data that the accepting callback handed to the task. `None` if it may belong to another
-    /// goal's task.
+    /// The data that the accepting callback handed to the task. `None` if it may be meant for
+    /// another goal's task.
     hand: Option<HandId>,
 }
 
@@ -41,11 +41,12 @@ pub(super) struct Goals {
     unsent_results: Vec<(NameId, HandId)>,
 }
 
-/// The most tasks per process that wait, and that are suspended. Also the most results that are not
-/// sent.
+/// The maximum number of waiting tasks per process, of suspended tasks, and of results that are not
+/// sent yet.
 const MAX_GOALS: usize = 64;
 
-/// Adds to a list of limited length. Returns the oldest item if it had to make room.
+/// Adds an item to a list of at most [`MAX_GOALS`] items. Removes and returns the oldest item if
+/// the list is full.
 fn push<T>(list: &mut Vec<T>, item: T) -> Option<T> {
     let oldest = (list.len() >= MAX_GOALS).then(|| list.remove(0));
     list.push(item);
@@ -61,8 +62,8 @@ impl Spans {
 
     // ---- the callback that accepts a goal
 
-    /// Notes that a callback has published by `publisher`. If that is a goal's state, triggers are
-    /// counted from here on.
+    /// Records that a callback has published by `publisher`. If it published a goal's state, the
+    /// executor's triggers are counted from now on.
     pub(super) fn note_goal_state(&mut self, cx: &Context, ti: ThreadIndex, publisher: EntityId) {
         let action = cx.entities.get(publisher).action;
         if action.is_some_and(|a| a.part == ActionPart::Status) {
@@ -72,7 +73,7 @@ impl Spans {
         }
     }
 
-    /// Notes one more trigger of the executor's guard in a span. After a goal's state was
+    /// Records one more trigger of the executor's guard in a span. After a goal's state was
     /// published, the first trigger makes a task and the second one ends the callback.
     pub(super) fn note_goal(
         &mut self,
@@ -115,8 +116,8 @@ impl Spans {
 
     // ---- the task
 
-    /// Returns the task that owns a publication by `endpoint`. Applies to the endpoints of an
-    /// action's server while no callback runs on the thread.
+    /// Returns the task that owns a publication by `endpoint`, if this is an endpoint of an
+    /// action's server and no callback runs on the thread.
     pub(super) fn goal_owner(
         &mut self,
         cx: &mut Context,
@@ -145,7 +146,7 @@ impl Spans {
             self.leave_for_goal(cx, ti, time);
             let action = action?.action;
             if !self.start_goal(cx, ti, time, (endpoint, action)) {
-                // Code that waits for a response does not publish this.
+                // Code that waits for a response does not publish by this endpoint.
                 return Some(Owner::Outside);
             }
         }
@@ -196,8 +197,8 @@ impl Spans {
         }
     }
 
-    /// Begins the task that executes a goal, or continues the suspended one. Returns false if no
-    /// goal was accepted, so that the publisher is not the executor.
+    /// Begins the task that executes an accepted goal, or continues the suspended one. Returns
+    /// false if neither is known, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,
@@ -232,7 +233,7 @@ impl Spans {
             let mut open = goals.open.iter().enumerate();
             let mut open = open.by_ref().filter(|(_, o)| o.goal.action == action);
             let (Some((at, _)), None) = (open.next(), open.next()) else {
-                // No task is suspended, or several are.
+                // No task is suspended, or it is unknown which one continues.
                 return false;
             };
             let open = goals.open.remove(at);
@@ -292,8 +293,8 @@ impl Spans {
         }
     }
 
-    /// Returns what made a service's response. It is a goal's result if the service is an action's
-    /// and its own callback does not run.
+    /// Returns what made the response that a service sends. This is a goal's result if an action's
+    /// server sends results by the service and the service's own callback does not run.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,
@@ -325,8 +326,7 @@ impl Spans {
 
     // ---- ends
 
-    /// Ends a stretch of a task, and the task itself if its goal is done. Otherwise the task is
-    /// suspended.
+    /// Ends a stretch of a task. The task ends too if its goal is done, and is suspended otherwise.
     pub(super) fn end_goal_stretch(&mut self, ti: ThreadIndex, task: &Continuation, to: Mark) {
         let Some(mut goal) = task.goal else {
             return;

@@ -58,8 +58,8 @@ struct ProcessSpans {
     goals: Option<Box<Goals>>,
 }
 
-/// Allocates the numbers of callback instances. A number is used again after the instance's end was
-/// processed.
+/// Allocates the numbers of callback instances. A number is used again once the end of its instance
+/// was processed.
 #[derive(Debug, Clone, Default)]
 struct InstanceIds {
     made: usize,
@@ -77,7 +77,7 @@ impl InstanceIds {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// The callback itself reported its end, by `callback_end` or by the return of
+    /// The callback itself reported its end, by `callback_end` or by the return from
     /// `execute_client`.
     CallbackEnded,
     ExecutorWentOn,
@@ -103,9 +103,9 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether a read of rclcpp without a callback is not an execution. All timers have events
-/// of their own. With intra-process communication, items that also come through the middleware are
-/// dropped.
+/// Reports whether a read by rclcpp after which no callback ran is not an execution. All timers
+/// have events of their own. With intra-process communication, rclcpp drops items that also come
+/// through the middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
@@ -154,8 +154,8 @@ impl Spans {
 
     // ---- threads and processes
 
-    /// Returns the thread with this id. Adds the thread, and ends one of another process with the
-    /// same id.
+    /// Returns the thread with this id, which is created if necessary. A thread of another process
+    /// with the same id ends.
     pub(crate) fn thread(
         &mut self,
         cx: &mut Context,
@@ -197,8 +197,8 @@ impl Spans {
         }
     }
 
-    /// Notes that the thread `by` of the same process has just created this thread. `by` is 0 if no
-    /// thread of the process did.
+    /// Records that the thread was just created by the thread `by` of the same process. `by` is 0
+    /// if no thread of the process created it.
     pub(crate) fn created(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         thread.account.created(time);
@@ -304,13 +304,12 @@ impl Spans {
         }
     }
 
-    /// Notes that the thread goes to sleep for a mutex.
     pub(crate) fn needs_mutex(&mut self, ti: ThreadIndex) {
         self.threads[ti].sleeps.need_mutex();
     }
 
-    /// Notes that the thread became runnable. `by` is the thread of the same process that woke it
-    /// up, or 0.
+    /// Records that the thread became runnable. `by` is the thread of the same process that woke it
+    /// up, or 0 for any other.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {
@@ -327,7 +326,6 @@ impl Spans {
         thread.waited.stolen(time, stolen_ns);
     }
 
-    /// Notes the CPU time of the thread as the kernel accounts it.
     pub(crate) fn cpu_time(
         &mut self,
         ti: ThreadIndex,
@@ -342,7 +340,8 @@ impl Spans {
         self.threads[ti].account.cpu_time(time, used_ns, from);
     }
 
-    /// Notes that the thread did something itself. Every such event is reported here first.
+    /// Records that the thread did something itself. The caller must report every such event here
+    /// first.
     pub(crate) fn acted(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         thread.candidate.calls_ros();
@@ -356,7 +355,7 @@ impl Spans {
 
     // ---- the executor, for all client libraries
 
-    /// Ends the span on this thread, because the executor acts on it again.
+    /// Ends the span on this thread, because the executor acts again.
     pub(crate) fn executor(
         &mut self,
         cx: &mut Context,
@@ -425,7 +424,7 @@ impl Spans {
         }
     }
 
-    /// Notes that a wait set is made, which ends a round of rclpy's executor.
+    /// Records that a wait set is made, which ends a round of rclpy's executor.
     pub(crate) fn wait_set(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let sets = &mut self.threads[ti].rounds.sets;
         *sets = sets.saturating_add(1);
@@ -626,7 +625,7 @@ impl Spans {
         let end = triggered
             .or_else(|| self.learn_pool(ti, span))
             .or_else(|| self.slept_after(ti, span, now));
-        // An action's server accepts a goal after its response. That runs a callback too.
+        // An action's server accepts a goal after its response. The acceptance runs a callback too.
         let action = span.entity.and_then(|e| cx.entities.get(e).action);
         let goes_on = action.is_some();
         let responded = match &span.bounds {

@@ -12,20 +12,20 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The most callbacks that wait on a thread for nested ones. With one more, the outermost counts as
-/// left without an end.
+/// The maximum number of callbacks that wait on a thread for nested ones. One more makes the
+/// outermost count as left without an end.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
-    /// Reports whether a callback with an end of its own runs on the thread, or a callback waits
+    /// Reports whether a callback with its own end event runs on the thread, or a callback waits
     /// there for a nested one.
     pub(super) fn is_within(&self, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         !thread.outer().is_empty() || thread.span().is_some_and(CallbackSpan::is_exact)
     }
 
-    /// Notes that the executor does something within a callback. The callback runs an executor
-    /// itself, or an exception left it.
+    /// Records that the executor acts within a callback. The callback runs an executor itself, or
+    /// an exception ended it.
     pub(super) fn spin_within(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_inner(cx, ti, time);
         let thread = &mut self.threads[ti];
@@ -40,15 +40,15 @@ impl Spans {
         self.leave_silent(cx, ti, time);
     }
 
-    /// Notes that a callback of this service began again or that the service responded. Unless a
-    /// callback has reported its end before, callbacks of the service do not.
+    /// Records that a callback of this service began again, or that the service responded. If no
+    /// callback of the service has reported its end so far, onbeat assumes that they never do.
     pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
         let it = cx.entities.get_mut(e);
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the running callbacks that the executor has left, if callbacks of their services return
-    /// without reporting their end.
+    /// Ends the running callbacks within which the executor acted, if callbacks of their services
+    /// return without reporting their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -64,8 +64,8 @@ impl Spans {
         }
     }
 
-    /// Makes the last read within a callback the callback's own input, because no other callback
-    /// starts on it.
+    /// Turns the last read within a callback into the callback's own input, because no other
+    /// callback starts on it.
     pub(super) fn settle_read(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {
@@ -74,7 +74,7 @@ impl Spans {
         let mut ended = None;
         if let Some(mut span) = thread.take_span() {
             if let Some((guard, read_at)) = span.once() {
-                // The trigger since then was the one after the callback.
+                // The trigger since the read was the one after the callback.
                 ended = Some((guard, span.from));
                 span.from = read_at;
             }
@@ -86,9 +86,9 @@ impl Spans {
         }
     }
 
-    /// Decides about the last read within a callback, because nothing follows on the thread. If the
-    /// callback is known to take from this entity, the read was its own input. Otherwise the
-    /// purpose of the read stays unknown.
+    /// Decides about the last read within a callback, because nothing follows on the thread. The
+    /// read was the callback's own input if the callback is known to take from this entity.
+    /// Otherwise the read is dropped.
     pub(super) fn settle_last(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_some_and(CallbackSpan::may_be_own) {
@@ -103,8 +103,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Settles the last read within a callback, and ends what runs within the callback without an
-    /// end of its own.
+    /// Decides about the last read within a callback. Ends anything else that runs within the
+    /// callback without an end event.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -137,7 +137,7 @@ impl Spans {
     }
 
     /// Reports that a thread receives an item of a link. The item is an input of the running
-    /// callback if that has an end of its own. Otherwise no callback ran on the item.
+    /// callback if that callback has its own end event. Otherwise no callback ran on the item.
     pub(crate) fn receive(
         &mut self,
         cx: &mut Context,
@@ -166,8 +166,8 @@ impl Spans {
         }
     }
 
-    /// Puts the running callback aside if it can have nested ones, because another callback begins
-    /// or is read within it.
+    /// Puts the running callback aside if it can have nested ones, because an entity is read or
+    /// another callback begins within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {
@@ -184,7 +184,7 @@ impl Spans {
         }
     }
 
-    /// Stops the own time of the innermost waiting callback, because a nested one begins.
+    /// Stops the own time of the innermost waiting callback, because a nested callback begins.
     pub(super) fn pause_outer(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
@@ -209,8 +209,8 @@ impl Spans {
         self.unnest(ti, Some(time));
     }
 
-    /// Puts the innermost waiting callback back on its thread. It was paused up to `paused_until`,
-    /// if at all.
+    /// Makes the innermost waiting callback the running one again. `paused_until` is the end of its
+    /// pause, if it was paused.
     pub(super) fn unnest(&mut self, ti: ThreadIndex, paused_until: Option<u64>) {
         let thread = &mut self.threads[ti];
         let Some(mut span) = thread.outer_mut().pop() else {
@@ -222,8 +222,8 @@ impl Spans {
         thread.put_span(span);
     }
 
-    /// Ends a waiting callback that begins again, and all callbacks that wait within it. They were
-    /// left without an end.
+    /// Ends a waiting callback that begins again, and all callbacks that wait within it. Their ends
+    /// were not reported.
     pub(super) fn leave_open(
         &mut self,
         cx: &mut Context,
@@ -253,8 +253,9 @@ impl Spans {
         }
     }
 
-    /// Handles the end of a callback that waits on the thread. Callbacks within it were left
-    /// without an end. Returns true if the callback was open; it is then the running one.
+    /// Handles the end of a callback that waits on the thread. The callbacks within it never
+    /// reported their ends, so they end too. Returns true if the callback was found; it is then the
+    /// running one.
     pub(super) fn leave_inner(
         &mut self,
         cx: &Context,
@@ -286,7 +287,7 @@ impl Spans {
     }
 
     /// Returns the owner of a publication by an exact span within which an executor ran. The owner
-    /// is uncertain until the end of the span, unless callbacks of its entity are known to run
+    /// stays undecided until the span ends, unless callbacks of its entity are known to run
     /// executors.
     pub(super) fn owner_after_spin(
         &mut self,
@@ -308,7 +309,7 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// Notes that an exact span reached its end, so that executors within it ran for it.
+    /// Records that an exact span reached its end. The executors within it therefore ran for it.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;

@@ -1,5 +1,5 @@
-//! The application's own threads, which run no callbacks but publish: drivers, workers to which
-//! something is handed, threads made for one piece of work.
+//! The application's own threads, which run no callbacks but publish: drivers, workers that get
+//! work from callbacks, and threads that are created for one piece of work.
 //!
 //! The work of such a thread for one publication is an execution of the publisher's thread vertex.
 //! The execution begins when the thread wakes up from the longest sleep since the previous
@@ -20,14 +20,14 @@ use crate::values::{Cpus, Idle, Release};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnThread {
-    /// The time when the thread first got a CPU, if it was made within the recording.
+    /// The time at which the thread first got a CPU, if the recording shows its creation.
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,
-    /// The thread has made nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
+    /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
     /// the guards of executors to announce them.
     makes_endpoints: bool,
-    /// The thread has published before anything showed whether a callback did so.
+    /// The thread published before any event showed whether a callback did so.
     is_doubtful: bool,
     handed: Handed,
     work: Option<Box<Work>>,
@@ -38,13 +38,13 @@ struct Handed {
     made: Option<HandedId>,
     /// The wake-up from the longest sleep since the last publication.
     longest: Option<HandedId>,
-    /// The last wake-up, until the thread gets a CPU.
+    /// The latest wake-up, kept until the thread gets a CPU.
     last: Option<HandedId>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 enum FirstRun {
-    /// The first run was before the recording, or is not recorded.
+    /// The first run was before the recording, or the recording does not show it.
     #[default]
     Unknown,
     NotYet,
@@ -62,8 +62,8 @@ struct Work {
 struct Execution {
     instance: InstanceId,
     from: Mark,
-    /// The duration of the sleep before, in ns. The first run counts as after the longest possible
-    /// sleep.
+    /// The length of the sleep before the execution, in ns. The first run counts as preceded by an
+    /// endless sleep.
     slept: u64,
     topics: Vec<Option<NameId>>,
     cpus: Cpus,
@@ -74,7 +74,7 @@ impl OwnThread {
         self.first_run = FirstRun::NotYet;
     }
 
-    /// Notes that the thread gets a CPU, perhaps after its longest sleep. Returns a wake-up with
+    /// Records that the thread gets a CPU, perhaps after its longest sleep. Returns a wake-up with
     /// which no execution begins.
     pub(super) fn switch_in(&mut self, at: Mark, cpu: u16, longest: bool) -> Option<HandedId> {
         self.last_cpu = cpu;
@@ -99,9 +99,10 @@ impl OwnThread {
 }
 
 impl Work {
-    /// Reports whether a publication belongs to the same execution as the previous one. It does if
-    /// it copies the same message. It also does if its topic is new in this execution and the
-    /// thread slept at most half as long as before it.
+    /// Reports whether a publication belongs to the same execution as the previous one.
+    ///
+    /// It does if it publishes another copy of the same message. It also does if its topic is new
+    /// in this execution and the thread slept at most half as long as before the execution.
     fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
         let copy = message.is_some() && message == self.message;
         let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);
@@ -122,8 +123,8 @@ impl Spans {
         free && thread.account.is_scheduled()
     }
 
-    /// Notes that an executor works on the thread, or that the thread takes items. It is then not
-    /// one of the application's own.
+    /// Records that an executor works on the thread, or that the thread takes items. Such a thread
+    /// is not one of the application's own threads.
     pub(super) fn note_executor(&mut self, ti: ThreadIndex, time: u64) {
         let own = &mut self.threads[ti].running.own;
         if !std::mem::replace(&mut own.is_executor, true) {
@@ -131,7 +132,7 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication outside of callbacks: an execution of one of the
+    /// Returns the owner of a publication outside of callbacks, which is an execution of one of the
     /// application's own threads.
     pub(super) fn own_publication(
         &mut self,
@@ -148,7 +149,7 @@ impl Spans {
         let now = thread.account.mark(time);
         let gap = thread.sleeps.take_longest();
         let slept = gap.map_or(0, |gap| gap.length);
-        // A callback that was running when the recording began is seen only when it ends.
+        // A callback that already ran when the recording began is seen only when it ends.
         let late = entities.process(thread.process).late;
         let own = &mut thread.running.own;
         let (made, woken) = (own.handed.made.take(), own.handed.longest.take());
@@ -189,7 +190,7 @@ impl Spans {
             self.report_not_handed(unused.filter(|_| unused != work));
         }
         let input = work.map_or(Input::Unknown, |work| Input::Handed { work });
-        // Nobody handed over work, so the thread was ready when its own sleep was over.
+        // No callback handed over work, so the thread became ready when its own sleep was over.
         let idle = gap
             .filter(|gap| input == Input::Unknown && from.is_some_and(|f| f.time == gap.to.time));
         let idle = idle.map(|gap| Idle {
@@ -212,8 +213,8 @@ impl Spans {
         owner.unwrap_or(Owner::Outside)
     }
 
-    /// Notes that `by` creates or wakes up a thread. If `by` runs a callback in the same process,
-    /// that callback may hand over work.
+    /// Records that the thread `by` creates or wakes up a thread. If `by` runs a callback in the
+    /// same process, that callback may hand over work.
     pub(super) fn hand_over(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         if by == 0 || self.threads[ti].running.own.is_executor {
             return;
@@ -240,8 +241,8 @@ impl Spans {
         self.report_not_handed(before);
     }
 
-    /// Returns the CPU time of an ending thread that was made within the recording, but neither ran
-    /// callbacks nor published. Such a thread worked for others. Returns `None` if the time is
+    /// Returns the CPU time of an ending thread that was created within the recording, but neither
+    /// ran callbacks nor published. Such a thread worked for others. Returns `None` if the time is
     /// unknown or was already returned.
     pub(super) fn helper_ns(&mut self, ti: ThreadIndex, time: u64) -> Option<u64> {
         let thread = &mut self.threads[ti];
@@ -314,8 +315,8 @@ impl Spans {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10 with publishers of `/a` (rmw 0x1010) and `/b` (rmw 0x1011). Thread 11 is made at
-    /// 2 ms.
+    /// The events that create process 10 with publishers of `/a` (rmw 0x1010) and `/b` (rmw
+    /// 0x1011). Thread 11 is created at 2 ms.
     const NODE: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_waits_long_for_a_mutex_is_within_its_execution() {
+    fn a_long_wait_for_a_mutex_does_not_end_an_execution() {
         // The second execution sleeps 6 ms for a mutex, longer than the 4 ms until its period begins.
         let trace = [
             NODE,
@@ -410,9 +411,9 @@ mod tests {
     }
 
     #[test]
-    fn publications_of_executor_and_unscheduled_threads_have_no_owner() {
+    fn publications_by_executors_and_by_threads_without_scheduler_events_have_no_owner() {
         // Without scheduler events, the beginning of the thread's run is unknown. A thread of an
-        // executor is not the application's own.
+        // executor is not one of the application's own threads.
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=n
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/a

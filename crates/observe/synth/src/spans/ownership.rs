@@ -77,8 +77,8 @@ impl Spans {
         owner
     }
 
-    /// Reports whether a worker publishes by an endpoint of another node than its last callback's,
-    /// after the trigger at the end of that callback. The worker then runs a task.
+    /// Reports whether a worker runs a task. It does if it publishes by an endpoint of another node
+    /// than its last callback's, after the trigger at the end of that callback.
     fn runs_task(
         &self,
         cx: &Context,
@@ -115,8 +115,8 @@ impl Spans {
         instance
     }
 
-    /// Notes the publisher of an `rcl_publish`. In a late attach, the publication through the
-    /// middleware that follows does not name it.
+    /// Records the publisher of an `rcl_publish`. In a late attach, the publication through the
+    /// middleware that follows does not name its publisher.
     pub(crate) fn rcl_publish(&mut self, ti: ThreadIndex, publisher: u64, message: u64) {
         self.threads[ti].calls.rcl_publish = (publisher, message);
     }
@@ -221,7 +221,8 @@ impl Spans {
         }));
     }
 
-    /// Reports that a service sends a response, normally within its callback or right after it.
+    /// Reports that a service sends a response. This normally happens within the service's callback
+    /// or right after it.
     pub(crate) fn respond(&mut self, cx: &mut Context, ti: ThreadIndex, mut response: Response) {
         response.made_by = self.result_of_goal(cx, ti, response.service);
         self.settle_service(cx, ti, response.service, response.time);
@@ -241,7 +242,7 @@ impl Spans {
         self.new_events.push(SpanEvent::Response(response));
     }
 
-    /// Reports whether a callback of rclcpp sends a response of another callback's service.
+    /// Reports whether a callback of rclcpp sends a response for the service of another callback.
     fn responds_later(&self, cx: &Context, ti: ThreadIndex, service: EntityId) -> bool {
         let span = self.threads[ti].span().filter(|span| span.is_exact());
         span.is_some_and(|span| span.entity != Some(service))

@@ -1,5 +1,5 @@
-//! The callbacks of rclcpp, which `callback_start` and `callback_end` bound exactly.
-//! `execute_client` has no such events for futures, so its return ends the callback.
+//! The callbacks of rclcpp, which `callback_start` and `callback_end` bound exactly. For futures,
+//! `execute_client` has no such events, so its return ends the callback.
 
 use super::span::{Bounds, CallbackSpan, Exact, Inferred, Triggers};
 use super::thread::{CalledTimers, Library};
@@ -12,7 +12,7 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Notes that the executor continues with the next entity. A read whose callback has not
+    /// Records that the executor continues with the next entity. A read whose callback has not
     /// started stays open.
     pub(crate) fn execute(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         self.note_rclcpp(ti);
@@ -130,9 +130,10 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Returns the timer of a starting callback if the thread has called several timers and then
-    /// runs their callbacks. The inner option is `None` while it is unknown which of the timers it
-    /// is. The read of a timer joins the others.
+    /// Returns the timer of a starting callback, if the thread has called several timers before it
+    /// runs their callbacks. The inner option is `None` while it is unknown which timer it is.
+    ///
+    /// If `read` is the call of a timer, it is moved to the other called timers.
     fn called_timer(
         &mut self,
         cx: &Context,
@@ -159,13 +160,13 @@ impl Spans {
         if candidates.next().is_none() || self.is_sure(ti, callback, first) {
             return Some(Some(first));
         }
-        // The order of the other callbacks shows nothing either.
+        // The order of the other callbacks does not show their timers either.
         self.threads[ti].calls.called = CalledTimers::default();
         Some(None)
     }
 
-    /// Takes the read of the thread for which no callback has run yet. An outer callback with an
-    /// end of its own is paused. Anything else that runs on the thread ends.
+    /// Takes the read of the thread on which no callback has run yet. An outer callback with its
+    /// own end event is paused. Anything else that runs on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();
@@ -211,8 +212,8 @@ impl Spans {
             if !self.threads[ti].outer().is_empty() {
                 self.own_input(cx, ti, &read);
             } else {
-                // The read belongs to a callback without events of its own (an action's). Nothing
-                // more of it is seen.
+                // The read belongs to a callback without events of its own (an action's). The
+                // recording shows nothing more of it.
                 self.close(cx, ti, read, time, CloseReason::ExecutorWentOn);
             }
             return (input, Release::Unknown);
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_leaves_a_span_without_an_end() {
+    fn a_span_that_an_exception_ended_is_aborted() {
         let trace = format!(
             "{PAIR}
 11ms cpu0 10/10 timer_call timer=0x50
@@ -287,8 +288,8 @@ mod tests {
             Harness::new(&trace).span_events(),
             [
                 "11000 begin #0 timer",
-                // The publisher is the callback or the code that caught its exception. The callback
-                // never ends, so nobody owns the publication.
+                // The publisher is the callback, or the code that caught its exception. The
+                // callback never ends, so the publication has no owner.
                 "13000 publish /t by ?1",
                 "decided ?1 nobody",
                 "21000 end #0 Aborted exec 10000",
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn late_attach_ties_a_callback_to_the_read_before_it() {
+    fn late_attach_assigns_a_callback_to_the_entity_that_was_read_before_it() {
         let trace = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0 rmw=0x1020 name=/t
 2ms cpu0 10/10 callback_start callback=0x60

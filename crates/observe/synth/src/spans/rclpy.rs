@@ -11,12 +11,13 @@ use crate::Context;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guards {
-    /// A callback ran between two triggers, as in rclpy.
+    /// In this process, a callback ran between two triggers, as in rclpy.
     pub(super) rclpy: bool,
-    /// Late attach: a callback was left out once, because the process might be rclpy's or not.
+    /// Late attach: a callback was left out once, because it was unknown whether the process uses
+    /// rclpy.
     pub(super) doubted: bool,
-    /// The guard that a pool of threads (not rclpy's) triggers after each callback, or 0 if none is
-    /// known.
+    /// The guard that a pool of threads other than rclpy's triggers after each callback, or 0 if
+    /// none is known.
     pub(super) pool: u64,
 }
 
@@ -58,7 +59,7 @@ impl Spans {
                 let process = self.threads[ti].process;
                 let guards = &self.processes[process.index()].guards;
                 if guard == guards.pool && guard != 0 && !guards.rclpy {
-                    // The thread is free again and may do nothing for a long time.
+                    // The thread is free again, and may do nothing for a long time.
                     self.close(cx, ti, span, time, CloseReason::ExecutorWentOn);
                     return;
                 }
@@ -80,9 +81,9 @@ impl Spans {
         self.threads[ti].put_span(span);
     }
 
-    /// Handles a trigger after a read within a callback. If the guard is another executor's, the
-    /// read was the callback's own input. If its own executor's guard was triggered twice, another
-    /// callback ran on the read.
+    /// Handles a trigger after a read within a callback. If the guard belongs to another executor,
+    /// the read was the callback's own input. If the guard is its own executor's and was triggered
+    /// twice, another callback ran on the read.
     fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
         let thread = &self.threads[ti];
         let outer = thread.outer().last().and_then(CallbackSpan::once);
@@ -94,7 +95,7 @@ impl Spans {
         }
     }
 
-    /// Handles the first trigger after a read. It is the thread's last trigger.
+    /// Handles the first trigger after a read. The thread's `last_trigger` is already this one.
     fn first_trigger(
         &mut self,
         cx: &mut Context,
@@ -102,7 +103,7 @@ impl Spans {
         span: &mut CallbackSpan,
         guard: u64,
     ) {
-        // rclpy's trigger before the callback comes before anything else.
+        // rclpy triggers before the callback and before anything else.
         if span.instance.is_some() || guard == 0 {
             return;
         }
@@ -216,8 +217,8 @@ fn is_client(cx: &Context, span: &CallbackSpan) -> bool {
 mod tests {
     use crate::testing::Harness;
 
-    /// Process 10: node `/py` with a publisher of `/out` (rmw 0x1010), a timer (0x50) and a
-    /// subscription to `/in` (rmw 0x1020).
+    /// The events that create process 10: node `/py` with a publisher of `/out` (rmw 0x1010), a
+    /// timer (0x50) and a subscription to `/in` (rmw 0x1020).
     const PY: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/out

@@ -7,14 +7,15 @@ use crate::values::{Cpus, Release, Totals};
 
 #[derive(Debug, Clone)]
 pub(super) struct CallbackSpan {
-    /// The entity that was read. It is `None` for a ring buffer whose subscription is unknown.
+    /// The entity from which the thread read. `None` for a ring buffer whose subscription is
+    /// unknown.
     pub(super) entity: Option<EntityId>,
     pub(super) input: Input,
     pub(super) release: Release,
     pub(super) instance: Option<InstanceId>,
     pub(super) from: Mark,
-    /// The times that the callback spent before the sums in `from`, which restart after each nested
-    /// callback.
+    /// The times that the callback spent before `from`. The sums in `from` restart after each
+    /// nested callback.
     pub(super) earlier: Totals,
     pub(super) cpus: Cpus,
     pub(super) bounds: Bounds,
@@ -27,41 +28,42 @@ pub(super) struct CallbackSpan {
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
-    /// The client library reports both with `callback_start` and `callback_end`.
+    /// The client library reports start and end with `callback_start` and `callback_end`.
     Exact(Exact),
-    /// Both follow from the executor's calls before and after the callback.
+    /// Start and end follow from the executor's calls before and after the callback.
     Inferred(Inferred),
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Exact {
     pub(super) callback: u64,
-    /// The executor did something since the callback began. Either the callback runs an executor
-    /// itself, or an exception left it.
+    /// The executor acted since the callback began. Either the callback runs an executor itself, or
+    /// an exception ended it.
     pub(super) spins: bool,
     /// The first act of the executor since the callback began, and the callback's own times up to
     /// then.
     pub(super) left: Option<(Mark, Totals)>,
-    /// The undecided owner of the publications since the executor did something.
+    /// The number under which the owner of the publications since the executor's act is decided
+    /// later.
     pub(super) undecided: Option<DecisionId>,
 }
 
-/// The data about a span that has no events of its own. Such a span begins with the read of an
-/// entity or the call of a timer.
+/// The data of a span without events of its own. Such a span begins with the read of an entity or
+/// the call of a timer.
 #[derive(Debug, Clone)]
 pub(super) struct Inferred {
     pub(super) buffer: Option<u64>,
     /// The thread is inside `execute_client`, whose return is the exact end of the callback.
     pub(super) client_call: bool,
-    /// The time when the callback's response was sent. A client library sends it right after the
-    /// callback.
+    /// The time at which the callback's response was sent. A client library sends it right after
+    /// the callback.
     pub(super) responded: Option<Mark>,
     pub(super) triggers: Triggers,
     pub(super) taken_together: Vec<Together>,
 }
 
-/// An input that rclpy took together with the input of a span. The server
-/// of an action has one callback for all of the action's endpoints, and so has a client.
+/// An input that rclpy took together with the input of a span. The server of an action has one
+/// callback for all of the action's endpoints, and so has a client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Together {
     pub(super) entity: EntityId,
@@ -71,12 +73,14 @@ pub(super) struct Together {
 #[derive(Debug, Clone)]
 pub(super) enum Triggers {
     None,
-    /// One trigger, at the span's `from`. rclpy triggers before the callback, a pool after it.
+    /// A guard condition was triggered once, at the span's `from`. rclpy triggers before the
+    /// callback, and a pool of threads after it.
     Once {
         guard: u64,
         read_at: Mark,
     },
-    /// Two or more triggers. rclpy's callback ran from the first to the last one.
+    /// A guard condition was triggered at least twice. rclpy's callback ran from the first to the
+    /// last trigger.
     Several(Triggered),
 }
 
@@ -84,12 +88,11 @@ pub(super) enum Triggers {
 pub(super) struct Triggered {
     pub(super) guard: u64,
     pub(super) last: Mark,
-    /// The longest interval between two successive triggers, without the interval from the first to
-    /// the second. Code that waited for a response ran in this interval.
+    /// The longest interval between two successive triggers, except the one from the first to the
+    /// second. Code that waited for a response ran in this interval.
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
-    /// The number of triggers after the first one.
     pub(super) more: u8,
 }
 
@@ -171,8 +174,8 @@ impl CallbackSpan {
         self.exact().is_some_and(|e| e.callback == callback)
     }
 
-    /// Returns the handle of the guard condition, and the mark at which the entity was read, if
-    /// exactly one trigger of a guard condition was seen so far.
+    /// Returns the handle of the guard condition and the mark at which the entity was read, if
+    /// exactly one trigger was seen so far.
     pub(super) fn once(&self) -> Option<(u64, Mark)> {
         match &self.bounds {
             Bounds::Inferred(Inferred {

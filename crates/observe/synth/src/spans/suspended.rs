@@ -1,9 +1,9 @@
-//! rclpy's callbacks that have begun but do not run: their executor went on before their second
-//! trigger. Each is a coroutine that awaits something, or runs another executor.
+//! rclpy's callbacks that have begun but do not run, because their executor continued before their
+//! second trigger. Such a callback is a coroutine that awaits something, or it runs another
+//! executor.
 //!
-//! Such a callback continues when the response to its request was handled. It also continues when
-//! the guard of its own executor is triggered outside of other callbacks, and ends with that
-//! trigger.
+//! It continues when the response to its request was handled. It also continues when the guard of
+//! its own executor is triggered outside of other callbacks, and ends with that trigger.
 
 use super::account::Mark;
 use super::span::{CallbackSpan, Triggers};
@@ -15,18 +15,17 @@ use crate::notes::Note;
 use crate::Context;
 use std::collections::VecDeque;
 
-/// A callback that has begun but does not run.
 #[derive(Debug, Clone)]
 struct Open {
     span: CallbackSpan,
     instance: InstanceId,
     guard: u64,
     thread: ThreadIndex,
-    /// Another executor runs callbacks on the same thread. The callback is not suspended, but runs
-    /// that executor.
+    /// Another executor runs callbacks on the same thread, because this callback runs that
+    /// executor. The callback is therefore not suspended.
     spins: bool,
-    /// The time since which the callback does not run. `ended_ns` is the time on the CPU of the
-    /// thread's executions up to then.
+    /// The mark since which the callback does not run. `ended_ns` is the CPU time of the thread's
+    /// executions up to then.
     since: Mark,
     ended_ns: u64,
 }
@@ -44,18 +43,17 @@ struct Asked {
     by: Asker,
 }
 
-/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Running(InstanceId),
-    /// The callback has ended. Another one may have its number now.
+    /// The callback has ended. Another callback may have its instance number now.
     Ended,
-    /// Late attach: no callback is known to run on the thread.
+    /// Late attach: no callback is known to run on the thread that sent the request.
     Unknown,
 }
 
-/// The most callbacks per process that have begun but do not run. With one more, the oldest is
-/// aborted.
+/// The maximum number of callbacks per process that have begun but do not run. One more aborts the
+/// oldest.
 const MAX_OPEN: usize = 64;
 
 const MAX_ASKED: usize = 256;
@@ -93,9 +91,9 @@ impl Spans {
         }
     }
 
-    /// Late attach: reports whether the thread's callback may or may not have ended. A pool's has
-    /// ended after its trigger, rclpy's continues. This occurs once per process, because the next
-    /// trigger decides.
+    /// Late attach: reports whether it is unknown if the thread's callback has ended. A pool's
+    /// callback has ended after its trigger, and rclpy's continues. This occurs once per process,
+    /// because the next trigger decides it.
     pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -118,8 +116,6 @@ impl Spans {
         }
     }
 
-    /// Suspends the thread's callback, because the executor continues before the callback has
-    /// ended.
     pub(super) fn suspend(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let Some(guard) = self.open_guard(cx, ti) else {
             return;
@@ -131,15 +127,15 @@ impl Spans {
         let process = self.threads[ti].process.index();
         self.processes[process].guards.rclpy = true;
         let Some(instance) = span.instance else {
-            // Nothing is reported of a hidden callback, so it ends here.
+            // A hidden callback is not reported, so it ends here.
             return;
         };
         let now = self.threads[ti].account.mark(time);
         self.suspend_span(ti, span, instance, guard, now);
     }
 
-    /// Suspends the outer callback of rclpy, because the input that was read within it starts
-    /// another callback.
+    /// Suspends rclpy's outer callback, because the input that was read within it starts another
+    /// callback.
     pub(super) fn suspend_outer_callback(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         let read = thread.span().and_then(CallbackSpan::read_at);
@@ -219,7 +215,7 @@ impl Spans {
     }
 
     /// Late attach: reports whether a request was sent while no callback was known to run on its
-    /// thread. A callback that began before the recording may have sent it.
+    /// thread. The sender may be a callback that began before the recording.
     pub(crate) fn is_asked_by_nobody(
         &self,
         ti: ThreadIndex,
@@ -232,13 +228,13 @@ impl Spans {
         sent.is_some_and(|a| a.by == Asker::Unknown)
     }
 
-    /// Late attach: notes that the thread's code waited for a response to a request from before the
-    /// recording. This holds until the thread's executor continues.
+    /// Late attach: records that the thread's code waited for a response to a request from before
+    /// the recording. This holds until the thread's executor continues.
     pub(crate) fn goes_on_unseen(&mut self, ti: ThreadIndex) {
         self.threads[ti].calls.unseen = true;
     }
 
-    /// Notes that a callback has ended, so that it waits for no response.
+    /// Records that a callback has ended. Responses to its requests then continue no callback.
     pub(super) fn forget_asker(&mut self, ti: ThreadIndex, instance: InstanceId) {
         let asked = &mut self.suspended(ti).asked;
         for asked in asked.iter_mut() {
@@ -248,7 +244,7 @@ impl Spans {
         }
     }
 
-    /// Returns the sender of the request of a response.
+    /// Returns the sender of the request that `span`'s response answers.
     fn asked_by(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<Asker> {
         let (Some(client), Input::Response { sequence, .. }) = (span.entity, span.input) else {
             return None;
@@ -284,14 +280,14 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Handles the end of a response's handling. Returns true if a callback of another thread sleeps
-    /// until then. That callback continues, and the client's part is over.
+    /// Handles that rclpy has handled a response. Returns true if a callback on another thread
+    /// slept until then. That callback continues, and the client's own part ends.
     ///
-    /// rclpy triggers its guard once before the handling and once after it, and in between for each
-    /// code that is to run. One such code is rclpy's own. `Client.call` adds one that wakes up the
-    /// caller; a coroutine that waits adds none. A callback for the response adds one too, and its
-    /// sender may sleep for the interpreter's lock meanwhile. Such a client has had requests whose
-    /// sender did not wait.
+    /// rclpy triggers its guard once before the handling and once after it. In between it triggers
+    /// once for each piece of code that is to run. One of them is rclpy's own. `Client.call` adds
+    /// one, which wakes up the caller; a coroutine that waits adds none. A callback for the
+    /// response adds one too, and its sender may sleep for the interpreter's lock meanwhile. Such a
+    /// client has sent requests without waiting for the response.
     pub(super) fn return_to_caller(
         &mut self,
         cx: &Context,
@@ -331,8 +327,8 @@ impl Spans {
         self.awaiting(ti, span).is_some()
     }
 
-    /// Ends the client's own part at `to`: a response was handled for which a suspended callback
-    /// waits.
+    /// Ends the client's own part at `to`, because a response was handled for which a suspended
+    /// callback waits.
     fn end_client_part(
         &mut self,
         cx: &Context,
@@ -407,16 +403,16 @@ impl Spans {
         Some(self.continue_suspended(ti, 0, &from))
     }
 
-    /// Notes that an executor with this guard runs a callback on the thread. The open callbacks of
-    /// other executors there run that executor.
+    /// Records that an executor with this guard runs a callback on the thread. Open callbacks of
+    /// other executors on this thread therefore run that executor.
     pub(super) fn note_spin(&mut self, ti: ThreadIndex, guard: u64) {
         for open in &mut self.suspended(ti).open {
             open.spins |= open.thread == ti && open.guard != guard;
         }
     }
 
-    /// Continues the only callback that is suspended on the guard's executor, which then ends. The
-    /// guard was triggered outside of callbacks, or after one that has ended.
+    /// Continues the only callback that is suspended on the guard's executor, and ends it. The
+    /// guard was triggered outside of callbacks, or after a callback that has ended.
     pub(super) fn trigger_suspended(
         &mut self,
         cx: &Context,
@@ -453,8 +449,8 @@ impl Spans {
         self.continue_suspended(ti, at, &from);
     }
 
-    /// Handles that the executor continues after the handling of the response `client`. If a
-    /// suspended callback waits for it, that callback ran in the stretch afterwards. Otherwise
+    /// Handles an act of the executor after the handling of the response `client`. If a suspended
+    /// callback waits for the response, that callback ran in the stretch afterwards. Otherwise
     /// returns the span.
     pub(super) fn continued_after_response(
         &mut self,

@@ -20,7 +20,7 @@ pub(super) enum Phase {
         from: u64,
         woken: Option<u64>,
     },
-    /// The executor works. `after` is its last wait, if the thread slept in it.
+    /// The executor works. `after` is its last wait for work, if the thread slept in it.
     Working {
         after: Option<Idle>,
     },
@@ -70,7 +70,7 @@ pub(super) struct Stack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Library {
     Other,
-    /// rclcpp, whose callbacks have events of their own.
+    /// The thread runs an executor of rclcpp, whose callbacks have events of their own.
     Rclcpp {
         client_call: bool,
     },
@@ -80,21 +80,22 @@ pub(super) enum Library {
 pub(super) struct Rounds {
     pub(super) last_trigger: Option<Mark>,
     /// The executor was seen between two callbacks. Until then, a single trigger may be the one
-    /// before a callback. A first take may come from within a callback.
+    /// before a callback, and a first take may come from within a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
-    /// The number of wait sets that the thread has made. Executors other than rclpy's keep theirs.
+    /// The number of wait sets that the thread has made. rclpy makes one per round; other executors
+    /// keep theirs.
     pub(super) sets: u8,
-    /// The executor's last act: a trigger, a read, or the begin of a wait.
+    /// The executor's last act: a trigger, a read, or the beginning of a wait.
     pub(super) last_act: Option<Mark>,
-    /// The time on the CPU from the last trigger of a round to the next wait set, which is the
-    /// executor's own. Counts only rounds in which nothing waited for a response.
+    /// The executor's own CPU time from the last trigger of a round to the next wait set. Only
+    /// rounds in which nothing waited for a response count.
     pub(super) overhead: RunningMedian,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Calls {
-    /// The last `rcl_publish`: the publisher's handle and the message.
+    /// The publisher's handle and the message of the last `rcl_publish`.
     pub(super) rcl_publish: (u64, u64),
     pub(super) intra_publisher: Option<EntityId>,
     /// The time of the last intra-process publication. It is reset when the same message is
@@ -102,26 +103,28 @@ pub(super) struct Calls {
     pub(super) intra_publish: Option<u64>,
     /// The publisher whose last item has no time stamp and whose publish call may still run.
     pub(super) unstamped: Option<EntityId>,
-    /// The last publication of an action's state in a callback, and the number of triggers since.
+    /// The publisher of an action's state that a callback has published last, and the number of
+    /// triggers since.
     pub(super) goal_state: Option<(EntityId, u8)>,
-    /// The thread's time on the CPU when it looked for ready entities, if that was its last act.
+    /// The thread's CPU time in ns when the executor looked for ready entities, if that was its
+    /// last act.
     pub(super) ready: Option<u64>,
     /// The value of `ready` before the current act.
     pub(super) before: Option<u64>,
-    /// The guard that rclpy's executor triggered after its wake-up and before any take, with the
-    /// time on the CPU.
+    /// The guard that rclpy's executor triggered after its wake-up and before any take, and the
+    /// thread's CPU time then.
     pub(super) woke: Option<(u64, u64)>,
-    /// The current take is the first act that is seen of a thread that ran before the recording.
+    /// The current take is the first recorded act of a thread that ran before the recording.
     pub(super) first: bool,
     pub(super) timer_calls: u8,
     /// Late attach: the thread may still run a callback that began before the recording. Reset when
-    /// its executor goes on.
+    /// its executor continues.
     pub(super) unseen: bool,
     pub(super) creation: Creation,
     pub(super) called: CalledTimers,
 }
 
-/// The timers that the thread has called since its last wait, and whose callbacks have not started
+/// The timers that the thread has called since its last wait and whose callbacks have not started
 /// yet, oldest first. An executor may call all timers that are due before it runs their callbacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CalledTimers {
@@ -143,7 +146,7 @@ impl CalledTimers {
         self.timers.iter().flatten().map(|called| called.0)
     }
 
-    /// Removes the first call of a timer and returns when the timer was released.
+    /// Removes the first call of a timer. Returns the release of that call.
     pub(super) fn take(&mut self, timer: EntityId) -> Option<Release> {
         let is_it = |called: &Option<(EntityId, Release)>| called.is_some_and(|c| c.0 == timer);
         let at = self.timers.iter().position(is_it)?;
@@ -300,7 +303,8 @@ impl Threads {
         ti
     }
 
-    /// Forgets which thread has this id. Its place stays in use until [`Threads::release`].
+    /// Makes the thread id free for another thread. The old thread's place stays in use until
+    /// [`Threads::release`].
     pub(super) fn remove(&mut self, tid: u32) -> Option<ThreadIndex> {
         self.of_tid.remove(&tid)
     }
@@ -314,7 +318,7 @@ impl Threads {
         of_pid.map(|(&tid, _)| tid).collect()
     }
 
-    /// Returns all places, including those of threads that ended.
+    /// Returns all places in the table, including those of threads that ended.
     pub(super) fn all(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.list.len()).map(ThreadIndex::new)
     }

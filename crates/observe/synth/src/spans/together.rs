@@ -1,5 +1,5 @@
-//! The actions of rclpy, whose ready endpoints on one side are all taken at once and handled by one
-//! execution. The execution belongs to the endpoint whose user code runs in it.
+//! The actions of rclpy. rclpy takes all ready endpoints on one side of an action at once and
+//! handles them in one execution. The execution belongs to the endpoint whose user code runs in it.
 
 use super::continuation::PendingResponse;
 use super::span::{CallbackSpan, Inferred, Together, Triggers};
@@ -149,8 +149,8 @@ impl Spans {
     }
 }
 
-/// Ranks how much of an execution is the user's code of this endpoint: a callback within it, a
-/// callback later, or none.
+/// Returns the rank of an action's endpoint. An execution that handles several endpoints belongs to
+/// the one with the highest rank, because that one's user code runs in it.
 fn importance(cx: &Context, e: EntityId) -> u8 {
     match cx.entities.get(e).action.map(|a| a.part) {
         Some(ActionPart::Feedback) => 4,

@@ -1,5 +1,6 @@
-//! Work of executors that has no events of its own: waitables other than actions (events of QoS,
-//! guard conditions, a program's own). Such work is counted, with its time on the CPU.
+//! Work of executors that has no events of its own: waitables other than actions, for example
+//! events of QoS, guard conditions or a program's own waitables. The number of such pieces of work
+//! and their CPU time are counted.
 
 use super::thread::Phase;
 use super::Spans;
@@ -9,7 +10,7 @@ use crate::Context;
 
 impl Spans {
     /// Handles that rclcpp's executor looks for ready entities. If that was also the thread's last
-    /// act, the thread has run something unseen in between.
+    /// act, the thread has run something without events in between.
     pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.at(time).exec_ns;
@@ -20,8 +21,8 @@ impl Spans {
     }
 
     /// Handles a trigger of a guard outside of callbacks. rclpy's executor triggers before and
-    /// after each callback. If it does so right after its wait and has taken nothing, it runs
-    /// something unseen.
+    /// after each callback. If it triggers right after its wait and has taken nothing, it runs
+    /// something without events.
     pub(super) fn unseen_trigger(
         &mut self,
         cx: &mut Context,

@@ -7,12 +7,12 @@ use crate::ids::{InstanceId, ThreadIndex};
 use crate::Context;
 use onbeat_trace::UNTOLD;
 
-/// The most waits that a thread keeps until an execution ends. Later ones are dropped.
+/// The maximum number of waits that a thread keeps until an execution ends. Later ones are dropped.
 const KEPT: usize = 1024;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
-    /// The time since which the thread is ready, and its CPU if it was preempted.
+    /// The time since which the thread is ready, and the CPU on which it was preempted, if it was.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
     list: Vec<Wait>,
@@ -27,7 +27,7 @@ impl ThreadWaits {
         }
     }
 
-    /// Notes that the thread is woken up by `by`, a thread of the same process, or by 0 for any
+    /// Records that the thread is woken up by `by`, a thread of the same process, or by 0 for any
     /// other.
     pub(super) fn woken(&mut self, time: u64, by: u32) {
         self.ready = Some((time, None));

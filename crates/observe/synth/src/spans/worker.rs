@@ -9,18 +9,17 @@ use super::account::{Account, Mark};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sleep {
     pub(super) length: u64,
-    /// The time at which the thread became ready again.
     pub(super) woken: u64,
     pub(super) from: Mark,
     pub(super) to: Mark,
 }
 
-/// The most time that a worker uses to finish one callback and wait for the next, in ns. A worker
-/// that uses more has begun the next one.
+/// The maximum CPU time that a worker uses to finish one callback and wait for the next, in ns. A
+/// worker that uses more has begun the next one.
 const MAX_IDLE_NS: u64 = 250_000;
 
-/// The longest sleep in which a thread may wait for Python's lock, in ns, because it asks for the
-/// lock every 5 ms. A worker that sleeps longer waits for work.
+/// The longest sleep in which a thread may wait for Python's lock, in ns. The thread asks for the
+/// lock every 5 ms, so a worker that sleeps longer waits for work.
 const MAX_LOCK_NS: u64 = 6_000_000;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,17 +28,16 @@ pub(super) struct Sleeps {
     last: Option<Mark>,
     /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
     longest: Option<Sleep>,
-    /// The thread sleeps for a mutex, and not for work.
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The time when the thread woke up for its current work. Before, it had used almost no CPU
-    /// time since the last trigger or publication, or it had slept long.
+    /// The mark at which the thread woke up for its current work. Before, it had used almost no CPU
+    /// time since the last trigger or publication, or had slept long.
     up: Option<Mark>,
-    /// The thread's total CPU time when it last triggered, published or woke up for its current
-    /// work, whichever came last.
+    /// The thread's total CPU time at the latest of these: its last trigger, its last publication,
+    /// and its wake-up for the current work.
     base_ns: u64,
     pub(super) busy_until: u64,
-    /// The time when an executor of events last found its queue empty and slept.
+    /// The time at which an executor of events last found its queue empty and went to sleep.
     pub(super) idle_from: Option<u64>,
 }
 
@@ -49,7 +47,6 @@ impl Sleeps {
         self.last = Some(at);
     }
 
-    /// Notes that the sleep that comes now is for a mutex.
     pub(super) fn need_mutex(&mut self) {
         self.needs_mutex = true;
     }
@@ -63,7 +60,7 @@ impl Sleeps {
         (woken >= from.time).then_some((from, woken))
     }
 
-    /// Notes that the thread gets a CPU, perhaps after a sleep. Returns true if that sleep is the
+    /// Records that the thread gets a CPU, perhaps after a sleep. Returns true if that sleep is the
     /// longest one so far.
     pub(super) fn switch_in(&mut self, time: u64, account: &Account) -> bool {
         let asleep = self.asleep.take();
@@ -107,8 +104,9 @@ impl Sleeps {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. If so,
-    /// a worker did something else in between: for example, it found a callback group busy.
+    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. A
+    /// worker that did so did something else in between: for example, it found a callback group
+    /// busy.
     pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
         let slept = self.longest.map_or(0, |longest| longest.length);
         let since = last.map_or(0, |last| time.saturating_sub(last.time));
@@ -119,7 +117,7 @@ impl Sleeps {
         self.longest.take()
     }
 
-    /// Returns when the longest sleep began, including a sleep that continues at `time`.
+    /// Returns the beginning of the longest sleep, including a sleep that continues at `time`.
     pub(super) fn longest_until(&self, time: u64) -> Option<Mark> {
         let longest = self.longest.map(|longest| (longest.length, longest.from));
         let now = self.asleep.filter(|_| !self.needs_mutex).zip(self.last);

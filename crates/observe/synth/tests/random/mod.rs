@@ -1,13 +1,14 @@
-//! Random events for property tests: of a small system that works, and of any kinds in any order.
+//! Random events for property tests: events of a small system that works, and events of any kinds
+//! in any order.
 
 use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 pub struct Round {
-    /// Durations of the callbacks, in units of 10 us.
+    /// The duration of each callback, in units of 10 us.
     pub run: [u16; 4],
-    /// The fusing node gets its second input first.
+    /// In this round, the fusing node gets its second input first.
     pub swapped: bool,
     pub lost: bool,
     pub preempted: bool,
@@ -81,8 +82,9 @@ impl Events {
     }
 }
 
-/// Node /a has a timer that publishes /t0 and /t1. Node /b subscribes to both and publishes /out:
-/// with `kind` 0 once both are there, with 1 on each input. Node /c takes /out.
+/// Returns the events of a system of three nodes. Node /a has a timer that publishes /t0 and /t1.
+/// Node /b subscribes to both and publishes /out: with `kind` 0 once both are there, with 1 on each
+/// input. Node /c takes /out.
 pub fn system(rounds: &[Round], kind: u8) -> Vec<Event> {
     let mut events = Events {
         all: Vec::new(),
@@ -150,7 +152,7 @@ fn play(events: &mut Events, r: &Round, kind: u8) {
     events.at(1, EventKind::TimerCall { timer: 0x50 });
     events.start(1, 0x60);
     if r.preempted {
-        // Runs have different neighbours.
+        // The neighbours of the thread differ from run to run.
         let by = 100 + u32::from(r.run[0] % 3);
         let name = EventKind::Bystander {
             comm: format!("thread {}", by % 2).into(),
@@ -191,8 +193,8 @@ fn play(events: &mut Events, r: &Round, kind: u8) {
     }
 }
 
-/// The values from which events are made. There are few of each, so that events refer to one
-/// another.
+/// The values from which a random event is made. There are few of each, so that events refer to the
+/// same objects.
 struct Draw {
     b: [u8; 6],
     h: u64,
@@ -242,7 +244,7 @@ pub fn any_event() -> impl Strategy<Value = Event> {
             39..=55 => call(which, &d),
             _ => kernel(which, &d),
         };
-        // Steps of up to two seconds, so that everything that waits for a time also runs out of it.
+        // Steps of up to two seconds let every time limit expire.
         let time_ns = time * 40_000_000;
         let pid = u32::from(b[4] % 3);
         Event {

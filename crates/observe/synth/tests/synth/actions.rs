@@ -1,5 +1,5 @@
-//! Actions: rclpy takes all ready endpoints on one side of an action at once, and handles them in
-//! one execution. The order of calls is that of a recording of rclpy's own action server and
+//! Actions: rclpy takes all ready endpoints on one side of an action at once and handles them in
+//! one execution. The calls come in the order of a recording of rclpy's own action server and
 //! client.
 
 use super::*;
@@ -25,9 +25,11 @@ const WALK: &str = "
 1ms cpu0 10/10 timer_init timer=0x50 period_ns=100ms
 ";
 
-/// Goal number `n` from `t` us on: accepted in 1 ms, executed in 4 ms with one piece of feedback.
+/// Returns the events of goal number `n`, which begins at `t` us. It is accepted in 1 ms and
+/// executed in 4 ms with one feedback message.
+///
 /// The client takes the answer, the feedback and the state at once. The feedback's callback runs 1
-/// ms, then the code that waits for the answer runs 1 ms and asks for the result.
+/// ms. Then the code that waited for the answer runs 1 ms and asks for the result.
 fn goal(t: u64, n: u64) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
     let mut s = String::new();
@@ -101,8 +103,8 @@ fn goal(t: u64, n: u64) -> String {
     s
 }
 
-/// The result of goal `n` comes. The client takes it with the state or alone, and its callback runs
-/// 3 ms.
+/// Returns the events of goal `n`'s result, which comes at `t` us. The client takes it alone or
+/// together with the state, and its callback runs 3 ms.
 fn result(t: u64, n: u64, with_status: bool) -> String {
     let at = |us: u64, event: &str| format!("{}us cpu0 10/10 {event}\n", t + us);
     let mut s = at(
@@ -148,7 +150,7 @@ fn all_inputs_of_an_action_that_rclpy_takes_at_once_are_followed() {
     // The feedback's callback runs where all is taken, the waiting code later.
     assert_eq!(exec(FEEDBACK), (20, 10, 10));
     assert_eq!(exec(GOALS), (20, 10, 10));
-    // Less the time that the executor usually takes until its next wait.
+    // The time that the executor usually takes until its next wait is subtracted.
     assert_eq!(exec(RESULTS), (20, 28, 29));
     // The code that got the goal's answer asks for the result.
     let asked = edge(
@@ -185,7 +187,7 @@ fn results_that_rclpy_takes_together_with_the_state_are_followed() {
 }
 
 #[test]
-fn two_requests_of_an_action_taken_at_once_are_both_served() {
+fn two_requests_of_an_action_that_are_taken_at_once_both_have_executions() {
     let mut s = WALK.to_string();
     for n in 1..=10 {
         let t = n * 100_000;
@@ -267,7 +269,7 @@ fn an_action_is_one_entity_with_the_time_from_goal_to_result() {
 }
 
 #[test]
-fn results_belong_to_the_goal_whose_answer_asked_for_them() {
+fn a_result_belongs_to_the_goal_whose_answer_led_to_the_request_for_it() {
     // The second goal is sent before the first one's result comes.
     let sent = |t: u64, n: u64| {
         format!("{t}us cpu0 10/10 wait_set_init\n{t}us cpu0 10/10 request_send rmw=0x1040 sequence={n}\n")
@@ -388,15 +390,16 @@ fn rclcpp_accepts_a_goal_after_its_response() {
     assert!(goal.outputs.contains(&"/walk/_action/status".to_string()));
 }
 
-/// One goal on a pool of rclpy. Each line is an event: microseconds, thread, event, with `{n}` for
-/// the goal's number and `{+US}` for a time.
+/// The events of one goal on a pool of rclpy. Each line is an event: microseconds, thread, event,
+/// with `{n}` for the goal's number and `{+US}` for a time.
 ///
-/// Thread 10 waits, 11 to 13 work. The server (3 ms) accepts the goal on 11. The client takes the
-/// answer on 12 (handled in 0.1 ms). That thread executes the goal right after, with no event
-/// between: 2 ms, feedback, 3 ms, and after a sleep in between its last state.
+/// Thread 10 waits for work, and 11 to 13 are workers. The server accepts the goal on 11, which
+/// takes 3 ms. The client takes the answer on 12, which handles it in 0.1 ms. Thread 12 then
+/// executes the goal, with no event between: it runs 2 ms, publishes feedback, runs 3 ms, sleeps
+/// and publishes its last state.
 ///
-/// Meanwhile 11 runs the code that waited for the answer, for 1 ms, and takes feedback for 2 ms. 13
-/// sends the result when it is there.
+/// Meanwhile 11 runs the code that waited for the answer, for 1 ms, and takes feedback for 2 ms.
+/// Thread 13 sends the result when it is there.
 const POOLED: &str = "\
 0 13 switch_in
 10 13 timer_call timer=0x50
@@ -487,7 +490,8 @@ fn on_a_pool_the_execution_of_a_goal_belongs_to_its_task_only() {
         let exec = &callback(&m, id).figures.exec_ns;
         (exec.count(), exec.min() / 10_000, exec.max() / 10_000)
     };
-    // From the end of the callback before it to the trigger after its end, without its sleep.
+    // The task runs from the end of the callback before it to the trigger after its end. Its sleep
+    // does not count.
     assert_eq!(exec(EXECUTION), (10, 510, 510));
     assert_eq!(callback(&m, EXECUTION).figures.blocked_ns.max(), 5_000_000);
     assert_eq!(exec(SERVER), (10, 300, 300));
@@ -668,7 +672,7 @@ fn the_code_that_got_a_goals_answer_asks_for_its_result() {
     assert_eq!(outputs(RESULTS), ["/done"]);
     for client in [GOALS, RESULTS] {
         let exec = &callback(&m, client).figures.exec_ns;
-        // From when the worker gets up until it sleeps.
+        // The execution lasts from the wake-up of the worker until it sleeps.
         assert_eq!((exec.count(), exec.min() / 100_000), (5, 41), "{client}");
     }
 }

@@ -67,7 +67,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert!(found.cut, "{from} {to}");
         assert_eq!(found.topics, ["/filtered", "/map"]);
         let figures = &found.figures;
-        // From the filter's start at 2 ms to the mapper's output, at 5.5 ms and up to 3 ms more.
+        // The filter starts at 2 ms. The mapper publishes at 5.5 ms, or up to 3 ms later.
         assert_eq!(figures.executions, 10);
         let near = |is: u64, us: u64| is.abs_diff(us * 1_000) <= 1_000;
         assert!(
@@ -79,7 +79,7 @@ fn a_part_between_two_publications_has_a_latency_of_its_own() {
         assert_eq!(cuts::readers(&m, found), ["/sink:subscription(/map)"]);
         assert_eq!(cuts::sources(&m, found), ["/lidar/driver:timer(100ms)"]);
     }
-    // With one end alone, the other end is that of the whole chain.
+    // If only one end is stated, the other end is that of the whole chain.
     let (_, m) = cut(&trace, &ends("", "/map", &[]));
     let found = m.chains.iter().find(|c| c.cut).unwrap();
     assert_eq!(found.callbacks.len(), 3);
@@ -151,24 +151,24 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let (_, text) = error("fil", "", &[]);
     assert_eq!(
         text,
-        "--from: 'fil' is not a callback, node or topic on a chain. Similar names: \
+        "--from: 'fil' is not a callback, node or topic on a chain. Use one of the similar names: \
          /filtered, /lidar/filter, /lidar/filter:subscription(/points), /mapper:subscription(/filtered)"
     );
     assert_eq!(
         error("nowhere", "", &[]).1,
-        "--from: 'nowhere' is not a callback, node or topic on a chain"
+        "--from: 'nowhere' is not a callback, node or topic on a chain. Use a name from one of the model's chains."
     );
     let (no_way, text) = error("mapper", "/filtered", &[]);
     assert!(matches!(no_way, CutError::NoWay { .. }));
     assert_eq!(
         text,
         "no chain leads from 'mapper' to '/filtered'. Chains from there pass /mapper, /sink. \
-         Chains to there pass /lidar/driver, /lidar/filter"
+         Chains to there pass /lidar/driver, /lidar/filter. Choose two ends of one chain."
     );
     let (_, text) = error("driver", "/map", &["sink"]);
     assert_eq!(
         text,
-        "no chain between these ends passes sink. These chains pass /lidar/driver, /lidar/filter, /mapper"
+        "no chain between these ends passes sink. These chains pass /lidar/driver, /lidar/filter, /mapper. Name some of those instead."
     );
     // Two nodes whose names end alike.
     let mut s = System::new();
@@ -182,6 +182,6 @@ fn errors_for_cuts_that_are_not_possible_list_similar_names() {
     let several = cuts::ways(&s.model(), &ends("ndt", "", &[])).unwrap_err();
     assert_eq!(
         several.to_string(),
-        "--from: 'ndt' fits 2 names: /left/ndt, /right/ndt"
+        "--from: 'ndt' fits 2 names: /left/ndt, /right/ndt. Name one of them in full."
     );
 }

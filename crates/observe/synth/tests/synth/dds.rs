@@ -1,4 +1,4 @@
-//! Applications of plain DDS: a process is a node, and a listener's function has a start and an
+//! Applications of plain DDS. A process is a node, and a listener's function has a start and an
 //! end. A loop with a waitset has only takes and waits, and writes have no time stamp.
 
 use super::*;

@@ -3,9 +3,9 @@
 
 use super::*;
 
-/// Process 10: rclcpp's EventsExecutor runs on thread 10, its timers' thread is 12. Node `/fast`
-/// has a timer of 10 ms (0x50) and publishes /t. `/slow` has one of 20 ms (0x51). `/sink` listens
-/// to /t.
+/// The events that create process 10. rclcpp's EventsExecutor runs on thread 10 and calls timers on
+/// thread 12. Node `/fast` has a timer of 10 ms (0x50) and publishes /t. `/slow` has a timer of 20
+/// ms (0x51). `/sink` subscribes to /t.
 const CREATED: &str = "
 1ms cpu0 10/10 process command=/opt/events distribution=jazzy rmw=rmw_fastrtps_cpp
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=fast namespace=/
@@ -24,7 +24,8 @@ const CREATED: &str = "
 1ms cpu0 10/10 wait_set_init
 ";
 
-/// The same process with late attach: handles with names, but nothing of timers and callbacks.
+/// The events of process 10 if it ran before the recording: handles with names, but no events that
+/// create timers and callbacks.
 const FOUND: &str = "
 1ms cpu0 10/10 process command=/opt/events distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
 1ms cpu0 10/10 node_found node=0x1 name=/fast
@@ -32,9 +33,10 @@ const FOUND: &str = "
 1ms cpu0 10/10 endpoint_found endpoint=subscription rcl=0x20 rmw=0x1020 name=/t
 ";
 
-/// At `t` us the timers' thread calls the fast timer, in every other round also the slow one. The
-/// executor, which was asleep, runs 3 ms for the fast timer, which publishes after 1 ms. Then it
-/// runs 2 ms for the slow one and 1 ms for the subscription, and sleeps.
+/// Returns the events of a round at `t` us. The timers' thread calls the fast timer, and if `slow`
+/// is set also the slow one. The executor, which was asleep, runs 3 ms for the fast timer, which
+/// publishes after 1 ms. Then it runs 2 ms for the slow timer and 1 ms for the subscription, and
+/// sleeps.
 fn round(t: u64, slow: bool) -> String {
     let mut s = format!(
         "{t}us cpu1 10/12 wake waker_tid=0
@@ -120,7 +122,8 @@ fn a_timer_called_on_a_separate_thread_runs_once() {
     };
     assert_eq!(exec(fast), (20, 3_000_000, 3_000_000));
     assert_eq!(exec(slow), (10, 2_000_000, 2_000_000));
-    // Timers are due on the grid of their period. The executor's queue is part of the response.
+    // Timers are due at multiples of their period. The response time includes the wait in the
+    // executor's queue.
     let response = |c: &Callback| (c.figures.response_ns.min(), c.figures.response_ns.max());
     assert_eq!(response(fast), (3_040_000, 3_040_000));
     assert_eq!(response(slow), (5_050_000, 5_050_000));
@@ -286,7 +289,7 @@ fn a_sleep_of_a_callback_is_not_its_end() {
 }
 
 #[test]
-fn the_coverage_counts_executions_on_an_unseen_input() {
+fn the_coverage_counts_executions_whose_input_was_not_recorded() {
     // The take of a loaned message has no probe, so the callback starts after no event.
     let mut s = CREATED.to_string();
     for i in 1..=5 {
@@ -306,7 +309,8 @@ fn the_coverage_counts_executions_on_an_unseen_input() {
 
 #[test]
 fn late_attach_with_a_backlog_makes_no_executions_from_timer_calls_alone() {
-    // The executor runs a callback from before the recording while the timers' thread calls on.
+    // The executor runs a callback from before the recording while the timers' thread continues to
+    // call timers.
     let mut trace = FOUND.to_string();
     trace += "1ms cpu0 10/10 timer_found timer=0x50\n";
     trace += "1ms cpu0 10/10 timer_period timer=0x50 period_ns=10ms\n";

@@ -4,7 +4,7 @@ use super::rclcpp::{listen, sorted, talk, LISTENER, TALKER};
 use super::*;
 use onbeat_document::schema::Helper;
 
-/// Threads of the talker: 11 and 12 belong to the middleware, and 13 publishes later on.
+/// The threads of the talker's process. 11 and 12 belong to the middleware, and 13 publishes later.
 const THREADS: &str = "
 3ms cpu0 10/11 thread comm=dds.shm.7411
 3ms cpu0 10/12 fork parent_pid=10 parent_tid=10 comm=dds.shm.7412

@@ -3,7 +3,8 @@
 use super::rclcpp::TALKER;
 use super::*;
 
-/// Returns (component, preempted us and times, delayed us, blocked us) of the talker's timer.
+/// Returns the causes of the talker's timer: (component, preempted us and times, delayed us,
+/// blocked us).
 fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
     let causes = &callback(model, "/talker:timer(100ms)").figures.causes;
     let row = |c: &Cause| {
@@ -19,8 +20,8 @@ fn causes(model: &Model) -> Vec<(String, u64, u64, u64, u64)> {
     causes.iter().map(row).collect()
 }
 
-/// Thread 11 of process 10 belongs to the middleware. 30 is another program, 40 a thread of the
-/// kernel.
+/// The names of threads. 11 of process 10 belongs to the middleware, 30 to another program and 40
+/// to the kernel.
 const NAMES: &str = "
 3ms cpu0 10/11 bystander comm=dds.recv process=talker kernel=no
 3ms cpu0 30/31 bystander comm=worker process=neighbour kernel=no

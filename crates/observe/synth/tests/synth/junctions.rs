@@ -1,4 +1,4 @@
-//! Junctions of subscriptions of a node that wait for one another: decided, left open, and stated.
+//! Junctions of a node's subscriptions that wait for one another: decided, left open, and stated.
 
 use super::structure::System;
 use super::*;
@@ -19,8 +19,8 @@ fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
     model_of(&s.trace(), options)
 }
 
-/// The fusion node waits for both inputs, but `/late` always comes last. Each round gives the
-/// delays of `/early` and `/late` in us, or `None` if the input is missing.
+/// Simulates a fusion node that waits for both inputs, of which `/late` always comes last. `round`
+/// returns the delays of `/early` and `/late` in us, or `None` for a missing input.
 fn fuse(rounds: u64, round: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> System {
     let mut s = System::new();
     let a = s.node("a", &[100], &[], &["/early"]);
@@ -247,9 +247,9 @@ fn two_inputs_that_wait_for_each_other_do_not_include_a_third() {
     assert_eq!(m.chains.len(), 3, "{:#?}", chains(&m));
 }
 
-/// A camera of 30 Hz and a lidar of 10 Hz, which a node joins by approximate time. It publishes
-/// when the camera's next image comes, with the previous image. With `approximate`, the events name
-/// the synchroniser's policy.
+/// Simulates a camera of 30 Hz and a lidar of 10 Hz, which a node joins by approximate time. The
+/// node publishes when the camera's next image comes, with the previous image. If `approximate` is
+/// set, the events name the synchroniser's policy.
 fn camera_and_lidar(approximate: bool) -> System {
     let mut s = System::new();
     let c = s.node("camera", &[30], &[], &["/image"]);
@@ -291,7 +291,7 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
     let settled = ["/fusion -> /fused = approximate"];
     let stated = stated(&camera_and_lidar(false), "r1", &settled);
     for m in [&shown, &stated] {
-        // From the previous image, 30 ms ago, and the cloud, 25 ms ago, to the listener's end.
+        // The previous image is 30 ms old and the cloud 25 ms. The chain ends with the listener.
         assert_eq!(latency(m, image), (49, 33_000, 0), "{:#?}", chains(m));
         assert_eq!(latency(m, cloud), (49, 28_000, 0));
         assert_eq!(m.junctions[0].matching, Matching::Nearest);
@@ -315,7 +315,7 @@ fn a_synchroniser_by_approximate_time_joins_other_items_than_those_that_trigger_
 }
 
 #[test]
-fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
+fn a_stated_junction_excludes_the_other_inputs_of_the_node() {
     // The node has more subscriptions than paths are followed into one output.
     let topics: Vec<String> = (0..20).map(|i| format!("/x{i}")).collect();
     let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -348,9 +348,9 @@ fn a_stated_junction_leaves_no_room_for_other_inputs_of_the_node() {
 }
 
 #[test]
-fn chains_that_end_beside_the_first_outputs_of_a_node_are_complete() {
-    // More subscriptions than lineages are followed have an input at the first outputs. Only every
-    // second output has one of each, so that no output waits for them.
+fn chains_of_many_inputs_that_no_output_waits_for_are_complete() {
+    // At the first outputs, more subscriptions have an input than lineages are followed. Only every
+    // second output has one input of each, so that no output waits for them.
     const INPUTS: usize = 20;
     let mut s = System::new();
     let topics: Vec<String> = (0..INPUTS).map(|i| format!("/i{i}")).collect();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A process that already runs when the recording begins. A timer (0x50) publishes `/a`. A
+/// The command of a process that ran before the recording. A timer (0x50) publishes `/a`. A
 /// subscription (rmw 0x1020) of another node takes it and publishes `/b`, which a third node takes.
 const COMMAND: &str =
     "0 cpu0 10/10 process command=/opt/lib/chain distribution=kilted rmw=x late=yes\n";
@@ -67,7 +67,7 @@ fn a_name_found_after_the_first_executions_applies_to_them_too() {
 }
 
 #[test]
-fn several_nodes_of_a_process_each_have_their_callbacks() {
+fn callbacks_of_a_process_with_several_nodes_belong_to_their_own_nodes() {
     for found in [2, 25] {
         // The nodes are found at once, or after some executions.
         let nodes = NODES.replace("{t}", &format!("{found}ms"));
@@ -88,7 +88,7 @@ fn several_nodes_of_a_process_each_have_their_callbacks() {
 }
 
 #[test]
-fn with_a_second_node_the_callbacks_of_the_first_become_guessed() {
+fn with_a_second_node_in_the_process_the_node_of_each_callback_is_a_guess() {
     let trace = format!(
         "{COMMAND}{ENDPOINTS}2ms cpu0 10/10 node_found node=0x0 name=/first{}
 95ms cpu0 10/10 node_found node=0x0 name=/second{}",
@@ -153,7 +153,7 @@ fn a_synchroniser_is_found_in_a_node_that_is_named_late() {
 }
 
 #[test]
-fn fusions_of_a_guessed_node_stay_open_and_drop_no_lineage() {
+fn junctions_of_a_guessed_node_stay_undecided_and_drop_no_lineage() {
     // A process of several nodes with unknown names. Its sixteen subscriptions store `/x0` to
     // `/x15`. Eight fusions publish `/y0` to `/y7`, each when both of its inputs are there. A
     // subscription to each takes it.
@@ -225,8 +225,8 @@ fn fusions_of_a_guessed_node_stay_open_and_drop_no_lineage() {
     assert_eq!(m.assumptions.iter().filter(said).count(), 1);
 }
 
-/// rclcpp's intra-process communication: a timer (0x50) puts `/a` into a ring buffer (0x70), whose
-/// reader puts `/b` into another one (0x71).
+/// Returns the events of a process with intra-process communication. A timer (0x50) puts `/a` into
+/// a ring buffer (0x70), whose reader puts `/b` into another one (0x71).
 fn intra(publishers: bool) -> String {
     let mut trace = COMMAND.to_string();
     trace += "
@@ -373,8 +373,8 @@ fn events_of_late_attach_do_not_show_that_the_thread_runs() {
     assert_eq!(said, None);
 }
 
-/// Two nodes of a process that already runs. `/planner` has a publisher of `/path` and a timer.
-/// `/helper` exists for its client of `/plan`, and publishes `/state`.
+/// Two nodes of a process that ran before the recording. `/planner` has a publisher of `/path` and
+/// a timer. `/helper` exists for its client of `/plan`, and publishes `/state`.
 const PLANNER: &str = "
 0 cpu0 10/10 process command=/opt/py distribution=kilted rmw=x late=yes
 1ms cpu0 10/10 node_found node=0x1 name=/planner
@@ -474,8 +474,8 @@ fn timers_made_repeatedly_are_one_callback_if_their_publications_show_the_node()
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 19);
 }
 
-/// Returns the part from `seen` us on of the lines of process 10, which begin at `t` us. At the
-/// end, process 20 takes `/path`.
+/// Returns the events of `lines` in process 10, of which the recording has those from `seen` us on.
+/// The lines begin at `t` us. At the end, process 20 takes `/path`.
 fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     let mut text = String::new();
     for (after, what) in lines {
@@ -488,9 +488,9 @@ fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     text + &viewer(9_400, "wait_set_init".into())
 }
 
-/// Returns a round of `/planner`'s timer from `t` us on, recorded from `seen` us on. The timer asks
-/// `/plan` through an executor of its own, continues when that executor has the response, and
-/// publishes.
+/// Returns a round of `/planner`'s timer from `t` us on, recorded from `seen` us on. The timer
+/// calls `/plan` through an executor of its own. It continues when that executor has the response,
+/// and publishes.
 fn nested(t: u64, sequence: u64, seen: u64) -> String {
     let (outer, inner) = ("guard_trigger guard=0x8", "guard_trigger guard=0x9");
     let lines = [
@@ -521,8 +521,8 @@ fn nested(t: u64, sequence: u64, seen: u64) -> String {
     recorded(t, seen, &lines)
 }
 
-/// Returns the events of the process of [`PLANNER`] that are known at first, and those that a
-/// search finds after the fifth round.
+/// Returns two parts of the events of [`PLANNER`]'s process: those known at first, and those that
+/// the recorder finds after the fifth round.
 fn known_and_found_later() -> (String, String) {
     let (nodes, first): (Vec<_>, Vec<_>) = PLANNER
         .lines()
@@ -694,9 +694,9 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
     }
 }
 
-/// The processes of [`intra`] and a listener in another process, so that rclcpp also publishes
-/// through the middleware. It drops what the subscription takes from there, since the publisher is
-/// of the same process. The name of a publisher may be found later than the first publication.
+/// Returns the events of [`intra`] and of a listener in another process, for which rclcpp also
+/// publishes through the middleware. rclcpp drops what the process's own subscription takes from
+/// there. The name of a publisher may be found later than its first publication.
 fn intra_and_listener(publishers_at: &str) -> String {
     let mut trace = COMMAND.to_string();
     trace += &format!(
@@ -758,9 +758,10 @@ fn a_take_that_rclcpp_drops_is_not_the_callback_of_an_intra_process_subscription
     }
 }
 
-/// An executor of the application's own, which calls all timers that are due and then runs their
-/// callbacks: each 10 ms the timer 0x50 (callback 0x60, 1 ms, publishes `/a`), and each 20 ms also
-/// the timer 0x51 (callback 0x61, 2 ms). With `together`, both are due each time.
+/// Returns the events of an application's own executor, which calls all timers that are due and
+/// then runs their callbacks. The timer 0x50 is due each 10 ms (callback 0x60, 1 ms, publishes
+/// `/a`), and the timer 0x51 each 20 ms (callback 0x61, 2 ms). With `together`, both are due each
+/// time.
 fn own_loop(start: &str, together: bool) -> String {
     let mut trace = start.to_string();
     for ms in (10..401).step_by(10) {
@@ -799,7 +800,7 @@ fn own_loop(start: &str, together: bool) -> String {
 }
 
 #[test]
-fn an_executor_that_calls_timers_before_it_runs_them_has_their_callbacks() {
+fn callbacks_of_an_executor_that_first_calls_all_due_timers_belong_to_their_timers() {
     let listener = "
 1ms cpu1 20/20 process command=/opt/listener distribution=jazzy rmw=x
 1ms cpu1 20/20 node_init node=0x1 rmw=0x1001 name=listener

@@ -122,7 +122,7 @@ fn of_a_van(trace: &str) -> String {
 }
 
 #[test]
-fn ends_of_one_name_may_belong_to_several_links() {
+fn two_links_may_have_ends_of_the_same_name() {
     let car = drive([(0, 0), (1, 1), (2, 2), (3, 3)]);
     let parse = |trace: &str| text::parse(trace).unwrap_or_else(|e| panic!("{e}"));
     let mut events = parse(&(car.clone() + "2000ms cpu0 50/50 exec comm=later\n"));

@@ -67,8 +67,8 @@ fn model_of(trace: &str, options: SynthOptions) -> Model {
     model
 }
 
-/// Checks what holds for every model: shares add up and ids are sorted. The model also survives
-/// being written to a file and being merged alone.
+/// Checks what holds for every model: shares add up, ids are sorted, and writing to a file and
+/// merging alone change nothing.
 fn check(model: &Model) {
     for chain in &model.chains {
         let f = &chain.figures;

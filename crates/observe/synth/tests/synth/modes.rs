@@ -1,4 +1,4 @@
-//! Modes of one run: by a topic, a lifecycle node's state, or time.
+//! Modes of one run that a topic, a lifecycle node's state, or a time begins.
 
 use super::*;
 use onbeat_document::merge::{filter_mode, merge, set_mode, ModelMergeError};
@@ -19,8 +19,8 @@ const CREATED: &str = "
 1ms cpu1 20/20 subscription_callback object=0x25 callback=0x62
 ";
 
-/// At `t` us the timer runs for 1 ms and, if `publishes`, publishes after half of it. The taker
-/// starts 2 ms after the timer and runs for `takes` us.
+/// Returns the events of a round at `t` us. The timer runs for 1 ms and publishes in the middle if
+/// `publishes` is set. The taker starts 2 ms after the timer and runs for `takes` us.
 fn round(t: u64, publishes: bool, takes: u64) -> String {
     let mut s = format!(
         "{t}us cpu0 10/10 switch_in\n{t}us cpu0 10/10 timer_call timer=0x50\n{t}us cpu0 10/10 callback_start callback=0x60\n"
@@ -52,8 +52,8 @@ fn modelled(trace: &str, rules: &[&str]) -> Model {
     model_of(trace, options)
 }
 
-/// Ten rounds. `second` comes while the taker runs in the fourth round, `third` before the eighth.
-/// In the seventh round nothing is published.
+/// Returns the events of ten rounds. `second` comes while the taker runs in the fourth round, and
+/// `third` before the eighth. In the seventh round nothing is published.
 fn drive(first: &str, second: &str, third: &str) -> String {
     let mut s = format!("{CREATED}{first}");
     for i in 1..=4 {
@@ -75,7 +75,7 @@ fn drive(first: &str, second: &str, third: &str) -> String {
 const TIMER: &str = "/sensor:timer(10ms)";
 const TAKER: &str = "/taker:subscription(/scan)";
 
-/// Checks the result that every way to switch must give: town until 44.999 ms, road until 75 ms,
+/// Checks the result that every way of switching must give: town until 44.999 ms, road until 75 ms,
 /// then town.
 fn check_drive(model: &Model) {
     let modes: Vec<_> = model

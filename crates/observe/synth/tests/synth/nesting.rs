@@ -12,8 +12,8 @@ const SENSOR: &str = "
 1ms cpu2 30/30 timer_node timer=0x50 node=0x1
 ";
 
-/// `/poller` with a timer of 100 ms that publishes `/chatter`, and a subscription to `/scan` in a
-/// callback group that no executor has.
+/// The events that create `/poller`, with a timer of 100 ms that publishes `/chatter` and a
+/// subscription to `/scan`. The subscription's callback group belongs to no executor.
 const POLLER: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=poller namespace=/
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
@@ -40,8 +40,8 @@ fn sense(t: u64) -> String {
     )
 }
 
-/// The poller's timer runs at `t` us for 10 ms. After 100 us it takes the item with stamp `scan`
-/// us, or finds none. After 9 ms it publishes.
+/// Returns the events of the poller's timer, which runs at `t` us for 10 ms. After 100 us it takes
+/// the item with stamp `scan` us, or finds none. After 9 ms it publishes.
 fn poll(t: u64, scan: Option<u64>) -> String {
     let take = match scan {
         Some(stamp) => format!("source_ns={stamp}us"),
@@ -95,7 +95,7 @@ fn check_nothing_missing(m: &Model) {
 }
 
 #[test]
-fn a_take_in_a_callback_is_one_more_input_of_it() {
+fn a_take_in_a_callback_is_an_additional_input_of_the_callback() {
     let m = polled(20);
     assert_eq!(ids(&m), [LISTENER_S, POLLER_T, SENSOR_T]);
     let poller = callback(&m, POLLER_T);
@@ -207,7 +207,7 @@ fn an_edge_whose_items_all_went_to_a_polling_callback_is_left_out() {
 }
 
 #[test]
-fn a_take_in_a_callback_that_finds_nothing_changes_nothing() {
+fn a_take_in_a_callback_that_finds_no_item_adds_no_input() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=5 {
         let t = i * 100_000;
@@ -265,8 +265,9 @@ fn items_taken_outside_of_callbacks_are_not_reported_as_lost() {
     check_nothing_missing(&model(&sorted(&parts)));
 }
 
-/// `/planner` with a timer of 100 ms that publishes `/chatter`. In the same process `/helper` has a
-/// client of `/plan` and a subscription to `/scan`. The planner's callback spins `/helper`.
+/// The events that create `/planner`, with a timer of 100 ms that publishes `/chatter`. In the same
+/// process `/helper` has a client of `/plan` and a subscription to `/scan`. The planner's callback
+/// spins `/helper`.
 const PLANNER: &str = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=planner namespace=/
 1ms cpu0 10/10 publisher_init publisher=0x10 node=0x1 rmw=0x1010 topic=/chatter
@@ -289,10 +290,12 @@ const HELPER_S: &str = "/helper:subscription(/scan)";
 const HELPER_C: &str = "/helper:client(/plan)";
 const SERVER: &str = "/server:service(/plan)@/helper";
 
-/// The planner's timer runs from `t` us on for 1 ms, sends a request and spins. Meanwhile the
-/// helper's subscription runs for 2 ms, and the server for 3 ms. The response comes 5 ms after the
-/// start. The callback then continues for 4 ms, publishes at 9 ms and ends at 10 ms. Of these 10
-/// ms, the helper takes 2 ms and 2 ms are sleep.
+/// Returns the events of the planner's timer from `t` us on. It runs for 1 ms, sends a request and
+/// spins. Meanwhile the helper's subscription runs for 2 ms, and the server for 3 ms. The response
+/// comes 5 ms after the start.
+///
+/// The callback then continues for 4 ms, publishes at 9 ms and ends at 10 ms. Of these 10 ms, the
+/// helper takes 2 ms, and the thread sleeps 2 ms.
 fn plan(t: u64, sequence: u64, call_is_seen: bool) -> Vec<String> {
     let execute = match call_is_seen {
         true => ["execute_start execute=client", "execute_end execute=client"],
@@ -439,7 +442,7 @@ fn a_response_without_execute_client_is_an_input_of_the_waiting_callback() {
 }
 
 #[test]
-fn a_callback_left_by_an_exception_is_counted_apart() {
+fn a_callback_that_an_exception_ended_is_counted_as_aborted() {
     let mut parts = vec![POLLER.to_string(), LISTENER.to_string()];
     for i in 1..=6 {
         let t = i * 100_000;
@@ -466,7 +469,7 @@ fn a_callback_left_by_an_exception_is_counted_apart() {
 }
 
 #[test]
-fn callbacks_nested_too_deeply_are_counted_apart() {
+fn callbacks_that_are_nested_too_deeply_are_counted_as_aborted() {
     let mut trace =
         String::from("1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=deep namespace=/\n");
     for n in 0..12 {
@@ -553,7 +556,7 @@ fn exec_of(m: &Model, id: &str) -> (u64, u64, u64) {
 }
 
 #[test]
-fn in_rclpy_a_take_in_a_callback_is_one_more_input_of_it() {
+fn in_rclpy_a_take_in_a_callback_is_an_additional_input_of_the_callback() {
     // Published after the take, or before it. In the second case the take is the callback's last
     // act.
     for publish in [9_000, 2_000] {
@@ -588,9 +591,9 @@ fn in_rclpy_a_take_in_a_callback_is_one_more_input_of_it() {
     }
 }
 
-/// The planner's timer runs from 0.1 ms on, for 2 ms, and then spins another executor (guard 0xa).
-/// The subscription of that executor runs for 2 ms, and it handles the response at 6 ms. The timer
-/// then continues for 4 ms.
+/// Returns the events of the planner's timer, which runs from 0.1 ms on for 2 ms and then spins
+/// another executor (guard 0xa). The subscription of that executor runs for 2 ms, and the executor
+/// handles the response at 6 ms. The timer then continues for 4 ms.
 fn py_plan(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
     let request = format!("request_send rmw=0x1040 sequence={sequence}");
     let take = format!("take rmw=0x1020 source_ns={}us", t - 40_000);
@@ -667,8 +670,8 @@ fn in_rclpy_a_callback_continues_after_those_of_a_nested_executor() {
     }
 }
 
-/// A coroutine on the planner's timer runs 2 ms, awaits the response and runs 4 ms. Before and
-/// after that, another timer of the same executor runs for 1 ms each.
+/// Returns the events of a coroutine on the planner's timer, which runs 2 ms, awaits the response
+/// and runs 4 ms. Before and after that, another timer of the same executor runs for 1 ms each.
 fn py_await(t: u64, sequence: u64, publishes: bool) -> Vec<String> {
     let request = format!("request_send rmw=0x1040 sequence={sequence}");
     let response = format!("response_take rmw=0x1040 sequence={sequence} source_ns=0");

@@ -21,8 +21,8 @@ pub const LISTENER: &str = "
 2ms cpu1 20/20 subscription_callback object=0x25 callback=0x60
 ";
 
-/// One round of the talker at `t` us. It sleeps until then, runs for `run` us and publishes after
-/// `publish` us.
+/// Returns the events of one round of the talker at `t` us. It sleeps until then, publishes after
+/// `publish` us and ends after `run` us.
 pub fn talk(t: u64, publish: u64, run: u64) -> String {
     let (p, e) = (t + 10 + publish, t + 10 + run);
     format!(
@@ -99,7 +99,7 @@ const T: &str = "/talker:timer(100ms)";
 const S: &str = "/listener:subscription(/chatter)";
 
 #[test]
-fn an_execution_that_the_recording_cuts_off_does_not_count_for_its_threads_priority() {
+fn an_execution_that_the_recording_cuts_off_does_not_count_for_the_priority_of_its_thread() {
     let mut parts = talk_and_listen(5);
     // Another program resets the thread's priority in the middle of its last execution.
     let cut = listen(700_000, 600_000, 2_000);
@@ -137,8 +137,8 @@ fn a_chain_of_a_timer_and_a_subscription_in_two_processes_is_measured() {
         ),
         (19, 100_000_000)
     );
-    // The timer is due on the grid. The thread is woken up then, and the callback starts 10 us
-    // later.
+    // The timer is due at a multiple of its period. The thread is woken up then, and the callback
+    // starts 10 us later.
     assert_eq!(t.figures.release_jitter_ns.max(), 10_000);
     assert_eq!(t.figures.response_ns.max(), 1_010_000);
     // The thread is woken up 40 us after the publication, and the callback starts 20 us later.
@@ -221,8 +221,8 @@ fn a_missing_switch_affects_only_the_execution_around_it() {
 
 #[test]
 fn each_missing_switch_is_counted() {
-    // Out and out again, six times: the switch in between is missing each time. Then in and in
-    // again.
+    // Six times, the thread leaves a CPU twice in a row, so the switch in between is missing. Then
+    // it gets a CPU twice in a row.
     let mut parts = talk_and_listen(5);
     for i in 0..7 {
         parts.push(format!("{}us cpu0 10/10 switch_out state=0\n", 101_100 + i));
@@ -238,7 +238,7 @@ fn each_missing_switch_is_counted() {
 }
 
 #[test]
-fn a_reported_or_new_thread_misses_no_switch_before_its_first_one() {
+fn no_switch_is_missing_before_the_first_one_of_a_new_or_reported_thread() {
     // The first callback ends before the thread is switched for the first time.
     let trace = "
 101000us cpu0 10/10 timer_call timer=0x50
@@ -255,7 +255,7 @@ fn a_reported_or_new_thread_misses_no_switch_before_its_first_one() {
     // A thread that was not reported may have been switched before.
     let unreported = TALKER.replace("1ms cpu0 10/10 thread comm=talker\n", "");
     assert_eq!(said(&[&unreported, trace].concat()), 1);
-    // A thread that was made within the recording, as the workers of a pool are.
+    // The recording shows the creation of this thread, as for the workers of a pool.
     let worker = "
 50000us cpu0 10/11 fork parent_pid=10 parent_tid=10 comm=worker
 50010us cpu1 10/11 switch_in
@@ -323,7 +323,7 @@ fn skipped_items_are_lost_and_items_on_their_way_are_not() {
 }
 
 #[test]
-fn an_exception_leaves_an_execution_without_its_end() {
+fn an_execution_that_an_exception_ended_has_no_end_event() {
     let text = sorted(&talk_and_listen(5));
     let without = text.replace("102010000 cpu0 10/10 callback_end callback=0x60\n", "");
     assert_ne!(text, without);
@@ -345,7 +345,7 @@ fn an_exception_leaves_an_execution_without_its_end() {
 }
 
 #[test]
-fn a_callback_cut_off_by_the_end_of_its_process_is_counted_apart() {
+fn a_callback_that_the_end_of_its_process_cut_off_has_no_execution_time() {
     let mut parts = talk_and_listen(5);
     parts.push(
         "601.1ms cpu0 10/10 timer_call timer=0x50
@@ -365,7 +365,7 @@ fn a_callback_cut_off_by_the_end_of_its_process_is_counted_apart() {
 }
 
 #[test]
-fn a_restarted_process_continues_its_callbacks_and_a_reused_pid_does_not_inherit() {
+fn a_restarted_process_continues_its_callbacks_and_a_reused_pid_does_not() {
     let mut parts = talk_and_listen(5);
     parts.push("650ms cpu0 10/10 exit\n".into());
     // The program starts again with another pid. The old pid comes back as another program with the
@@ -525,7 +525,7 @@ fn items_that_are_handled_out_of_order_keep_their_own_latency() {
             t + 510,
             heard + 100,
         ));
-        // From the start of the timer's callback to the end of the sink's.
+        // The latency lasts from the start of the timer's callback to the end of the sink's.
         truth.push((heard + 100 - (t + 10)) * 1_000);
     }
     let m = model(&sorted(&parts));
@@ -685,7 +685,7 @@ fn client_and_service(jazzy: bool, end: bool) -> String {
 }
 
 #[test]
-fn a_service_with_two_clients_is_two_vertices() {
+fn a_service_with_two_clients_is_two_vertices_of_the_graph() {
     for (jazzy, end) in [(false, true), (true, true), (true, false)] {
         let m = model(&client_and_service(jazzy, end));
         let want = [
@@ -766,7 +766,7 @@ fn publications_without_a_time_stamp_are_matched_in_humble() {
 }
 
 #[test]
-fn a_step_of_the_wall_clock_changes_nothing() {
+fn a_step_of_the_wall_clock_does_not_change_the_model() {
     // Source time stamps go back by an hour after ten rounds. The offset is sampled afterwards.
     let mut parts = vec![TALKER.to_string(), LISTENER.to_string()];
     parts.push("0.5ms cpu0 0/0 clock_offset realtime_minus_monotonic_ns=7200s\n".into());
@@ -796,7 +796,7 @@ fn a_step_of_the_wall_clock_changes_nothing() {
 }
 
 #[test]
-fn a_wall_clock_that_runs_slow_or_is_set_changes_nothing_in_humble() {
+fn a_wall_clock_that_runs_slow_or_is_set_does_not_change_a_model_of_humble() {
     // From 0.5 s to 1.5 s, the wall clock loses 80 ms. After 1.8 s, it is set back by an hour.
     let wall = |us: u64| match us {
         ..500_000 => us + 7_200_000_000,

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// Process 10: node /py with its clock, publishers of /out (0x10) and /aux (0x11), and a
-/// subscription to /in (0x20). It has a timer of 50 ms (0x50, on the node's clock) and clients of
-/// /sv (0x40) and /sw (0x41). The guard is 0x9.
+/// The events that create process 10: node /py with its clock, publishers of /out (0x10) and /aux
+/// (0x11), and a subscription to /in (0x20). It has a timer of 50 ms (0x50, on the node's clock)
+/// and clients of /sv (0x40) and /sw (0x41). The guard is 0x9.
 const PY: &str = "
 1ms cpu0 10/10 process command=\"/usr/bin/python3 /opt/py.py\" distribution=kilted rmw=x
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=py
@@ -34,7 +34,8 @@ fn py(t: u64, what: &str) -> String {
     format!("{t}us cpu0 10/10 {what}\n")
 }
 
-/// The listener takes items: `(rmw, source us)`. Its callbacks take 100 us each.
+/// Returns the events of the listener from `t` us on. It takes the items `(rmw, source us)`, and
+/// its callbacks take 100 us each.
 fn hear(t: u64, items: &[(u64, u64)]) -> String {
     let mut text = String::new();
     for (i, (rmw, source)) in items.iter().enumerate() {
@@ -470,7 +471,7 @@ fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
     );
     assert_eq!(timer.figures.exec_ns.max(), 200_000);
     assert_eq!(client.outputs, ["/out"]);
-    // From when the worker got up until it went back to sleep.
+    // The execution lasts from the wake-up of the worker until it sleeps again.
     assert_eq!(
         (client.figures.exec_ns.count(), client.figures.exec_ns.min()),
         (10, 400_000)
@@ -510,7 +511,7 @@ fn a_pool_without_rclpy_triggers_once_after_each_callback() {
     let m = model(&rclcpp::sorted(&parts));
     let exec = |id: &str| {
         let f = &callback(&m, id).figures.exec_ns;
-        // The very first callback ends later, because only the next ones show whose guard it is.
+        // The first callback ends later, because only the next ones show whose guard it is.
         (f.count(), f.min(), f.max() - f.min() <= 48_000_000)
     };
     assert_eq!(callback(&m, "/py:timer(50ms)").outputs, ["/out"]);
@@ -614,8 +615,8 @@ fn a_node_found_by_name_and_one_created_with_that_name_are_the_same() {
     }
 }
 
-/// A timer's callback on thread 11 calls a service (`Client.call`) and sleeps until thread 12, which
-/// took the response, has handled it. Then it publishes.
+/// Returns the events of a timer's callback on thread 11 that calls a service (`Client.call`). It
+/// sleeps until thread 12, which took the response, has handled it. Then it publishes.
 fn blocking_call(t: u64, sequence: u64) -> String {
     let gid = "gid=01010101010101010101010101010101";
     let timer = [

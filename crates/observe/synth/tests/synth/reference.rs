@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 
 #[derive(Clone, Copy)]
 enum Behaviour {
-    /// Publishes with this period in ms.
+    /// A sensor, which publishes with this period in ms.
     Sense(u64),
     Pass,
-    /// Stores its two inputs. Publishes when both are there, and clears them.
+    /// A node that stores its two inputs. It publishes when both are there, and then clears them.
     Fuse,
-    /// Stores its inputs and publishes with this period in ms.
+    /// A node that stores its inputs and publishes with this period in ms.
     Plan(u64),
 }
 
-/// A node, which publishes a topic of its name, and its inputs.
+/// A node, its behaviour and its inputs. It publishes a topic of its own name.
 type Node = (&'static str, Behaviour, &'static [&'static str]);
 
 use Behaviour::{Fuse, Pass, Plan, Sense};
@@ -57,24 +57,25 @@ const NODES: &[Node] = &[
     ("dbw", Pass, &["vehicle"]),
 ];
 
-/// The queue of executions: (time in us, number) to (node, input and time stamp).
+/// The queue of executions. The key is (time in us, number), the value is (node, input and its time
+/// stamp).
 type Due = BTreeMap<(u64, u64), (usize, Option<(usize, u64)>)>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Processes,
-    /// As `Processes`, but times differ from execution to execution.
+    /// One process per node, like [`Form::Processes`], but times differ between executions.
     Varying,
     Executor(u32),
     PerNode,
 }
 
-/// Simulates the system for some seconds. Transport takes 100 us, a callback 1 ms.
+/// Simulates the whole system. Transport takes 100 us, and a callback 1 ms.
 pub fn reference(seconds: u64) -> System {
     simulate(seconds, NODES, Form::Processes)
 }
 
-/// Simulates the system without the nodes after `last` in the list, which feed none before.
+/// Simulates the system without the nodes that come after `last` in the list.
 pub fn reference_until(seconds: u64, last: &str) -> System {
     let end = NODES.iter().position(|n| n.0 == last).unwrap();
     simulate(seconds, &NODES[..=end], Form::Processes)
@@ -177,7 +178,7 @@ fn check_none_dropped(m: &Model) {
 }
 
 #[test]
-fn in_the_reference_system_no_lineage_is_lost_and_each_fusion_is_decided_or_reported_open() {
+fn in_the_reference_system_no_lineage_is_lost_and_each_junction_is_decided_or_reported_open() {
     let m = reference(20).model();
     check_none_dropped(&m);
     for node in FUSIONS {
@@ -190,7 +191,7 @@ fn in_the_reference_system_no_lineage_is_lost_and_each_fusion_is_decided_or_repo
         let known = found.state == decided && both(found.kind, &found.inputs);
         assert!(known || open(found), "{node}: {found:#?}");
     }
-    // With stated junctions all fusions are followed, and still no lineage is dropped.
+    // If the junctions are stated, all fusions are followed, and still no lineage is dropped.
     let mut options = SynthOptions::new(run("r1", DEFAULT_MODE));
     let and = |node| format!("/{node} -> /{node} = and").parse().unwrap();
     options.junctions = FUSIONS.map(and).into();

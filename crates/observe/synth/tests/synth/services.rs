@@ -24,7 +24,7 @@ const STARTED: &str = "
 2ms cpu1 20/20 timer_node timer=0x51 node=0x1
 ";
 
-/// The same processes, which already run when the recording begins.
+/// The events of the caller's and the server's process if both ran before the recording.
 const LATE: &str = "
 1ms cpu0 10/10 process command=/opt/caller distribution=jazzy rmw=rmw_fastrtps_cpp late=yes
 1ms cpu0 10/10 node_found node=0x0 name=/caller
@@ -38,8 +38,9 @@ const LATE: &str = "
 
 const GID: &str = "gid=01010101010101010101010101010101";
 
-/// A call at `t` us. The service's callback runs for 2 ms, and the timer's callback 30 ms later
-/// responds after 1 ms. Before Kilted, rclcpp does not report the end of the service's callback.
+/// Returns the events of a call at `t` us. The service's callback runs for 2 ms. 30 ms later, the
+/// timer's callback responds after 1 ms. `end` says whether the end of the service's callback is
+/// reported, which rclcpp before Kilted does not do.
 fn call(t: u64, sequence: u64, end: bool, answerer: u32) -> String {
     let (r, s) = (t + 1_000, format!("{GID} sequence={sequence}"));
     let (done, a) = (r + 2_000, r + 30_000);
@@ -147,8 +148,8 @@ fn a_late_recording_has_the_executions_of_a_service_that_responds_later() {
 }
 
 #[test]
-fn a_service_that_runs_an_executor_keeps_its_end() {
-    // In each call the service's callback takes something by an executor of its own, for 1 ms.
+fn a_service_callback_that_runs_an_executor_ends_with_callback_end() {
+    // In each call, the service's callback takes something with an executor of its own, for 1 ms.
     let mut trace = STARTED.to_string();
     for i in 1..=5u64 {
         let t = 10_000 + i * 100_000;

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A system with one executor thread per node. Tests describe what happens, and it writes the
-/// events.
+/// A simulated system with one executor thread per node. A test calls it for each execution, and it
+/// writes the events.
 pub struct System {
     text: String,
     names: Vec<String>,
@@ -103,8 +103,8 @@ impl System {
         n
     }
 
-    /// Runs timer `timer` from `t` for `run` us. It publishes on `outputs` halfway. The time stamps
-    /// of the items are `t` plus 1, 2 ... us.
+    /// Writes an execution of a node's timer `timer`, from `t` us on for `run` us. It publishes on
+    /// `outputs` in the middle. The time stamps of the items are `t` plus 1, 2 ... us.
     pub fn timer(&mut self, t: u64, node: usize, timer: usize, outputs: &[usize], run: u64) {
         self.line(t, node, &format!("timer_call timer={:#x}", 0x500 + timer));
         self.callback(t, node, 0x600 + timer, outputs, run, None);
@@ -207,8 +207,8 @@ fn and_junctions(m: &Model) -> Vec<&Junction> {
         .collect()
 }
 
-/// Two sensors at 10 Hz, a fusion node, and a node that takes /fused. `order(i)` gives the delays
-/// of the two inputs in round i. The later input publishes.
+/// Simulates two sensors at 10 Hz, a fusion node, and a node that takes /fused. `order(i)` returns
+/// the delays of the two inputs in round i. The later input publishes.
 fn fusion(order: impl Fn(u64) -> (u64, u64), sync: bool) -> System {
     let mut s = System::new();
     let a = s.node("front", &[100], &[], &["/front"]);
@@ -242,7 +242,7 @@ const SYNC: &str = "/fusion:sync(/fused)";
 const GRID: &str = "/grid:subscription(/fused)";
 
 #[test]
-fn a_synchroniser_shows_in_the_data_flow() {
+fn a_synchroniser_is_found_from_the_data_flow_alone() {
     // Either input can come last.
     let m = fusion(
         |i| {
@@ -290,7 +290,7 @@ fn a_synchroniser_shows_in_the_data_flow() {
         .unwrap()
         .figures;
     assert_eq!(f.executions, 50);
-    // From the front timer at 0 to the grid's end: 9 + 3 + 1 ms.
+    // The front timer starts at 0, and the grid ends after 9 + 3 + 1 ms.
     assert_eq!(
         (f.latency_ns.max(), f.latency_ns.min()),
         (13_000_000, 13_000_000)
@@ -322,7 +322,7 @@ fn a_synchroniser_shows_in_the_data_flow() {
 }
 
 #[test]
-fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
+fn a_synchroniser_with_one_input_that_is_always_last_gets_a_confidence_of_one_half() {
     let m = fusion(|_| (9_000, 5_000), false).model();
     let and = and_junctions(&m);
     assert_eq!(and.len(), 1);
@@ -337,7 +337,7 @@ fn a_synchroniser_with_a_member_that_is_always_last_is_doubtful() {
 }
 
 #[test]
-fn message_filters_events_decide_a_junction() {
+fn events_of_message_filters_show_an_and_junction() {
     let m = fusion(|_| (9_000, 5_000), true).model();
     let and = and_junctions(&m);
     assert_eq!(
@@ -473,7 +473,7 @@ fn a_chain_that_ends_at_several_outputs_ends_with_the_last_one() {
 }
 
 #[test]
-fn a_loop_ends_where_it_would_begin_again() {
+fn a_chain_through_a_loop_ends_before_it_visits_a_callback_twice() {
     let mut s = System::new();
     let a = s.node("start", &[100], &[], &["/ping"]);
     let x = s.node("x", &[], &["/ping"], &["/pong"]);
@@ -500,7 +500,7 @@ fn a_loop_ends_where_it_would_begin_again() {
 }
 
 #[test]
-fn a_link_carries_a_chain_through_memory() {
+fn a_stated_link_continues_a_chain_through_a_nodes_memory() {
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/a"]);
     let n = s.node("store", &[50], &["/a"], &["/out"]);
@@ -551,7 +551,7 @@ fn a_link_carries_a_chain_through_memory() {
 }
 
 #[test]
-fn a_chain_begins_at_an_input() {
+fn a_chain_begins_at_an_input_topic_that_the_user_names() {
     let mut s = System::new();
     let a = s.node("driver", &[100], &[], &["/a"]);
     let n = s.node("filter", &[], &["/a"], &["/b"]);
@@ -570,7 +570,8 @@ fn a_chain_begins_at_an_input() {
     let m = with_input("/a");
     let path = "/filter:subscription(/a) > /sink:subscription(/b)";
     assert_eq!(chains(&m), ["/driver:timer(100ms)", path]);
-    // From the driver's publication, half a millisecond before its end, to the sink's end.
+    // The chain lasts from the driver's publication, half a millisecond before its end, to the sink's
+    // end.
     assert!(chain(&m, path).from_input);
     let figures = &chain(&m, path).figures;
     assert_eq!(
@@ -715,8 +716,8 @@ fn the_coverage_lists_a_subscription_that_never_runs() {
     assert!(told[0].starts_with("/c:subscription(/t) took nothing of 20 items"));
 }
 
-/// A timer that was made before the recording gets its period only after a while. The link names it
-/// by that period.
+/// The period of a timer that is older than the recording becomes known later. The link names the
+/// timer by this period.
 #[test]
 fn links_use_the_final_ids_of_callbacks() {
     let mut s = System::new();
@@ -874,7 +875,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
     assert_eq!(ms(&f.latency_ns), (20, 13, 13));
     // Each value goes out twice.
     assert_eq!(ms(f.age_ns.as_ref().unwrap()), (40, 13, 63));
-    // An input that comes just after the source has looked shows 100 ms later.
+    // An input that comes just after the source's start shows in an output 100 ms later.
     assert_eq!(ms(&f.reaction_ns), (19, 113, 113));
     let e = edge(&m, "/keeper:subscription(/in)", "/keeper:timer(50ms)");
     assert_eq!((e.taken, e.lost, e.overwritten), (20, 0, 0));
@@ -883,7 +884,7 @@ fn a_stored_value_ages_while_it_is_published_again() {
 
 #[test]
 fn a_chain_whose_end_only_takes_repeated_data_has_an_age_and_no_latency() {
-    // As above, but the sink misses the first publication of each value.
+    // The system is that of the test above, but the sink misses the first publication of each value.
     let mut s = System::new();
     let a = s.node("source", &[100], &[], &["/in"]);
     let k = s.node("keeper", &[50], &["/in"], &["/out"]);

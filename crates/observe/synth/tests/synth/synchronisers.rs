@@ -1,11 +1,11 @@
-//! Synchronisers of message_filters with up to nine inputs. The policies are those of its source:
-//! they decide which callback publishes and which items go into the output.
+//! Synchronisers of message_filters with up to nine inputs. The policies are those of the library's
+//! source: they decide which callback publishes and which items go into the output.
 
 use super::structure::System;
 use super::*;
 use std::collections::{BTreeMap, VecDeque};
 
-/// An item that waits in a synchroniser: its stamp, which is the start of its sensor's timer.
+/// The stamp of an item that waits in a synchroniser: the start of its sensor's timer, in us.
 type Stamp = u64;
 
 trait Policy {
@@ -13,7 +13,6 @@ trait Policy {
     fn add(&mut self, input: usize, stamp: Stamp) -> Vec<Vec<Stamp>>;
 }
 
-/// `sync_policies::ExactTime`.
 struct Exact {
     inputs: usize,
     queue: usize,
@@ -54,7 +53,7 @@ impl Policy for Exact {
     }
 }
 
-/// `sync_policies::ApproximateTime`, with its default age penalty and without bounds.
+/// The policy `ApproximateTime` with its default age penalty and without bounds.
 struct Approximate {
     deques: Vec<VecDeque<Stamp>>,
     past: Vec<Vec<Stamp>>,
@@ -98,7 +97,7 @@ impl Approximate {
         }
     }
 
-    /// Returns (index, time) of the first and last of the times.
+    /// Returns the first and the last of some stamps, each as (index, stamp).
     fn bounds(times: &[Stamp]) -> ((usize, Stamp), (usize, Stamp)) {
         let (mut first, mut last) = ((0, times[0]), (0, times[0]));
         for (i, &t) in times.iter().enumerate().skip(1) {
@@ -128,7 +127,7 @@ impl Approximate {
     }
 
     fn process(&mut self, out: &mut Vec<Vec<Stamp>>) {
-        // 1 plus the age penalty of 0.1.
+        // The weight of later times is 1 plus the age penalty of 0.1.
         let aged = |later: Stamp, earlier: Stamp| (later as f64 - earlier as f64) * 1.1;
         while self.full() {
             let heads: Vec<Stamp> = self.deques.iter().map(|d| d[0]).collect();
@@ -162,7 +161,7 @@ impl Approximate {
         }
     }
 
-    /// Publishes the candidate if no item that may still come can be better.
+    /// Publishes the candidate if no later item can give a better one.
     fn prove(&mut self, out: &mut Vec<Vec<Stamp>>) {
         let aged = |later: Stamp, earlier: Stamp| (later as f64 - earlier as f64) * 1.1;
         let mut moves = vec![0; self.deques.len()];
@@ -214,7 +213,6 @@ impl Policy for Approximate {
 struct Chance(u64);
 
 impl Chance {
-    /// Returns a number below `n`.
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self
             .0
@@ -224,7 +222,6 @@ impl Chance {
     }
 }
 
-/// A sensor of a synchroniser's input.
 struct Sensor {
     period_us: u64,
     phase_us: u64,
@@ -232,7 +229,7 @@ struct Sensor {
     /// The time from a sensor's publication to the callback of the synchroniser.
     transit_us: u64,
     transit_jitter_us: u64,
-    /// One of so many items is lost.
+    /// One of `loses` items is lost. 0 means that none is lost.
     loses: u64,
 }
 
@@ -240,12 +237,12 @@ struct Sensor {
 enum Seen {
     /// The recording has the calls of the synchroniser.
     Calls,
-    /// It has only the data flow.
+    /// The recording has no calls of the synchroniser, only the data flow.
     DataFlow,
 }
 
-/// Runs sensors, the node `/fusion` and its listener, and returns the system with the latencies of
-/// each sensor's chain, up to the end of the listener.
+/// Simulates sensors, the node `/fusion` and its listener. Returns the system, and the latencies of
+/// each sensor's chain up to the end of the listener.
 fn fuse(
     sensors: &[Sensor],
     mut policy: impl Policy,
@@ -426,7 +423,8 @@ fn a_synchroniser_of_up_to_nine_inputs_joins_the_items_that_its_policy_joins() {
 }
 
 #[test]
-fn without_calls_the_items_of_an_approximate_synchroniser_are_said_to_be_unknown() {
+fn without_recorded_calls_the_model_says_that_the_items_of_an_approximate_synchroniser_are_unknown()
+{
     for n in NUMBERS {
         let [_, approximate] = systems(n);
         for (i, (sensors, mut chance)) in approximate.into_iter().enumerate() {

@@ -3,8 +3,9 @@
 use super::rclcpp::sorted;
 use super::*;
 
-/// Process 10 is rclcpp's. `/driver` publishes /scan. `/worker` takes /scan on thread 10 and
-/// publishes /worked. Process 20 is `/ears` and takes /worked.
+/// The events that create two processes. In process 10, which uses rclcpp, `/driver` publishes
+/// /scan, and `/worker` takes /scan on thread 10 and publishes /worked. In process 20, `/ears`
+/// takes /worked.
 const NODES: &str = "
 1ms cpu0 10/10 thread comm=main
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=driver
@@ -103,7 +104,7 @@ fn a_thread_that_publishes_is_a_vertex_with_executions() {
     );
     assert_eq!(driver.outputs, ["/scan"]);
     let f = &driver.figures;
-    // From its wake-up until it goes to sleep.
+    // An execution lasts from the wake-up of the thread until it sleeps.
     assert_eq!((f.exec_ns.count(), f.exec_ns.max()), (20, 1_700_000));
     assert_eq!(
         (f.exec_ns.min(), f.preempted_ns.max()),
@@ -140,8 +141,8 @@ fn new_threads_for_the_same_publication_are_one_vertex() {
     assert_eq!(worked.threads.len(), 1);
 }
 
-/// The same rounds, but the threads are made before the callback begins. No callback hands them
-/// anything.
+/// Returns the same rounds with threads that are created before the callback begins. No callback
+/// hands them anything.
 fn made_outside_of_callbacks(n: u64) -> String {
     let trace = rounds(n);
     let moved = trace.lines().map(|line| {
@@ -176,7 +177,7 @@ fn a_thread_that_a_callback_makes_continues_its_chain() {
     let handed = m.edges.iter().find(|e| e.to == WORKED).unwrap();
     assert_eq!(handed.assumed, Some(Assumed::HandedOver));
     assert_eq!((handed.figures.taken, handed.figures.lost), (20, 0));
-    // From the creation of the thread to its first run.
+    // The transport lasts from the creation of the thread to its first run.
     assert_eq!(handed.figures.latency_ns.max(), 100_000);
     let said = format!("{SCAN} is assumed to hand its work to {WORKED}: it woke up or created the thread before 20 executions");
     assert!(
@@ -193,9 +194,9 @@ fn a_thread_that_is_made_outside_of_callbacks_begins_a_chain() {
     assert_eq!(chains(&m), [driven, format!("{WORKED} > {EARS}")]);
 }
 
-/// A worker that exists from the beginning. In each round the callback wakes it up if `by_callback`
-/// returns true, otherwise a timer does. In the middle of its work it is woken up once more, by a
-/// lock that the callback's thread releases.
+/// Returns `n` rounds of a worker thread that exists from the beginning. In each round the callback
+/// wakes it up if `by_callback` returns true, otherwise a timer does. In the middle of its work, a
+/// lock that the callback's thread releases wakes it up once more.
 fn worker(n: u64, by_callback: impl Fn(u64) -> bool) -> String {
     let mut parts = vec![NODES.to_string()];
     parts.push("50ms cpu1 10/11 publish rmw=0x1010 source_ns=50ms\n".into());
@@ -249,12 +250,12 @@ fn a_worker_that_a_callback_wakes_up_continues_its_chain() {
     assert_eq!(chain(&m, &whole).figures.executions, 19);
     let worked = callback(&m, WORKED);
     let exec = &worked.figures.exec_ns;
-    // From the end of the long sleep on, including the short sleep.
+    // The execution begins at the end of the long sleep, and includes the short sleep.
     assert_eq!((exec.count(), exec.max()), (20, 2_250_000));
 }
 
 #[test]
-fn mixed_wake_ups_are_not_a_hand_over() {
+fn wake_ups_by_callbacks_and_timers_alike_are_not_a_hand_over() {
     // Four in five are not enough, and neither is a lock that goes from thread to thread.
     for n in [20, 0] {
         let m = model(&worker(20, |i| n > 0 && i % 5 != 0));
@@ -294,7 +295,6 @@ fn the_coverage_reports_the_cpu_time_of_helper_threads() {
     assert!(sentence.contains("used 8.0 ms of CPU time"), "{sentence}");
 }
 
-/// The recorder attaches while a callback on thread 10 runs, which has slept and then publishes.
 #[test]
 fn late_attach_within_a_publishing_callback_makes_no_thread_vertex() {
     let found = "0 cpu0 10/10 process command=/opt/lib/robot distribution=kilted rmw=x late=yes\n";
@@ -323,8 +323,9 @@ fn late_attach_within_a_publishing_callback_makes_no_thread_vertex() {
     assert!(ids(&m).contains(&WORKED), "{:?}", ids(&m));
 }
 
-/// Thread 10 executes the callback of /scan from 4 to 16 ms. It is preempted at 5 ms and gets its
-/// CPU again at 8 ms.
+/// Returns the model of an execution on thread 10 from 4 to 16 ms, on an item of /scan. The thread
+/// is preempted at 5 ms and gets its CPU again at 8 ms. `back` is the event of
+/// the switch at 8 ms, or empty.
 fn preempted_scan(back: &str) -> Model {
     let execution = format!(
         "4ms cpu0 10/10 take rmw=0x1020 source_ns=1us
@@ -359,7 +360,7 @@ fn an_execution_near_a_missing_switch_is_counted_and_has_no_time() {
     let whole = preempted_scan("8ms cpu0 10/10 switch_in\n");
     assert_eq!(times(&whole), (2, 0, 2, 9, 3));
     assert!(!missing(&whole));
-    // The kernel did not report the switch at 8 ms. Nothing tells how long the thread ran.
+    // The kernel did not report the switch at 8 ms, so it is unknown how long the thread ran.
     let gap = preempted_scan("");
     assert_eq!(times(&gap), (2, 1, 1, 2, 0));
     assert!(missing(&gap), "{:?}", gap.coverage);

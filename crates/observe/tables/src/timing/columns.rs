@@ -59,7 +59,7 @@ pub enum Table {
     Processes,
     /// One row for each time that a thread had a CPU.
     Switches,
-    /// A single row with facts about the recording.
+    /// One row with facts about the whole recording.
     Runs,
 }
 

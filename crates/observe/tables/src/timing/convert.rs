@@ -10,7 +10,8 @@ use arrow_schema::ArrowError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The names that the numbers in rows stand for. Before the end of the events, only run and host are known.
+/// The names for which the numbers in rows stand. Before the end of the events, only the names of
+/// run and host are known.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     pub(crate) run: String,

@@ -39,17 +39,11 @@ use std::sync::{Mutex, PoisonError};
 use system::Process;
 
 /// The reason why the timing of a trace cannot be exported as tables.
+#[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
-    /// A table's file cannot be created or renamed.
     #[error("cannot write {}: {source}. Choose another directory with -o.", path.display())]
-    File {
-        /// The path of the table's file.
-        path: PathBuf,
-        /// The operating system's error of creating or renaming the file.
-        source: io::Error,
-    },
-    /// Rows cannot be written in the format of Parquet or Arrow.
+    File { path: PathBuf, source: io::Error },
     #[error("cannot write the tables: {0}. Check the free space.")]
     Rows(#[from] ArrowError),
 }
@@ -71,14 +65,13 @@ impl From<ParquetError> for TablesError {
     }
 }
 
-/// The result of writing one table.
+/// A table that was written, with the number of its rows.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableWritten {
-    /// The kind of table that was written.
     pub table: Table,
     /// The path of the table's file, or `None` for a stream.
     pub path: Option<PathBuf>,
-    /// The number of rows that were written to the table.
     pub rows: u64,
 }
 
@@ -413,7 +406,7 @@ fn chains(
     found.collect()
 }
 
-/// Returns the rows of items, except the rows of losses that were taken back later.
+/// Returns the rows of items without the losses that proved wrong later.
 fn without(columns: &[Int64Array], recovered: &mut FxHashMap<Recovered, u64>) -> Vec<Int64Array> {
     use arrow_array::Array;
     let value = |column: usize, row: usize| match columns.get(column) {

@@ -16,9 +16,9 @@ pub(super) struct Work {
     callback: usize,
     /// The source time stamp of the item, or the due time of a timer.
     source_ns: i64,
-    /// The node of the client and the number of its request. Only requests and responses use these two
-    /// fields.
+    /// The node of the client, if the item is a request or a response.
     client: usize,
+    /// The number of the request, if the item is a request or a response.
     sequence: i64,
 }
 
@@ -67,10 +67,10 @@ pub(super) struct Simulation {
     out: BinaryHeap<Reverse<At<Event>>>,
     count: u64,
     nodes: Vec<Node>,
-    /// For each CPU, the node that runs. The next two lists have the nodes that wait and the thread that ran
-    /// last.
+    /// The node that runs on each CPU.
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
+    /// The thread that ran last on each CPU.
     last: [u32; CPUS],
 }
 

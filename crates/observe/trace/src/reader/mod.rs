@@ -24,46 +24,23 @@ use std::path::{Path, PathBuf};
 const MAX_WARNINGS: usize = 200;
 
 /// The reason why a path cannot be read as a trace.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceReadError {
-    /// The operating system refuses to open the path.
     #[error("cannot open the trace {}: {source}. Give the directory that `onbeat record` wrote.", path.display())]
-    Open {
-        /// The path that the caller gave.
-        path: PathBuf,
-        /// The error of opening the path, or of reading the list of files or a file header.
-        source: io::Error,
-    },
-    /// The path exists but does not contain a trace.
+    Open { path: PathBuf, source: io::Error },
     #[error("{} is not a trace: {reason}. Give the directory that `onbeat record` wrote.", path.display())]
-    NotATrace {
-        /// The path that the caller gave.
-        path: PathBuf,
-        /// The reason as a clause, for example that the directory has no segments.
-        reason: &'static str,
-    },
-    /// The trace has a newer format than this version of onbeat can read.
+    NotATrace { path: PathBuf, reason: &'static str },
     #[error("{} has trace format {version} of a newer onbeat; this version reads formats {} to {}. Update onbeat.", path.display(), segment::OLDEST, segment::VERSION)]
-    Newer {
-        /// The path that the caller gave.
-        path: PathBuf,
-        /// The format version that the trace's files have.
-        version: u16,
-    },
-    /// The trace has an old format that onbeat no longer reads.
+    Newer { path: PathBuf, version: u16 },
     #[error("{} has the old trace format {version}; this onbeat reads formats {} to {}. Record again, or read the trace with the onbeat that recorded it.", path.display(), segment::OLDEST, segment::VERSION)]
-    Older {
-        /// The path that the caller gave.
-        path: PathBuf,
-        /// The format version that the trace's files have.
-        version: u16,
-    },
+    Older { path: PathBuf, version: u16 },
 }
 
 /// The counters of one pass over the events of a trace.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
-    /// The number of events that the pass returned.
     pub events: u64,
     /// The number of blocks that were decoded without a fault.
     pub blocks: u64,

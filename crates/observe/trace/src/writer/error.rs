@@ -6,18 +6,13 @@ use std::path::{Path, PathBuf};
 
 /// The reason why a trace cannot be started. Its directory cannot be used or contains a trace, or a file
 /// cannot be written.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceCreateError {
-    /// The directory cannot be created or used.
     #[error(transparent)]
     Directory(#[from] MakeError),
-    /// The directory already contains a trace.
     #[error("{} already holds a trace. Choose another directory with -o, or remove this one.", path.display())]
-    Exists {
-        /// The directory in which the trace is.
-        path: PathBuf,
-    },
-    /// A file of the trace cannot be written.
+    Exists { path: PathBuf },
     #[error("{0}")]
     Write(#[from] TraceWriteError),
 }
@@ -35,26 +30,20 @@ impl TraceCreateError {
 }
 
 /// The reason why no more events can be written. Events of earlier blocks can still be read.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
     /// No space is left: the disk is full, or a quota or the file size limit is reached.
     #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all events before them are readable. Free space, or record to another disk with -o.", path.display())]
     DiskFull {
-        /// The file that cannot be written.
         path: PathBuf,
-        /// The operating system's error, such as ENOSPC.
         source: io::Error,
-        /// The number of events in the block that could not be stored.
         lost_events: u64,
     },
-    /// The operating system reports another error than a full disk.
     #[error("cannot write {}: {source}. {lost_events} events were not stored; all events before them are readable. Check the disk.", path.display())]
     Io {
-        /// The file that cannot be written.
         path: PathBuf,
-        /// The operating system's error of the failed write.
         source: io::Error,
-        /// The number of events in the block that could not be stored.
         lost_events: u64,
     },
 }

@@ -36,25 +36,22 @@ const MARGIN: f64 = 14.0;
 /// The factor by which bold text is wider than normal text.
 pub const TITLE_BOLD: f64 = 1.06;
 
-/// A rectangle in pixels; `y` grows downwards.
+/// A rectangle in pixels: its left upper corner, its width and its height. `y` grows downwards.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[allow(missing_docs)]
 pub struct Rect {
-    /// The x coordinate of the left edge, in pixels.
     pub x: f64,
-    /// The y coordinate of the top edge, in pixels.
     pub y: f64,
-    /// The distance from the left to the right edge, in pixels.
     pub w: f64,
-    /// The distance from the top to the bottom edge, in pixels.
     pub h: f64,
 }
 
 /// The box that shows a ROS node, around the boxes of its callbacks.
 #[derive(Debug, Clone)]
+#[allow(missing_docs)]
 pub struct NodeBox {
     /// The full name of the node. It is untrusted.
     pub name: String,
-    /// The position and size of the box in the drawing.
     pub rect: Rect,
     /// The width, in pixels, that the title must not exceed.
     pub title_width: f64,
@@ -62,10 +59,10 @@ pub struct NodeBox {
 
 /// The box that shows a callback, within the box of its node.
 #[derive(Debug, Clone)]
+#[allow(missing_docs)]
 pub struct CallbackBox {
     /// The index of the callback in [`Model::callbacks`].
     pub callback: usize,
-    /// The position and size of the box in the drawing.
     pub rect: Rect,
     /// The kind of junction to mark at the callback. `None` if only one input triggers it.
     pub junction: Option<JunctionKind>,
@@ -100,16 +97,13 @@ pub struct Net {
     pub wires: Vec<Wire>,
 }
 
-/// The positions of all boxes, lines and labels of a drawing.
+/// The positions of all boxes, lines and labels of a drawing, and its size in pixels.
 #[derive(Debug, Clone, Default)]
+#[allow(missing_docs)]
 pub struct Layout {
-    /// The width of the drawing in pixels.
     pub width: f64,
-    /// The height of the drawing in pixels.
     pub height: f64,
-    /// The boxes of the model's nodes, with their positions.
     pub nodes: Vec<NodeBox>,
-    /// The boxes of the model's callbacks, with their positions.
     pub callbacks: Vec<CallbackBox>,
     /// The lines between the callbacks, grouped by publishing callback and topic.
     pub nets: Vec<Net>,

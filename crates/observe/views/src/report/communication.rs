@@ -32,7 +32,6 @@ pub(super) fn edges(out: &mut String, model: &Model) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// Lists the causes of losses.
 pub(super) fn losses(out: &mut String, lost: &[String]) {
     if lost.is_empty() {
         return;

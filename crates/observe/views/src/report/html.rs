@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_follow_the_calendar_and_thousands_are_separated() {
+    fn the_report_formats_dates_and_separates_thousands() {
         assert_eq!(date(0), "1970-01-01 00:00:00");
         assert_eq!(date(951_827_696_000_000_000), "2000-02-29 12:34:56");
         assert_eq!(date(4_102_444_799_000_000_000), "2099-12-31 23:59:59");

@@ -181,7 +181,6 @@ impl Sums {
         Some(key)
     }
 
-    /// Removes a counted loss that the synthesis has withdrawn.
     pub(super) fn take_back(&mut self, back: &ItemOutcome) {
         let Some(of) = self.topics.get_mut(&(back.name, back.to)) else {
             return;

@@ -117,7 +117,7 @@ fn data(page: &str) -> Value {
 }
 
 #[test]
-fn the_policy_allows_only_the_script_and_the_styles_of_the_page() {
+fn the_pages_security_policy_allows_only_its_own_script_and_styles() {
     let explanation = explanation(5, vec![execution(0, 5, &[(0, 9)], "/a")], 1);
     let page = page(&explanation, "/a");
     let policy = between(&page, "Content-Security-Policy\" content=\"", "\"");
@@ -152,7 +152,7 @@ fn the_policy_allows_only_the_script_and_the_styles_of_the_page() {
 }
 
 #[test]
-fn names_never_become_markup() {
+fn names_in_the_page_never_become_html() {
     let long = "x</script>".repeat(1_000);
     for name in [
         "</script><script>alert(1)</script>",
@@ -178,7 +178,7 @@ fn names_never_become_markup() {
 }
 
 #[test]
-fn the_page_without_scripts_has_the_longest_executions_and_the_sentence() {
+fn without_javascript_the_page_lists_the_longest_executions_and_their_explanation() {
     let executions = (1..=9).map(|i| execution(i * 50, 80, &[(0, 10 * i), (2, 5)], "/a"));
     let explanation = explanation(80, executions.collect(), 20);
     let page = page(&explanation, "/a");
@@ -200,7 +200,7 @@ fn the_page_without_scripts_has_the_longest_executions_and_the_sentence() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn the_data_of_the_page_is_the_explanation(
+    fn the_page_contains_all_data_of_the_explanation(
         parts in proptest::collection::vec(
             (0u64..1 << 40, proptest::collection::vec((0usize..11, 0u64..1 << 30), 1..12), "[a-c<>\"\u{1}]{0,3}"),
             0..12,
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn rows_follow_the_chain_and_other_places_come_behind_the_one_before_them() {
+fn rows_of_the_page_follow_the_order_of_the_chain() {
     let mut one = execution(0, 5, &[(0, 1), (0, 1), (0, 1)], "/c");
     for (stretch, place) in one.stretches.iter_mut().zip(["/a", "/sync", "/b"]) {
         stretch.place = place.into();

@@ -19,24 +19,18 @@ use crate::wait::{Waker, MAX_REMOTE_SIGNALS};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The reason why a participant could not attach.
+/// The reason why a producer, consumer or observer could not attach to a channel.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AttachError {
-    /// The channel already has a producer.
     #[error("the channel already has a producer. Drop that producer first.")]
     SecondProducer,
     /// All places for consumers and observers are taken.
     #[error("all {consumers} places for consumers and observers are taken. Raise `consumers` in the channel's options.")]
-    Full {
-        /// The number of places: `consumers` in the channel's options.
-        consumers: usize,
-    },
+    Full { consumers: usize },
     /// The waker already waits for the greatest possible number of consumers in shared memory.
     #[error("the waker already waits for {most} consumers in shared memory, its limit. Use a second thread with its own waker.")]
-    WakerFull {
-        /// The limit of a waker.
-        most: usize,
-    },
+    WakerFull { most: usize },
 }
 
 /// A channel. Its memory lives until its producer and all consumers are gone.

@@ -16,14 +16,11 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The reason why a consumer received nothing.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// The consumer already borrows as many items as the channel allows.
     #[error("the consumer already borrows {borrowed} items, its limit. Drop an item before receiving the next, or raise `borrowed`.")]
-    TooManyBorrowed {
-        /// The limit: `borrowed` in the channel's options.
-        borrowed: usize,
-    },
+    TooManyBorrowed { borrowed: usize },
     /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
@@ -35,12 +32,8 @@ pub enum ReceiveError {
     /// received.
     #[error("the link to the producer has broken. Connect again.")]
     Severed,
-    /// The item is not a value of the channel's type.
     #[error("an item of {bytes} bytes is not a value of the channel's type. Check the program that sends it.")]
-    NotOfType {
-        /// The length of the item in bytes.
-        bytes: usize,
-    },
+    NotOfType { bytes: usize },
 }
 
 /// The receiving side of a channel.
@@ -97,7 +90,8 @@ impl std::fmt::Debug for Consumer {
 }
 
 enum Wait {
-    /// The consumer must look again: an item may have arrived, or the producer may have died.
+    /// The consumer must look again, because an item may have arrived or the producer may have
+    /// died.
     Again,
     Expired,
     Closed,

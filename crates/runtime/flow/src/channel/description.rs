@@ -28,6 +28,7 @@ mod word {
 }
 
 /// The reason why the memory of an existing channel could not be used.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
     /// The creator has not finished the channel.
@@ -36,22 +37,13 @@ pub enum OpenError {
     /// The memory does not contain a channel.
     #[error("this memory contains no channel. Check which program has created it.")]
     Foreign,
-    /// The channel has another version of the memory format.
     #[error("the channel has format {theirs}, but this program uses format {ours}. Build both programs with the same onbeat.")]
-    Version {
-        /// The version of the channel's format.
-        theirs: u64,
-        /// The version that this program uses.
-        ours: u64,
-    },
+    Version { theirs: u64, ours: u64 },
     /// The description contains a value that has no meaning, because the memory was overwritten.
     #[error(
         "the channel's {what} is not valid, because its memory was overwritten. Create the channel again."
     )]
-    Nonsense {
-        /// The option that the value belongs to.
-        what: &'static str,
-    },
+    Nonsense { what: &'static str },
     /// The description contains options that [`Channel::new`](crate::Channel::new) would refuse.
     #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
@@ -62,9 +54,7 @@ pub enum OpenError {
     Differs {
         /// The option and its verb, for example "items are".
         what: &'static str,
-        /// The option's value where the channel was created.
         theirs: String,
-        /// The option's value in this program.
         ours: String,
     },
 }

@@ -24,24 +24,14 @@ pub trait Medium {
 }
 
 /// The reason why [`InProcess`] could not return a channel.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum InProcessError {
-    /// The channel could not be created.
     #[error("channel '{name}': {reason}")]
-    Create {
-        /// The name of the channel that the program asked for.
-        name: String,
-        /// The reason why no channel can have these options.
-        reason: CreateError,
-    },
+    Create { name: String, reason: CreateError },
     /// The channel was created with other options.
     #[error("channel '{name}': {reason}")]
-    Open {
-        /// The name of the channel that the program asked for.
-        name: String,
-        /// The difference between the channel's options and the caller's.
-        reason: OpenError,
-    },
+    Open { name: String, reason: OpenError },
 }
 
 /// The channels of this process by name. A channel stays known until this value is dropped.

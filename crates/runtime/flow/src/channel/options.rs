@@ -66,11 +66,11 @@ pub enum OnDeath {
 }
 
 /// The type of a channel's items. Every participant must use the same type.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemType {
     /// The type's name in Rust.
     pub name: &'static str,
-    /// The size of one item in bytes.
     pub size: usize,
     /// The alignment in bytes, at most 64.
     pub align: usize,
@@ -102,6 +102,7 @@ impl fmt::Display for ItemType {
 }
 
 /// The options that a channel is created with.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// The policy for a consumer that is slower than the producer.
@@ -118,7 +119,6 @@ pub struct Options {
     pub expected: usize,
     /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,
-    /// The type of the items.
     pub item: ItemType,
 }
 
@@ -199,43 +199,24 @@ impl Options {
 }
 
 /// The reason why a channel could not be created.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CreateError {
     /// A number in the options is zero or too large.
     #[error("{what} is {value}. Give 1 to {most}.")]
     Number {
-        /// The name of the option that is zero or too large.
         what: &'static str,
-        /// The value that the caller gave for the option.
         value: usize,
-        /// The largest value that the option may have.
         most: usize,
     },
-    /// The options expect more consumers than can attach.
     #[error(
         "{expected} consumers are expected, but only {consumers} can attach. Raise `consumers`."
     )]
-    Expected {
-        /// The number of consumers that must attach before the first item: `expected` in the
-        /// options.
-        expected: usize,
-        /// The number of consumers that can attach: `consumers` in the options.
-        consumers: usize,
-    },
+    Expected { expected: usize, consumers: usize },
     /// The system has no memory of that size.
     #[error("the system has no memory for {slots} payloads of {payload_bytes} bytes. Use fewer or smaller payloads.")]
-    Memory {
-        /// The number of payloads in the pool.
-        slots: usize,
-        /// The size of each payload in bytes.
-        payload_bytes: usize,
-    },
+    Memory { slots: usize, payload_bytes: usize },
     /// The memory that the transport provides is too small.
     #[error("the channel needs {needed} bytes, but the memory has {size}. Call `Options::memory_bytes` for the size.")]
-    Region {
-        /// The number of bytes that the channel needs.
-        needed: usize,
-        /// The number of bytes that the memory has.
-        size: usize,
-    },
+    Region { needed: usize, size: usize },
 }

@@ -21,7 +21,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    /// Returns the consumers that refer to the slot, one bit each.
+    /// Returns the bit set of the consumers that refer to the slot.
     #[inline]
     pub(crate) fn references(&self) -> &'a AtomicU64 {
         self.memory.u64(self.offset + slot::REFERENCES)

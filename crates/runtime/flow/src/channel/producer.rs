@@ -15,44 +15,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The reason why a payload could not be loaned.
+/// The reason why a producer got no payload to fill.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum LoanError {
-    /// The request is larger than the channel's payloads.
     #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}. Send less, or raise `payload_bytes`.")]
-    TooLarge {
-        /// The number of bytes that the caller asked for.
-        asked: usize,
-        /// The number of bytes of the channel's largest payload.
-        most: usize,
-    },
+    TooLarge { asked: usize, most: usize },
     /// All payloads of the pool are in use. A consumer keeps its items for too long.
     #[error("all {slots} payloads of the channel are in use. Check whether a consumer never drops its items.")]
-    Exhausted {
-        /// The number of payloads in the pool.
-        slots: usize,
-    },
+    Exhausted { slots: usize },
 }
 
 /// The reason why an item was not sent.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendError {
     /// Some expected consumers have not attached yet.
     #[error(
         "only {attached} of {expected} expected consumers have attached. Attach all of them before sending."
     )]
-    NotStarted {
-        /// The number of consumers that have attached so far.
-        attached: usize,
-        /// The number of consumers that must attach first: `expected` in the channel's options.
-        expected: usize,
-    },
+    NotStarted { attached: usize, expected: usize },
     /// A consumer has not consumed enough.
     #[error("the channel has no credit: a consumer has not consumed {in_flight} items yet. Wait, or check the consumer.")]
-    NoCredit {
-        /// The number of items that the slowest consumer has not consumed.
-        in_flight: u64,
-    },
+    NoCredit { in_flight: u64 },
     /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died. Call `resume` to continue without it.")]
     ConsumerDied,
@@ -62,12 +47,11 @@ pub enum SendError {
 }
 
 /// The reason why a copy of some bytes was not sent.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendCopyError {
-    /// The channel had no payload for the copy.
     #[error(transparent)]
     Loan(#[from] LoanError),
-    /// The copy could not be sent.
     #[error(transparent)]
     Send(#[from] SendError),
 }

@@ -124,7 +124,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns the number up to which entries do not wait until the producer's buffer is full.
+    /// Returns the number before which the consumer may take entries although the producer's buffer
+    /// is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)
@@ -145,7 +146,8 @@ impl<'a> Ring<'a> {
         self.offset + ring::SIGNAL
     }
 
-    /// Returns one of the states above, or any number if the memory was overwritten.
+    /// Returns the ring's state: [`FREE`], [`CONSUMER`], [`OBSERVER`] or [`LEFT`], or any number if
+    /// the memory was overwritten.
     #[inline]
     pub(crate) fn state(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::STATE)

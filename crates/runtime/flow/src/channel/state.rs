@@ -119,19 +119,22 @@ impl ChannelState {
         self.memory.u64(head::LOST)
     }
 
-    /// Returns the producer's journal: the slot that it is delivering, plus one.
+    /// Returns the word of the producer's journal that holds the slot that it is delivering, plus
+    /// one.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
-    /// Returns the producer's journal: the ring whose oldest entry it is dropping, plus one.
+    /// Returns the word of the producer's journal that holds the ring whose oldest entry it is
+    /// dropping, plus one.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)
     }
 
-    /// Returns the producer's journal: the head of the `dropping` ring before the drop.
+    /// Returns the word of the producer's journal that holds the head of the `dropping` ring before
+    /// the drop.
     #[inline]
     pub(crate) fn dropped_head(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPED_HEAD)

@@ -27,7 +27,7 @@ pub enum Surplus {
     Drop,
 }
 
-/// The properties of one input of a task.
+/// An input of a task: how many items trigger it, and what happens to further items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// The number of items that trigger the input. With 0 the input never triggers, and the task
@@ -173,8 +173,8 @@ impl Activation {
         self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
     }
 
-    /// Returns the number of executions that time started without data, where one of the two is
-    /// enough.
+    /// Returns the number of executions that time has started without data. Counts only a task that
+    /// runs on time or data alone ([`TimeAndData::Either`]).
     pub fn by_time(&self) -> u64 {
         self.by_time
     }

@@ -48,19 +48,14 @@ use thiserror::Error;
 pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 
 /// The reason why a chain cannot be built.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ChainError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A task's output goes to an earlier task. Outputs go to later tasks only.
     #[error("task '{to}' runs before '{from}', so it cannot use its output. Add the tasks in the order in which they run.")]
-    Order {
-        /// The name of the sending task.
-        from: String,
-        /// The name of the receiving task.
-        to: String,
-    },
+    Order { from: String, to: String },
 }
 
 /// The identity of a task of a chain, as [`Chain::task`] returns it.

@@ -56,39 +56,28 @@ use crate::wait::Waker;
 use thiserror::Error;
 
 /// The reason why a graph cannot run.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum GraphError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The graph has no thread to run the tasks.
     #[error("graph '{graph}' has no thread. Give it at least one.")]
-    NoThreads {
-        /// The name of the graph.
-        graph: String,
-    },
-    /// The graph has no thread with this number.
+    NoThreads { graph: String },
     #[error(
         "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]
     NoThread {
-        /// The name of the task, as in its options.
         task: String,
-        /// The thread number that the program gave.
         thread: usize,
-        /// The number of threads that the executor has.
         threads: usize,
     },
     /// A task with a feed is not assigned to a thread. A feed wakes one thread, so the task must be
     /// assigned to it.
     #[error("task '{task}' gets items from outside, but has no fixed thread. Assign the task to a thread with `on`, and give that thread's waker to the consumer.")]
-    FedAnywhere {
-        /// The name of the refused task.
-        task: String,
-    },
+    FedAnywhere { task: String },
     /// The connections form a circle.
     #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]
     Circle {
@@ -104,28 +93,13 @@ pub enum GraphError {
     },
     /// The given order does not contain each task once.
     #[error("the order names task '{task}' {times} times. Name every task once.")]
-    Incomplete {
-        /// The name of the refused task.
-        task: String,
-        /// The number of times that the order contains the task.
-        times: usize,
-    },
+    Incomplete { task: String, times: usize },
     /// The given order contradicts a task's thread.
     #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change one of the two.")]
-    Elsewhere {
-        /// The name of the refused task.
-        task: String,
-        /// The thread that the task is assigned to.
-        thread: usize,
-    },
+    Elsewhere { task: String, thread: usize },
     /// The given order is for another number of threads.
     #[error("the order is for {given} threads, but the graph has {threads}. Give one list for each thread.")]
-    Threads {
-        /// The number of threads in the order.
-        given: usize,
-        /// The number of threads of the graph.
-        threads: usize,
-    },
+    Threads { given: usize, threads: usize },
 }
 
 /// A graph of tasks and connections, before its start.

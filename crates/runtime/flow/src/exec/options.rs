@@ -125,32 +125,20 @@ pub struct TaskStats {
 }
 
 /// The reason why an executor refuses a task.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum TaskError {
-    /// The schedule is impossible.
     #[error("task '{task}': {reason}")]
-    Schedule {
-        /// The name of the refused task.
-        task: String,
-        /// The reason why the schedule is impossible.
-        reason: ScheduleError,
-    },
+    Schedule { task: String, reason: ScheduleError },
     /// The options do not limit how often the task runs.
     #[error(
         "task '{task}' has neither a triggering input nor a schedule, so it would run at every step. Add one of them."
     )]
-    Unbounded {
-        /// The name of the refused task.
-        task: String,
-    },
-    /// A connection or a feed names an input number that the task does not have.
+    Unbounded { task: String },
     #[error("task '{task}' has no input {input}: it has {inputs}, numbered from 0. Give one of these numbers.")]
     NoInput {
-        /// The name of the refused task.
         task: String,
-        /// The input number that the program gave.
         input: usize,
-        /// The number of inputs that the task has.
         inputs: usize,
     },
 }

@@ -55,34 +55,24 @@ use crate::wait::Waker;
 use thiserror::Error;
 
 /// The reason why an executor by priority refuses a task or cannot start.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PriorityError {
-    /// The options of a task are impossible.
     #[error(transparent)]
     Task(#[from] TaskError),
     /// A thread cannot get its settings. No thread was started.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The executor has no thread with this number.
     #[error(
         "task '{task}' is assigned to thread {thread}, but there are {threads} threads, numbered from 0. Use one of these numbers."
     )]
     NoThread {
-        /// The name of the refused task.
         task: String,
-        /// The thread number that the program gave.
         thread: usize,
-        /// The number of threads that the executor has.
         threads: usize,
     },
-    /// A receive task cannot attach to its channel.
     #[error("task '{task}' cannot receive: {reason}")]
-    Attach {
-        /// The name of the refused task.
-        task: String,
-        /// The reason why the task's consumer could not attach.
-        reason: AttachError,
-    },
+    Attach { task: String, reason: AttachError },
 }
 
 /// An executor of tasks with priorities, before its threads start.

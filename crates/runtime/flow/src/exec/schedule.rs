@@ -36,6 +36,7 @@ pub enum Schedule {
 }
 
 /// The reason why a schedule is impossible.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
     /// The period, the cycle or the delay is 0.
@@ -45,20 +46,12 @@ pub enum ScheduleError {
     #[error(
         "a timer counts from input {input}, but the task has {inputs} inputs, numbered from 0. Name one of them."
     )]
-    NoInput {
-        /// The number of the input whose items the timer counts from.
-        input: usize,
-        /// The number of inputs that the task has.
-        inputs: usize,
-    },
+    NoInput { input: usize, inputs: usize },
     /// A slot is empty, overlaps the one before it, or leaves the cycle.
     #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the slot before it or leaves the cycle. Correct its start or end.")]
     Slot {
-        /// The slot's number, from 0.
         index: usize,
-        /// The slot's start in the cycle.
         start_ns: u64,
-        /// The slot's end in the cycle.
         end_ns: u64,
     },
 }

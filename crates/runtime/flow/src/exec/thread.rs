@@ -25,6 +25,7 @@ pub enum Scheduling {
 }
 
 /// The settings of a thread: name, policy, priority, CPUs, memory.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadOptions {
     /// The thread's name. The kernel keeps the first 15 bytes.
@@ -36,7 +37,6 @@ pub struct ThreadOptions {
     pub cpus: Vec<usize>,
     /// Locks the memory of the whole process, present and future (mlockall), and leaves it locked.
     pub lock_memory: bool,
-    /// The size of the stack in bytes.
     pub stack_bytes: usize,
     /// The number of bytes of the stack that are touched before the first task, so that later
     /// accesses do not fault.
@@ -69,57 +69,38 @@ impl ThreadOptions {
 }
 
 /// The reason why a thread could not get its settings.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum ThreadError {
-    /// The thread could not be started.
     #[error("cannot start thread '{thread}' with a stack of {stack_bytes} bytes: {reason}. Use fewer threads or smaller stacks.")]
     Spawn {
-        /// The name of the thread that could not be started.
         thread: String,
-        /// The size of the stack that the thread's options ask for.
         stack_bytes: usize,
-        /// The error that the kernel returned for creating the thread.
         reason: io::Error,
     },
     /// The policy or priority is not permitted or impossible.
     #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Give fifo or rr a priority of 1 to 99, and run as root, with CAP_SYS_NICE or with RLIMIT_RTPRIO.")]
     Scheduling {
-        /// The name of the thread that could not get its policy or priority.
         thread: String,
         /// The policy: `fifo`, `rr` or `other`.
         policy: &'static str,
-        /// The priority that the thread's options ask for.
         priority: u8,
-        /// The error that the kernel returned for setting the policy.
         reason: io::Error,
     },
     /// The thread may not run on these CPUs.
     #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}. Give CPUs that exist and that the process may use (taskset -p).")]
     Cpus {
-        /// The name of the thread that could not get its CPUs.
         thread: String,
-        /// The CPUs that the thread's options ask for.
         cpus: Vec<usize>,
-        /// The error that the kernel returned for setting the CPUs.
         reason: io::Error,
     },
-    /// The process may not lock its memory.
     #[error("thread '{thread}' cannot lock its memory: {reason}. Run as root, with CAP_IPC_LOCK or with a larger RLIMIT_MEMLOCK (ulimit -l).")]
-    Memory {
-        /// The name of the thread whose options ask for locked memory.
-        thread: String,
-        /// The error that the kernel returned for locking the memory.
-        reason: io::Error,
-    },
+    Memory { thread: String, reason: io::Error },
     /// The stack is too small for the bytes to touch.
     #[error("thread '{thread}' cannot touch {prefault_bytes} bytes of its stack of {stack_bytes}: 64 KiB must stay free. Lower `prefault_bytes` or raise `stack_bytes`.")]
     Stack {
-        /// The name of the thread whose stack is too small.
         thread: String,
-        /// The number of bytes of the stack to touch before the first task: `prefault_bytes` in the
-        /// options.
         prefault_bytes: usize,
-        /// The size of the whole stack that the thread's options ask for.
         stack_bytes: usize,
     },
 }

@@ -23,7 +23,7 @@ pub struct Waker {
 pub(crate) struct WakerWords {
     count: AtomicU32,
     sleepers: AtomicU32,
-    /// The signals in shared memory. Producers in other processes cannot reach the words above.
+    /// The signals of consumers in shared memory. Producers in other processes reach only these.
     remote: Mutex<Vec<Arc<RemoteSignal>>>,
     /// The number of remote signals, so that a thread without any takes no lock.
     remotes: AtomicUsize,

@@ -3,14 +3,12 @@
 
 use std::fmt;
 
-/// A backend between two ends. Later variants are faster.
+/// A backend between two ends: TCP, RDMA or shared memory. Later variants are faster.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// The ends use TCP.
     Tcp,
-    /// The ends use RDMA.
     Verbs,
-    /// The ends use shared memory.
     Shm,
 }
 
@@ -53,24 +51,20 @@ impl fmt::Display for Lack {
 }
 
 /// The end that lacks a backend.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The end that listens.
     Listening,
-    /// The end that connects.
     Connecting,
-    /// Both ends.
     Both,
 }
 
 /// A faster backend that the ends do not use, because one or both of them lack it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// The backend that is not used.
     pub way: Way,
-    /// The end that lacks the backend.
     pub end: End,
-    /// The reason why that end lacks it.
     pub lack: Lack,
 }
 
@@ -90,8 +84,8 @@ impl fmt::Display for Passed {
 pub struct Choice {
     /// The backend that both ends will use.
     pub way: Way,
-    /// The faster backends that only one of the ends has. The list leaves out shared memory between
-    /// machines, and backends that neither end has.
+    /// The faster backends that the ends do not use, each with the end that lacks it. Shared memory
+    /// between machines and RDMA that neither end has are left out.
     pub passed: Vec<Passed>,
 }
 
@@ -102,8 +96,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// The properties of a process that must be equal at both ends so that they find each other's
-/// memory.
+/// The properties of a process that must be equal at both ends so that they can share memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// The id of the machine's current boot.
@@ -117,15 +110,15 @@ pub struct Place {
 }
 
 /// The backends that one end offers to the other.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// The machine, user, namespaces and capabilities of the process.
     pub place: Place,
     /// The reason why the end cannot share memory. `None` if it can.
     pub no_shm: Option<Lack>,
-    /// The reason why the end has no RDMA. `None` if it has.
+    /// The reason why the end cannot use RDMA. `None` if it can.
     pub no_verbs: Option<Lack>,
-    /// The end refuses to use a slower backend if only one of the two ends has a faster one.
+    /// Is true if the end refuses the link when [`Choice::passed`] is not empty.
     pub refuses: bool,
 }
 
@@ -198,7 +191,7 @@ fn lacking(listening: Option<Lack>, connecting: Option<Lack>) -> Option<(End, La
     }
 }
 
-/// Chooses the fastest backend that both ends have, and names the faster ones that one end lacks.
+/// Chooses the fastest backend that both ends can use, and names the faster ones that they lack.
 pub fn choose(listening: &Offer, connecting: &Offer) -> Choice {
     let mut passed = Vec::new();
     let mut pass = |way, (end, lack)| passed.push(Passed { way, end, lack });

@@ -7,6 +7,7 @@ use onbeat_flow::{CreateError, Options};
 use thiserror::Error;
 
 /// The reason why the address of a link cannot be used.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PlaceError {
     /// The text does not have the form of a link address.
@@ -15,7 +16,6 @@ pub enum PlaceError {
     /// The address has no key, so the ends cannot authenticate each other.
     #[error("'{}' has no key. Add ?key=FILE (onbeat link key FILE makes one).", .0.escape_debug())]
     NoKey(String),
-    /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The program was built without RDMA.
@@ -30,35 +30,22 @@ pub enum PlaceError {
     SecondHost,
     /// The channel's port number would be larger than 65535.
     #[error("the port number {first} + {number} of a channel is larger than 65535. Begin with a smaller port number.")]
-    Port {
-        /// The port number of the first channel.
-        first: u16,
-        /// The number of this channel, from 0.
-        number: u16,
-    },
+    Port { first: u16, number: u16 },
 }
 
 /// The reason why a channel between hosts could not be opened.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinksError {
-    /// The address of the other host cannot be used.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The link of a channel could not be set up.
     #[error("channel '{channel}': {reason}")]
-    Setup {
-        /// The channel that needs the link.
-        channel: String,
-        /// The reason for the failed setup.
-        reason: SetupError,
-    },
-    /// An end of a link could not be made.
+    Setup { channel: String, reason: SetupError },
     #[error(transparent)]
     End(#[from] SetupError),
     /// The two hosts have asked for different channels.
     #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
-        /// The channel that this host has asked for.
         channel: String,
         /// The line of this host's terms that differs.
         ours: String,
@@ -68,33 +55,25 @@ pub enum LinksError {
     /// The other host did not report which channel it asks for: the link ended first, or the
     /// deadline passed.
     #[error(
-        "channel '{channel}': the other host did not report which channel it asks for: {}",
+        "channel '{channel}': the other host did not report which channel it asks for: {}. Check that it runs and asks for the same channels.",
         why(reason)
     )]
     Silent {
-        /// The channel that this host has asked for.
         channel: String,
         /// The reason why the link ended. `None` if the other host was silent until the deadline.
         reason: Option<End>,
     },
-    /// The channel cannot be created on this host.
     #[error("channel '{channel}': {reason}")]
     Create {
-        /// The channel that this host has asked for.
         channel: String,
-        /// The reason why no channel can have these options.
         reason: CreateError,
     },
     /// The policy exchanges buffers, which hosts do not share.
     #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
-    Swap {
-        /// The channel that has this policy.
-        channel: String,
-    },
+    Swap { channel: String },
     /// The channel has another producer already, or the process can have no more threads.
     #[error("channel '{channel}': cannot start its relay: {reason}")]
     Relay {
-        /// The channel that needs the relay.
         channel: String,
         /// The error message of the channel or the kernel.
         reason: String,
@@ -102,7 +81,6 @@ pub enum LinksError {
     /// The channel was opened before, with other options.
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
-        /// The channel that was asked for again.
         channel: String,
         /// The options of the first call.
         before: Box<Options>,
@@ -112,7 +90,6 @@ pub enum LinksError {
         "one address has port numbers for at most 65536 channels. Use a second address for more."
     )]
     TooMany,
-    /// The channel in shared memory could not be opened.
     #[error(transparent)]
     Machine(#[from] LinkError),
 }

@@ -130,9 +130,9 @@ struct OpenChannel {
 }
 
 /// The state of a channel's connection to another host.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostStatus {
-    /// The state of the relay to that host.
     pub state: HostState,
     /// The number of items that newer ones replaced before they left the sending host, as the
     /// channel's policy allows. Items that a slow consumer at the receiving host has missed count

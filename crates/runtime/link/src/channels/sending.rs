@@ -28,7 +28,7 @@ pub(super) fn send_items(channel: &Channel, mut out: Box<dyn Outgoing>, control:
     let end = match &consumer {
         Ok(consumer) => pass_items(channel, consumer, &mut *out, control),
         Err(_) => Some(End::Protocol {
-            what: "consumers in the place of the relay",
+            what: "other consumers have taken the place of the relay",
         }),
     };
     finish(control, end.as_ref());
@@ -126,7 +126,7 @@ pub(super) fn send(
             // Relays make no promises (`qos`), and items fit.
             Err(SendError::TooLarge { .. } | SendError::Breach(_)) => {
                 return Err(Some(End::Protocol {
-                    what: "items that the link does not take",
+                    what: "the link refuses an item of the channel",
                 }))
             }
         }

@@ -24,11 +24,11 @@ use std::sync::atomic::{
 /// after two years.
 const INSTANT: u64 = (1 << 56) - 1;
 
-/// The state of a seat's thread that is awake. `ON_BELL` and `ON_CONNECTION` stand for sleep until
-/// the bell rings or the connection reports. Other processes never wake a thread that sleeps on its
-/// connection.
 const AWAKE: u32 = 0;
+/// The state of a seat's thread that sleeps until the seat's bell rings.
 const ON_BELL: u32 = 1;
+/// The state of a seat's thread that sleeps until its connection reports. Other processes never
+/// wake such a thread.
 const ON_CONNECTION: u32 = 2;
 
 fn lease_end_left_ns(share: u64, now_ns: u64) -> u64 {
@@ -82,8 +82,8 @@ pub struct Patience {
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// The chunks that the port had granted when this want was published, and when its own chunk
-    /// was granted.
+    /// Two counts of the chunks that the port had granted: when this want was published, and when
+    /// its own chunk was granted.
     counted: Option<(u64, u64)>,
 }
 
@@ -424,8 +424,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// The arrival of a message at a seat that has no other one: seat, priority, shares per
-        /// chunk, number of chunks.
+        /// A message arrives at a seat that has no other one: seat, priority, shares per chunk,
+        /// number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

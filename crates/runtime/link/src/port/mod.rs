@@ -76,31 +76,22 @@ pub use stats::{PortStats, Sent, TransferStats};
 pub(crate) use transfer::{Go, Turn};
 
 /// The reasons why a port, or a place on a port, is not available.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// The settings are impossible.
     #[error("port: {0}")]
     Settings(#[from] SettingsError),
     /// The port's memory cannot be made or found.
     #[error("port: {0}")]
     Memory(#[from] LinkError),
-    /// Other processes use the port with other settings.
     #[error("port '{name}' has {theirs}, but this process wants {ours}. Give all processes the same settings.")]
     Differs {
-        /// The name of the port that this process wants to use.
         name: String,
-        /// The settings that this process gave.
         ours: Box<Settings>,
-        /// The settings that the port has.
         theirs: Box<Settings>,
     },
-    /// No process has a port of this name.
     #[error("this user has no port '{name}'. Start a process that uses it.")]
-    NotThere {
-        /// The name that no port of this user has.
-        name: String,
-    },
-    /// The port has as many transfers as it can hold.
+    NotThere { name: String },
     #[error(
         "the port already has {} transfers, the most that it can hold. Close one of its links.",
         page::SEATS
@@ -111,7 +102,6 @@ pub enum PortError {
     System {
         /// The purpose of the call, as a verb phrase after "cannot".
         what: &'static str,
-        /// The error of the refused call.
         source: std::io::Error,
     },
 }

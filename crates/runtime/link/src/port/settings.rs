@@ -34,21 +34,16 @@ pub(super) struct InForce {
 }
 
 /// The reason why a port cannot have these settings.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// A number is out of its range.
     #[error("{what} is {value}. Give {least} to {most}.")]
     Number {
-        /// The name of the setting that is out of range.
         what: &'static str,
-        /// The value that the caller gave for the setting.
         value: u64,
-        /// The smallest value that the setting may have.
         least: u64,
-        /// The largest value that the setting may have.
         most: u64,
     },
-    /// The interface does not report its rate.
     #[error("interface '{}' does not report its rate. Give the rate (Settings::of_rate).", name.escape_debug())]
     NoRate {
         /// The interface's name; untrusted.

@@ -8,9 +8,9 @@ use crate::bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The counts of a port and of its transfers.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStats {
-    /// The settings with which the port was made.
     pub settings: Settings,
     /// The measured rate, bit/s: at least a sixteenth of the given rate. `None` if the port has
     /// only had the given rate.
@@ -25,6 +25,7 @@ pub struct PortStats {
 
 /// The counts of a transfer, which is the sending side of a connection. The transfer's own process
 /// writes them.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferStats {
     /// The id of the process that sends.
@@ -35,7 +36,6 @@ pub struct TransferStats {
     pub priority: u8,
     /// The transfer is waiting for the port.
     pub waits: bool,
-    /// The bytes of content, chunks and complete messages that the transfer has sent.
     pub sent: Sent,
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
@@ -58,14 +58,13 @@ pub struct TransferStats {
     pub expired: u64,
 }
 
-/// The bytes, chunks and messages that a transfer has sent through the port.
+/// The bytes of content, the chunks, and the complete messages and values that a transfer has sent
+/// through the port.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {
-    /// The number of bytes of content that were sent.
     pub bytes: u64,
-    /// The number of chunks that were sent.
     pub chunks: u64,
-    /// The number of complete messages and values that were sent.
     pub messages: u64,
 }
 

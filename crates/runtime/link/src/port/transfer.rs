@@ -24,7 +24,8 @@ const LEAST_LEFT: u64 = 2;
 struct Posted {
     lent: Lent,
     need: usize,
-    /// The connection's bytes up to the end of the chunk. `None` while the chunk is being written.
+    /// The number of bytes that the connection has sent up to the end of the chunk. `None` while
+    /// the chunk is being written.
     end: Option<u64>,
 }
 

@@ -42,11 +42,10 @@ pub struct ReceivedCounts {
 }
 
 /// The counts of one end of a link with promises.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// The counts of the messages that this end has sent.
     pub sent: SentCounts,
-    /// The counts of the messages that this end has received.
     pub received: ReceivedCounts,
     /// The number of times that the peer fell silent.
     pub silences: u64,

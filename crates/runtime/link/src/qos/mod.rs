@@ -98,9 +98,9 @@ const MORE_BYTES: usize = HEAD_BYTES + TERMS_BYTES;
 /// The reaction of an end to a broken promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnBreach {
-    /// The breach is counted.
+    /// The end only counts the breach.
     Warn,
-    /// The breach is counted, and the call returns it as an error.
+    /// The end counts the breach, and the call returns it as an error.
     Fail,
 }
 

@@ -94,7 +94,7 @@ impl Outbox {
         *self.at(number) = Open::Done;
     }
 
-    /// Notes that the message that was begun last has left at `now_ns`.
+    /// Records that the message of the last [`Outbox::begin`] has left at `now_ns`.
     pub fn sent(&mut self, number: u64, now_ns: u64) {
         let (more, timeout) = (self.retry.times, self.retry.timeout_ns);
         let due_ns = timeout.map_or(u64::MAX, |t| now_ns.saturating_add(t));
@@ -209,8 +209,8 @@ impl Inbox {
         }
     }
 
-    /// Notes that the message of this number has arrived. Ignores it if it arrived before, or if it
-    /// exceeds the credits.
+    /// Records that the message of this number has arrived. Ignores it if it arrived before, or if
+    /// it exceeds the credits.
     pub fn came(&mut self, number: u64) {
         if self.judge(number) == Ok(Came::New) {
             self.arrived |= 1 << (number - self.consumed);
@@ -233,7 +233,7 @@ impl Inbox {
         (lost, (self.arrived & 1 != 0).then_some(self.consumed))
     }
 
-    /// Notes that the application has consumed the message that [`Inbox::to_consume`] returned.
+    /// Records that the application has consumed the message that [`Inbox::to_consume`] returned.
     pub fn consume(&mut self) {
         debug_assert!(self.arrived & 1 != 0);
         self.advance();

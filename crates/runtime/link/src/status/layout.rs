@@ -16,9 +16,9 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// The time at which the end was made, ns of CLOCK_MONOTONIC. `ChangedNs` is the time at which
-    /// its state last changed.
+    /// The time at which the end was made, in ns of CLOCK_MONOTONIC.
     BegunNs,
+    /// The time at which the state of the end last changed, in ns of CLOCK_MONOTONIC.
     ChangedNs,
     Credits,
     MessageBytes,
@@ -41,9 +41,9 @@ pub(crate) enum Word {
     /// The number of a channel's items that newer ones replaced before they left, plus 1. 0 means
     /// that the link carries no channel.
     Lost,
-    /// The rate that the end's port was given, bit/s. `PortMeasured` is the measured rate, or 0 if
-    /// none differs, and `PortChunk` the chunk size. All are 0 without a port.
+    /// The rate that the end's port was given, bit/s; 0 without a port.
     PortGiven,
+    /// The measured rate of the end's port, bit/s; 0 if it does not differ from the given one.
     PortMeasured,
     PortChunk,
     Qos = 32,
@@ -60,14 +60,12 @@ pub(crate) enum Text {
     Peer = WORDS as isize * 8 + 256,
 }
 
-/// The transport that connects the ends.
+/// The transport that connects the ends: shared memory, TCP or RDMA.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// A channel in shared memory.
     Shm,
-    /// A TCP connection.
     Tcp,
-    /// An RDMA connection.
     Verbs,
 }
 
@@ -117,11 +115,10 @@ impl State {
 }
 
 /// The number of messages and values that a link has passed in one direction.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// The number of messages that passed in this direction.
     pub messages: u64,
-    /// The number of bytes in these messages.
     pub bytes: u64,
     /// The time of the last message, ns of CLOCK_MONOTONIC; `None` before the first.
     pub last_ns: Option<u64>,
@@ -170,9 +167,9 @@ pub struct PortStatus {
 }
 
 /// The content of an end's status page. Another process has written all of it: untrusted.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// The transport that connects the ends.
     pub backend: Backend,
     /// The peer connects to this end. If false, this end connects to the peer.
     pub listens: bool,
@@ -180,7 +177,6 @@ pub struct LinkStatus {
     pub name: String,
     /// The name or address of the peer; empty before the peer has connected.
     pub peer: String,
-    /// The state of the link: waiting, connected, broken or ended.
     pub state: State,
     /// Two times in ns of CLOCK_MONOTONIC: when the end was made, and when its state last changed.
     pub since_ns: [u64; 2],

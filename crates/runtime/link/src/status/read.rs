@@ -12,9 +12,9 @@ use std::path::Path;
 const MOST_DESCRIPTORS: usize = 65_536;
 
 /// The end of a link, and the process that has it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The process that has the end.
     pub pid: u32,
     /// The user id of the page's owner.
     pub uid: u32,

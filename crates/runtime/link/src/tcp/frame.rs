@@ -17,14 +17,14 @@ pub use crate::wire::HEAD_BYTES;
 /// The size of a status with its head, in bytes.
 pub const STATUS_BYTES: usize = HEAD_BYTES + 16;
 
-/// A chunk of a message or value.
+/// The place of a chunk in its message or value.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
     /// The number of the message, or the version of the value.
     pub number: u64,
     /// The position of the chunk in the message or value, in bytes.
     pub offset: usize,
-    /// The length of the chunk in bytes.
     pub bytes: usize,
     /// The length of the whole message or value.
     pub total: usize,
@@ -41,16 +41,14 @@ pub struct Status {
     pub receives_no_more: bool,
 }
 
-/// The head of a frame, checked against the agreed sizes.
+/// The head of a frame, checked against the agreed sizes. The bytes of a chunk, or 16 bytes of a
+/// status ([`Status::of`]), follow it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Head {
-    /// The head of a chunk of a message. The bytes of the chunk follow.
     Message(Chunk),
-    /// The head of a chunk of a value. The bytes of the chunk follow.
     Value(Chunk),
-    /// The head of a status. 16 more bytes of the status follow ([`Status::of`]).
     Status {
-        /// The flags of the status, as bits.
         flags: u8,
         /// The number of all messages that the peer has sent, if its flags say that it sends no
         /// more.
@@ -60,14 +58,12 @@ pub enum Head {
     Ask,
 }
 
-/// The limits on chunks and contents.
+/// The sizes in bytes of the largest chunk, message and value.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The size of the largest chunk, in bytes.
     pub chunk: usize,
-    /// The size of the largest message, in bytes.
     pub message: usize,
-    /// The size of the largest value, in bytes.
     pub value: usize,
 }
 
@@ -99,12 +95,12 @@ impl Chunk {
         head
     }
 
-    /// Returns the head for a chunk of a message.
+    /// Returns the bytes of the head of a frame that carries a chunk of a message.
     pub fn message_head(&self) -> [u8; HEAD_BYTES] {
         self.head(MESSAGE)
     }
 
-    /// Returns the head for a chunk of a value.
+    /// Returns the bytes of the head of a frame that carries a chunk of a value.
     pub fn value_head(&self) -> [u8; HEAD_BYTES] {
         self.head(VALUE)
     }

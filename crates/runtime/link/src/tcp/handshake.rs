@@ -33,9 +33,9 @@ const MOST_STEP_BYTES: usize = 256;
 const HELLO_BYTES: usize = 61;
 
 /// The first message of each end: the sizes, options and session that it proposes.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// The sizes for which the end was made.
     pub sizes: Sizes,
     /// The size of a chunk's content, in bytes.
     pub chunk: usize,
@@ -60,8 +60,8 @@ impl Session {
 }
 
 /// The result of a finished handshake.
+#[allow(missing_docs)]
 pub struct Agreed {
-    /// The hello that the peer has sent.
     pub peer: Hello,
     /// The session of this connection. It is new, or it is the one that the peer resumes.
     pub session: Session,
@@ -70,12 +70,11 @@ pub struct Agreed {
 }
 
 /// The reason why a handshake failed.
+#[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum Failed {
-    /// One end refuses the other.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The connection broke.
     #[error("the connection broke during the handshake: {0}")]
     Broken(#[from] std::io::Error),
 }
@@ -133,8 +132,7 @@ impl Hello {
         is_first || self.session == theirs.session
     }
 
-    /// Checks that the sizes and options of the two ends are the same. The error names the first
-    /// difference.
+    /// Checks that the sizes and options of the two ends are the same.
     ///
     /// # Errors
     /// The first difference.

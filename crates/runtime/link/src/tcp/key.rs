@@ -21,33 +21,26 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The reason why a key file cannot be used.
+/// The reason why a key file cannot be used. Paths are escaped.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// The file cannot be read or written.
     #[error("key file {path}: cannot {what}: {source}")]
     File {
-        /// The path of the file, escaped.
         path: String,
         /// The operation that failed, as a verb phrase, for example "create it".
         what: &'static str,
-        /// The error of the operation `what`.
         source: std::io::Error,
     },
     /// Other users can read or replace the file.
     #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
     Open {
-        /// The path of the file, escaped.
         path: String,
         /// The fault of the file's type, mode or owner.
         what: &'static str,
     },
-    /// The content of the file is not a key.
     #[error("key file {path}: not a key. A key is 64 hexadecimal digits on one line.")]
-    Form {
-        /// The path of the file, escaped.
-        path: String,
-    },
+    Form { path: String },
 }
 
 fn shown(path: &Path) -> String {
@@ -122,7 +115,7 @@ impl Key {
             return Err(open("not a regular file"));
         }
         if about.mode() & 0o077 != 0 {
-            return Err(open("others may read or write it"));
+            return Err(open("other users may read or write it"));
         }
         if about.uid() != user && about.uid() != 0 {
             return Err(open("it belongs to another user"));

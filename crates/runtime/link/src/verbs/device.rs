@@ -221,7 +221,7 @@ pub struct Transfer {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Request {
-    /// Writes to the peer's memory, and sends the peer a tag.
+    /// Writes to the peer's memory, and sends the peer a tag of 32 bits.
     WriteWithTag(Transfer, u32),
     Write(Transfer),
     Read(Transfer),

@@ -232,7 +232,7 @@ impl EndMemory {
         (OutMemory(out), InMemory(incoming), memory)
     }
 
-    /// Returns a range of a part of the block.
+    /// Returns `bytes` bytes of a part of the block, from `offset` on within the part.
     ///
     /// # Safety
     /// No other code in this process uses that part meanwhile.

@@ -18,11 +18,11 @@ pub fn of_count(count: u64) -> u32 {
     (count & COUNT) as u32
 }
 
-/// Returns how far the count in the tag `told` is ahead of `count`. Returns `None` if the distance
+/// Returns how far the count in the tag `tag` is ahead of `count`. Returns `None` if the distance
 /// is more than `most`.
-pub fn ahead(count: u64, told: u32, most: u64) -> Option<u64> {
-    let difference = u64::from(told.wrapping_sub(of_count(count))) & COUNT;
-    (u64::from(told) <= COUNT && difference <= most).then_some(difference)
+pub fn ahead(count: u64, tag: u32, most: u64) -> Option<u64> {
+    let difference = u64::from(tag.wrapping_sub(of_count(count))) & COUNT;
+    (u64::from(tag) <= COUNT && difference <= most).then_some(difference)
 }
 
 pub fn of_message(number: u64, chunks: usize) -> u32 {
@@ -33,14 +33,14 @@ pub fn of_message(number: u64, chunks: usize) -> u32 {
 /// Reads the tag of a message's last write, which had `last` bytes. Returns the tag of the
 /// message's number, and the length of the message. Returns `None` if the message came in chunks
 /// although no chunk size was agreed.
-pub fn message(told: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {
-    let before = (told >> COUNT_BITS) as usize;
+pub fn message(tag: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {
+    let before = (tag >> COUNT_BITS) as usize;
     let bytes = match (before, chunk) {
         (0, _) => last,
         (_, Some(chunk)) => before.checked_mul(chunk)?.checked_add(last)?,
         (_, None) => return None,
     };
-    Some((told & COUNT as u32, bytes))
+    Some((tag & COUNT as u32, bytes))
 }
 
 #[cfg(test)]

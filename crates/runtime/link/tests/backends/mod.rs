@@ -471,7 +471,7 @@ macro_rules! backends {
             }
             #[test]
             fn the_death_of_a_peer_ends_the_link_at_every_step() {
-                backends::death(|| $mortal, "program_of_a_peer");
+                backends::death(|| $mortal, "does_nothing_unless_started_as_a_peer");
             }
         }
     };

@@ -1,12 +1,11 @@
 //! Defines envelopes, and the distances between them: concave upper curves (minimum of leaky
 //! buckets) and rate-latency lower curves.
 
-/// A rate of items or bytes: a number of units in a number of nanoseconds.
+/// A rate of items or bytes: `units` in `ns` nanoseconds, of which 0 counts as 1.
+#[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The number of items or bytes in `ns` nanoseconds.
     pub units: u64,
-    /// The time in nanoseconds. 0 counts as 1.
     pub ns: u64,
 }
 

@@ -269,19 +269,20 @@ impl ServiceMeter {
         }
     }
 
-    /// Notes that the loader begins, or continues after it waited for room.
+    /// Records that the loader begins, or continues after it waited for room.
     pub fn resumed(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, true);
         self.resumed = true;
     }
 
-    /// Notes that the loader brought an item of this size.
+    /// Records that the loader brought an item of this size.
     pub fn observe(&mut self, time_ns: i64, bytes: u64) {
         self.trace.add(time_ns, 1, bytes, !self.resumed);
         self.resumed = true;
     }
 
-    /// Notes that the buffer is full. The time up to the next [`ServiceMeter::resumed`] does not count.
+    /// Records that the buffer is full. The time up to the next [`ServiceMeter::resumed`] does not
+    /// count.
     pub fn held_up(&mut self, time_ns: i64) {
         self.trace.add(time_ns, 0, 0, false);
         self.resumed = false;

@@ -19,24 +19,22 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// An upper bound of the items and bytes that playback takes within any stretch of time.
+/// An upper bound of the items and bytes that playback takes within a stretch of time, as a function
+/// of the length of the stretch.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The largest number of items, by the length of the stretch.
     pub items: Upper,
-    /// The largest number of bytes, by the length of the stretch.
     pub bytes: Upper,
-    /// The size of the largest item, in bytes.
     pub largest_bytes: u64,
 }
 
 /// Lower bounds of the items and bytes that a loader brings within any stretch of time in which it does not
 /// wait for room. All bounds hold at the same time.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The lower bounds on the number of items.
     pub items: Vec<RateLatency>,
-    /// The lower bounds on the number of bytes.
     pub bytes: Vec<RateLatency>,
 }
 
@@ -99,9 +97,9 @@ impl Arrival {
 }
 
 /// The size of the smallest playback buffer that is never empty when an item is due and never overflows.
+#[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The capacity of the buffer, in items.
     pub buffer_items: u64,
     /// The capacity of the buffer, in bytes. It includes one more item than needed, because the loader waits
     /// until a whole item fits.
@@ -117,6 +115,7 @@ pub struct Sizes {
 }
 
 /// No buffer is large enough, because the loader is slower than playback in the long run.
+#[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "the loader brings {service_per_s:.0} {what}/s, and playback takes {arrival_per_s:.0} {what}/s in the long run. Play more slowly, or load the whole recording before the start"
@@ -124,9 +123,7 @@ pub struct Sizes {
 pub struct TooSlow {
     /// The unit of the rates: `items` or `bytes`.
     pub what: &'static str,
-    /// The long-term rate of playback, in units per second.
     pub arrival_per_s: f64,
-    /// The long-term rate of the loader, in units per second.
     pub service_per_s: f64,
 }
 

@@ -55,7 +55,7 @@ impl Remote {
         match remote.record(length)? {
             Record::Begin(streams) => remote.streams = streams,
             _ => {
-                return Err(remote.fault("the sender does not say which streams the recording has"))
+                return Err(remote.fault("the sender does not say which streams the recording has. Run the same version of onbeat on both hosts"))
             }
         }
         remote.read += length;

@@ -7,23 +7,22 @@ use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{self, Halves, Outgoing, SendError};
 
 /// The result of sending a recording to another host.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// The number of items that were sent completely.
     pub items: u64,
-    /// The sum of the sizes of these items, in bytes.
     pub bytes: u64,
     /// A sentence for each kind of damage in the recording that was skipped.
     pub damage: Vec<String>,
 }
 
 /// The reason why the peer does not have the whole recording.
+#[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum SendFault {
     /// The recording cannot be read to its end. The peer has the items that were read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The link to the peer failed.
     #[error("the link to the receiving side failed: {0}")]
     Link(#[from] SendError),
     /// The peer ended before it confirmed that it took all items.
@@ -31,23 +30,12 @@ pub enum SendFault {
     Unconfirmed(interface::End),
     /// The peer counted another number of items than were sent.
     #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
-    Differs {
-        /// The number of items that this end sent.
-        sent: u64,
-        /// The number of items that the peer counted.
-        taken: u64,
-    },
+    Differs { sent: u64, taken: u64 },
     /// The caller asked to stop, after this much was sent.
     #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
-    /// A record is too long for the link.
     #[error("{what} is too long for a link: {bytes} bytes")]
-    TooLong {
-        /// The kind of record that is too long.
-        what: String,
-        /// The length of the record, in bytes.
-        bytes: usize,
-    },
+    TooLong { what: String, bytes: usize },
 }
 
 struct Writer<'s> {

@@ -70,10 +70,10 @@ pub struct Answer {
 }
 
 /// The settings of the publishers of a replay.
+#[allow(missing_docs)]
 pub struct Plan<'p> {
     /// The recorded topics, each with its stream number.
     pub streams: &'p [(StreamId, Stream)],
-    /// The stream under which `/clock` is published, or `None` if it is not published.
     pub clock: Option<StreamId>,
     /// The answers that pace the replay, or `None` if recorded times pace it.
     pub answer: Option<&'p Answer>,

@@ -98,7 +98,7 @@ mod tests {
     const HOUR: u64 = 3_600_000_000_000;
 
     #[test]
-    fn instants_are_read_and_shown_on_both_clocks() {
+    fn times_of_day_and_times_since_the_start_are_parsed_and_shown() {
         let clock = Clock {
             monotonic_ns: 1_000,
             realtime_ns: 20_000 * DAY_NS + 23 * HOUR,

@@ -13,7 +13,6 @@ use serde_json::{json, Value};
 use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 
-/// The question about losses.
 pub struct Asked<'a> {
     /// The topic or service, or `None` for all.
     pub topic: Option<&'a str>,
@@ -22,7 +21,6 @@ pub struct Asked<'a> {
     pub json: bool,
 }
 
-/// Reads a recording and returns its losses.
 pub(crate) fn losses(
     reader: &mut Reader,
     options: SynthOptions,

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn callbacks_of_the_table_are_found_by_node_and_topic() {
+    fn callbacks_of_thesis_table_3_3_are_found_by_node_and_topic() {
         let m = model();
         let id = |node, on| callback_of(&m, node, on).map(|c| c.id.as_str());
         assert_eq!(id("point_cloud_fusion", "front"), Some("a"));

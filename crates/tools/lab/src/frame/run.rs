@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_options_are_refused() {
+    fn an_experiment_refuses_options_that_it_does_not_support() {
         let dir = tempfile::tempdir().unwrap();
         let only = Options {
             only: Some("nonsense".into()),

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arms_alternate_so_that_linear_drift_cancels() {
+    fn experiment_arms_alternate_so_that_linear_drift_cancels() {
         for seed in 0..20 {
             let order = schedule(2, 10, &mut Rng::new(seed));
             for round in 0..10 {

@@ -41,18 +41,18 @@ pub enum SchedExtError {
     None,
     /// Another scheduler is running, and the kernel allows only one.
     #[error(
-        "the sched_ext scheduler {0:?} is running, and the kernel allows only one. End it first."
+        "another sched_ext scheduler, {0:?}, is running, and the kernel allows only one. End it first."
     )]
     Taken(String),
     /// A server has no slot for more than 20 s, which the kernel does not allow.
-    #[error("server {0:?} has no slot for more than 20 s, but the kernel ends a sched_ext scheduler that lets a thread wait for 30 s. Use cgroup freezers.")]
+    #[error("server {0:?} has no slot for more than 20 s, and the kernel ends a sched_ext scheduler if a thread waits for 30 s. Use cgroup freezers, or add a slot.")]
     Pause(String),
     /// The servers or events are more than the BPF programs have room for.
-    #[error("sched_ext has no room for {0}. Use cgroup freezers.")]
+    #[error("onbeat's sched_ext scheduler has no room for {0}. Use cgroup freezers.")]
     Room(String),
     /// The kernel refused the BPF programs.
     #[error(
-        "the kernel refused the sched_ext scheduler: {0}. It needs root and Linux 6.13 or newer."
+        "the kernel refused onbeat's sched_ext scheduler: {0}. Run as root, on Linux 6.13 or newer."
     )]
     Load(String),
 }
@@ -153,7 +153,7 @@ fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError>
     }
     if table.events().len() > layout::MAX_EVENTS {
         return Err(SchedExtError::Room(format!(
-            "{} events",
+            "{} slots' starts and ends",
             table.events().len()
         )));
     }
@@ -182,7 +182,11 @@ impl Enforcer for SchedExt {
         let key = thread.as_raw_fd().to_ne_bytes();
         let value = (server as u32).to_ne_bytes();
         let added = self.with(|p| p.members.update(&key, &value, MapFlags::ANY));
-        let ended = || AdmitError::Member(io::Error::other("the scheduler has ended"));
+        let ended = || {
+            AdmitError::Member(io::Error::other(
+                "the kernel has ended the sched_ext scheduler",
+            ))
+        };
         let added = added.ok_or_else(ended)?;
         added.map_err(|e| AdmitError::Member(io::Error::other(format!("{e:#}"))))
     }

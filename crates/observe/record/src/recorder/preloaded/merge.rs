@@ -38,9 +38,11 @@ struct Thread {
 }
 
 enum CpuTimes {
-    /// Readings correct the times that follow from the kernel's records of switches.
+    /// Readings of the threads' CPU clocks correct the CPU times that follow from the kernel's
+    /// records of switches.
     Measured(Readings),
-    /// Readings show when threads were off their CPU, because the kernel reports no switches.
+    /// Readings of the threads' CPU clocks show when threads were off the CPU, because the kernel
+    /// reports no switches.
     Estimated(Clocks),
 }
 

@@ -22,7 +22,8 @@ pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     Some((time_ns, rest_from(line, words.next()?)))
 }
 
-/// Returns whether a line without a time is a remark of the recorder, and not a damaged frame.
+/// Returns whether a line without a time is a remark of the recorder. Other such lines are damaged
+/// frames.
 pub fn is_remark(line: &[u8]) -> bool {
     line.first()
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn m2_to_m4_are_computed_as_in_the_paper() {
+    fn inhibition_measures_m2_to_m4_are_computed_as_in_the_paper() {
         let measures = of(&even(3));
         assert_eq!(measures.send_us, [100.0; 3]);
         assert_eq!(measures.answer_us, [300.0; 3]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_wake_up_after_a_blocked_call_counts_as_a_blocked_call() {
+    fn a_late_wake_up_after_a_blocked_send_counts_as_the_pattern_send_blocks() {
         let mut loops = even(4);
         loops[1].sent_ns += 900 * MS;
         for l in &mut loops[2..] {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_wake_up_without_a_blocked_call_is_a_pattern_of_its_own() {
+    fn a_late_wake_up_without_a_blocked_send_counts_as_the_pattern_wakes_late() {
         let mut loops = even(3);
         let late = loops[2];
         loops[2] = Loop {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn late_or_lost_answers_and_late_starts_are_patterns_of_their_own() {
+    fn late_answers_and_late_starts_count_as_patterns_of_their_own() {
         let mut loops = even(4);
         loops[1].received_ns = None;
         loops[2].received_ns = loops[2].received_ns.map(|at| at + 200 * MS);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_link_samples_are_read() {
+    fn lines_of_inhibition_samples_are_parsed() {
         let read = Loop::read("1,2,3,4").unwrap();
         assert_eq!(
             (read.woke_ns, read.sent_ns, read.received_ns),

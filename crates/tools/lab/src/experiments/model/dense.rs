@@ -71,7 +71,6 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
     Ok(())
 }
 
-/// Writes the trace. Returns the truth about the application and the number of events.
 fn write(shape: Dense, dir: &Path) -> Result<(DenseTruth, u64)> {
     let failed = |why: String| LabError::unexpected(format!("the trace {}", dir.display()), why);
     let writer = Writer::create(dir, WriterOptions::default());

@@ -511,7 +511,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_are_formatted_as_in_the_paper() {
+    fn queue_differences_are_formatted_as_in_the_paper() {
         assert_eq!(difference(Some(2.0), Some(3.0)), "+50%");
         assert_eq!(difference(Some(2.0), Some(2.1)), "+5.0%");
         assert_eq!(difference(Some(2.0), Some(0.0)), "-100%");

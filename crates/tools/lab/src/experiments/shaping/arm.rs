@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_baseline_runs_before_each_of_the_others() {
+    fn the_baseline_arm_runs_before_each_other_arm() {
         let turns = Turns {
             executions: 10,
             rounds: 2,

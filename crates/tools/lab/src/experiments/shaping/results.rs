@@ -7,10 +7,10 @@ use crate::measure::stats::Sorted;
 pub(super) struct ArmResults {
     /// The end-to-end latencies in ms, without those of late and discarded outputs.
     pub latency_ms: Vec<f64>,
-    /// For each of these executions: the time until its output was ready, in ms.
+    /// The times in ms until the output was ready, one for each latency in `latency_ms`.
     pub ready_ms: Vec<f64>,
-    /// For each of these executions: the number of the band, from 1, or `None` outside of all
-    /// bands.
+    /// The number of the band, from 1, for each latency in `latency_ms`. `None` stands for an output
+    /// outside of all bands.
     pub band: Vec<Option<u32>>,
     /// The latencies in ms of outputs that missed their last slot and were not discarded.
     pub late_ms: Vec<f64>,

@@ -181,4 +181,7 @@ def test_a_model_is_saved_whole_or_not_at_all(tmp_path):
     assert onbeat.diff(model, saved).changed is False
     with pytest.raises(onbeat.OnbeatError, match="cannot write"):
         model.save(tmp_path / "nowhere" / "saved.json")
-    assert os.listdir(tmp_path) == ["saved.json"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(onbeat.OnbeatError, match="cannot write .*folder"):
+        model.save(tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "saved.json"]

@@ -7,6 +7,7 @@ usage: ./dev test                          everything
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
        ./dev test check                    flow's channels under loom and Miri
        ./dev test pages                    man pages and completions, made from every command's --help
+       ./dev test python [WORD ...]        the Python package: types, tests, examples, the notebook
        ./dev test browser                  `onbeat why --html` in a Chromium
        ./dev test aarch64                  compile for aarch64 what runs on a robot
        ./dev test sched-ext                reservations in a guest whose kernel has sched_ext (minutes)
@@ -14,8 +15,8 @@ usage: ./dev test                          everything
        ./dev test replay-can               replay into ROS 2, CAN and UDP in a guest that has CAN (a minute or two)
        ./dev test list                     the parts, crates and end-to-end tests
 
-loom, miri-lib and browser do not run again as parts of everything while their inputs are the same as when they
-passed; `./dev test check` and `./dev test browser` always run them.
+loom, miri-lib, browser and python do not run again as parts of everything while their inputs are the same as when they
+passed; `./dev test check`, `./dev test browser` and `./dev test python` always run them.
 What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
 lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
 """
@@ -49,6 +50,11 @@ CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
 FLOW = ("crates/runtime/flow", "crates/base", "Cargo.lock", "Cargo.toml", "scripts/check.sh")
 # Decide what a browser shows. The command is built the same from the same sources.
 PAGES = ("target/release/onbeat", "demos/recorded/parking", "scripts/browser.py", "dev")
+# Decide what tests of the Python package find.
+PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "demos/recorded/parking", "python/onbeat", "python/tests",
+          "python/conftest.py", "python/pyproject.toml", "docs/how-to/python.md", "docs/how-to/timing.ipynb",
+          "docs/model.schema.json", "docs/tables.md", "docs/cli.md", "crates/observe/views/src/report/style.css",
+          "crates/observe/why/src/page/page.css", "scripts/python_tests.py", "scripts/python_schema.py", "dev")
 # How many of the slowest test programs and end-to-end tests the end of the output lists.
 SLOWEST = 10
 # Parts that run side by side.
@@ -384,6 +390,11 @@ def browser(inputs=()):
     return Part("pages in a browser", [sys.executable, os.path.join(ROOT, "scripts/browser.py")], inputs=inputs)
 
 
+def python(words=(), inputs=()):
+    """The Python package, with the built program."""
+    return Part("Python package", [sys.executable, os.path.join(ROOT, "scripts/python_tests.py"), *words], inputs=inputs)
+
+
 def low_priority(part):
     """The same part with the lowest priority."""
     part.command = ["nice", "-n", "19", *part.command]
@@ -400,7 +411,7 @@ def everything():
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
     computing = [low_priority(part) for part in (check("miri-lib", FLOW), check("loom", FLOW), aarch64(), pages(),
-                                                   browser(PAGES))]
+                                                   browser(PAGES), python(inputs=PYTHON))]
     parts += [unit(*computing), *computing]
     parts.append(end_to_end([]).run())
     return parts
@@ -409,7 +420,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, pages, browser, aarch64, sched-ext, link-verbs, replay-can")
+    print("parts:  unit, e2e, check, pages, browser, python, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -432,6 +443,8 @@ def chosen(words):
         command = ["cargo", "test", "--locked", "--no-fail-fast", "-p", crates()[first], "--",
                    "--show-output", *rest]
         return [Part(f"tests of {first}", command).run()]
+    if first == "python":
+        return [*beside(build()), python(rest).run()]
     if rest:
         sys.exit(f"test: '{first}' takes no words: {' '.join(rest)}")
     if first == "all":

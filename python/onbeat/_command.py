@@ -6,25 +6,17 @@ import os
 import shutil
 import subprocess
 import sysconfig
+import warnings
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Any
+
+from onbeat._decode import parse
+from onbeat._errors import OnbeatError, error_of
 
 StrPath = str | os.PathLike[str]
 
-# The exit code of a command that made a model without a callback.
-_EMPTY = 3
-
-
-class OnbeatError(RuntimeError):
-    """An error of the command `onbeat`. Its text is the last line that the command printed."""
-
-    def __init__(self, message: str, exit_code: int = 1) -> None:
-        super().__init__(message, exit_code)
-        self.message = message
-        self.exit_code = exit_code
-
-    def __str__(self) -> str:
-        return self.message
+# Exit code of a result that is there, but empty.
+EMPTY = 3
 
 
 def command() -> str:
@@ -39,43 +31,54 @@ def command() -> str:
 
 
 def run(*words: StrPath, stdin: bytes | None = None, accept: Iterable[int] = (0,)) -> bytes:
-    """Runs `onbeat WORDS` and returns its standard output. Raises OnbeatError for an exit code not in `accept`."""
-    line = [command(), *map(os.fspath, words)]
-    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    """Runs `onbeat WORDS` and returns its standard output. Raises an OnbeatError for an exit code not in `accept`.
+
+    >>> import onbeat
+    >>> onbeat.run("--version").decode().split()[0]
+    'onbeat'
+    """
+    line = [command(), *(os.fspath(word) for word in words)]
     try:
-        done = subprocess.run(line, capture_output=True, check=False, **given)
+        if stdin is None:
+            done = subprocess.run(line, capture_output=True, check=False, stdin=subprocess.DEVNULL)
+        else:
+            done = subprocess.run(line, capture_output=True, check=False, input=stdin)
     except OSError as error:
-        raise OnbeatError(f"cannot run {line[0]}: {error.strerror}") from error
+        raise cannot_run(line[0], error) from error
     if done.returncode not in accept:
-        said = done.stderr.decode(errors="replace").strip()
-        ended = f"onbeat {line[1] if line[1:] else ''} ended with {done.returncode}"
-        raise OnbeatError(said.splitlines()[-1] if said else ended, done.returncode)
+        raise error_of(said_or_ended(done.stderr, line, done.returncode), done.returncode)
+    pass_on_warnings(done.stderr)
     return done.stdout
 
 
-def model(traces: StrPath | Iterable[StrPath], output: StrPath = "model.json", *options: str) -> Path:
-    """Makes the model of one or more traces with `onbeat model`, and returns its path.
-
-    `options` are those of the command, for example `"--mode", "urban"`.
-    """
-    many = [traces] if isinstance(traces, (str, os.PathLike)) else traces
-    run("model", "-o", _as_file(output), *options, "--", *map(_as_file, many), accept=(0, _EMPTY))
-    return Path(output)
+def run_json(*words: StrPath, accept: Iterable[int] = (0,)) -> Any:
+    """Runs `onbeat WORDS`, which prints JSON, and returns the value."""
+    return parse(run(*words, accept=accept), f"the answer of onbeat {os.fspath(words[0])}")
 
 
-def merge(paths: Iterable[StrPath], output: StrPath = "merged.json") -> Path:
-    """Merges models in one process, one after the other, and returns the path of the merged model.
-
-    The model is written under another name and then renamed, so a reader never sees half a file.
-    """
-    run("merge", "-o", _as_file(output), "--list", "-", stdin=as_list(paths), accept=(0, _EMPTY))
-    return Path(output)
+class OnbeatWarning(UserWarning):
+    """A warning of the command, for example about lost events."""
 
 
-def merged(paths: Iterable[StrPath], compact: bool) -> bytes:
-    """Merges models and returns the JSON of the result. `compact` leaves out white space, for further merges."""
-    options = ["--compact"] if compact else []
-    return run("merge", "-o", "-", "--list", "-", *options, stdin=as_list(paths), accept=(0, _EMPTY))
+def pass_on_warnings(stderr: bytes) -> None:
+    """Passes the warnings of the command on to Python's."""
+    for line in stderr.decode(errors="replace").splitlines():
+        if line.startswith("onbeat: warning: "):
+            warnings.warn(line.removeprefix("onbeat: warning: "), OnbeatWarning, stacklevel=4)
+
+
+def cannot_run(program: str, error: OSError) -> OnbeatError:
+    """Returns the error of a command that does not start."""
+    return OnbeatError(f"cannot run {program}: {error.strerror}. Set ONBEAT to the path of the command onbeat.")
+
+
+def said_or_ended(stderr: bytes, line: list[str], exit_code: int) -> str:
+    """Returns the line with which the command failed, without its name; else how it ended."""
+    lines = stderr.decode(errors="replace").strip().splitlines()
+    errors = [one for one in lines if one.startswith(("onbeat: ", "error: "))]
+    if not lines:
+        return f"onbeat {line[1] if line[1:] else ''} ended with {exit_code}"
+    return (errors or lines)[-1].removeprefix("onbeat: ")
 
 
 def as_list(paths: Iterable[StrPath]) -> bytes:
@@ -87,7 +90,31 @@ def as_list(paths: Iterable[StrPath]) -> bytes:
     return b"".join(name + b"\n" for name in names)
 
 
-def _as_file(path: StrPath) -> str:
+def merged(paths: Iterable[StrPath], compact: bool) -> bytes:
+    """Merges models and returns the JSON of the result. `compact` leaves out white space, for further merges."""
+    options = ["--compact"] if compact else []
+    return run("merge", "-o", "-", "--list", "-", *options, stdin=as_list(paths), accept=(0, EMPTY))
+
+
+def as_path(path: StrPath) -> str:
     """Returns a path that no command takes for an option or for its standard output."""
     text = os.fspath(path)
     return os.path.join(".", text) if text.startswith("-") else text
+
+
+def options(**given: object) -> list[str]:
+    """Returns options of the command for keyword arguments. None and False are left out, a list repeats the option.
+
+    >>> options(min_effect="2%", absolute=True, mode=None, cpu=[1, 2])
+    ['--min-effect=2%', '--absolute', '--cpu=1', '--cpu=2']
+    """
+    words: list[str] = []
+    for name, value in given.items():
+        option = "--" + name.rstrip("_").replace("_", "-")
+        if value is True:
+            words.append(option)
+        elif isinstance(value, (list, tuple)):
+            words += [f"{option}={one}" for one in value]
+        elif value is not None and value is not False:
+            words.append(f"{option}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
+    return words

@@ -8,18 +8,21 @@ at once.
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from onbeat._command import OnbeatError, StrPath, merged
+from onbeat._command import StrPath, merged
+from onbeat._errors import OnbeatError
+from onbeat._files import write_whole
 
 FAN_IN = 64
+T = TypeVar("T")
 Result = bytes | OnbeatError
 
 
-def groups(things: Sequence, fan_in: int) -> list[list]:
+def groups(things: Sequence[T], fan_in: int) -> list[list[T]]:
     """Divides things, in order, into as few groups of at most `fan_in` as possible. The sizes are nearly equal."""
     count = -(-len(things) // fan_in)
     ends = [len(things) * i // count for i in range(count + 1)]
@@ -41,12 +44,14 @@ def task(*parts: str | Result, last: bool) -> Result:
 
     If the parts cannot be merged, the error is the result, because the engine must not try again.
     """
-    failed = next((part for part in parts if isinstance(part, OnbeatError)), None)
-    if failed is not None:
-        return failed
+    given: list[str | bytes] = []
+    for part in parts:
+        if isinstance(part, OnbeatError):
+            return part
+        given.append(part)
     with tempfile.TemporaryDirectory(prefix="onbeat-") as scratch:
         try:
-            return merged([_as_path(part, number, scratch) for number, part in enumerate(parts)], compact=not last)
+            return merged([_as_path(part, number, scratch) for number, part in enumerate(given)], compact=not last)
         except OnbeatError as error:
             # Killed by a signal: another attempt may end well.
             if error.exit_code < 0:
@@ -68,21 +73,11 @@ def _fetch(url: str) -> bytes:
     import fsspec
 
     with fsspec.open(url, "rb") as file:
-        return file.read()
+        return bytes(file.read())
 
 
 def write(result: Result, output: StrPath) -> Path:
     """Writes the model under another name and renames it. Raises the error if a task returned one."""
     if isinstance(result, OnbeatError):
         raise result
-    path = Path(output)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(beside, "xb") as file:
-            file.write(result)
-        os.replace(beside, path)
-    except OSError as error:
-        raise OnbeatError(f"cannot write {path}: {error.strerror}") from error
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    return write_whole(output, result)

@@ -12,7 +12,7 @@ from onbeat import _tree
 from onbeat._command import StrPath
 
 
-def _merge_group(numbered: tuple[int, Iterable], last: bool) -> tuple[int, _tree.Result]:
+def _merge_group(numbered: tuple[int, Iterable[str | _tree.Result]], last: bool) -> tuple[int, _tree.Result]:
     number, parts = numbered
     return number, _tree.task(*parts, last=last)
 

@@ -82,7 +82,7 @@ def dask(harness):
     merge_while_a_worker_dies(harness, "dask")
     code = TWICE.format(engine="dask", fan_in=FAN_IN)
     done = python(harness, python_of("dask"), ["-c", code], models(harness))
-    need(done.returncode and "OnbeatError" in done.stderr and "is in more than one of the models" in done.stderr,
+    need(done.returncode and "onbeat.CommandFailed" in done.stderr and "is in more than one of the models" in done.stderr,
          f"a run that was there twice: {done.stderr[-1000:]}")
     need(not any("twice.json" in name for name in os.listdir(harness.work)), "half a merge was written")
 

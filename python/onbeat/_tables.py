@@ -1,0 +1,232 @@
+"""A trace, and its tables as pyarrow."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from onbeat._command import EMPTY, StrPath, as_path, cannot_run, command, options, pass_on_warnings, run, said_or_ended
+from onbeat._errors import MissingPackage, NothingFound, OnbeatError, UsageError, error_of
+from onbeat._model import Model
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TableName = Literal["callbacks", "chains", "executions", "items", "chain_executions", "stretches", "threads",
+                    "processes", "switches", "runs"]
+TABLES: tuple[TableName, ...] = get_args(TableName)
+
+
+def need(package: str, what: str) -> Any:
+    """Imports an optional package; says how to get it if it is missing."""
+    import importlib
+
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        name = package.split(".")[0]
+        extra = {"pyarrow": "tables", "pandas": "tables", "matplotlib": "plots"}[name]
+        found = "cannot be imported" if not isinstance(error, ModuleNotFoundError) else "is not installed"
+        raise MissingPackage(f"{what} need the Python package {name}, which {found} ({error}). Install it:"
+                             f" pip install 'onbeat[{extra}]'", name=name) from error
+
+
+class HasTables(ABC):
+    """Ten tables, with the columns that docs/tables.md lists. Times are whole nanoseconds.
+
+    A table is a `pyarrow.Table`, which is read when it is first asked for, and then kept. `table.to_pandas(
+    types_mapper=pandas.ArrowDtype)` and `polars.from_arrow(table)` make data frames of it, without copies.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[str, pa.Table] = {}
+
+    @abstractmethod
+    def _read(self, name: TableName) -> pa.Table:
+        """Reads a table."""
+
+    def table(self, name: TableName) -> pa.Table:
+        """Returns the table of this name.
+
+        >>> import onbeat
+        >>> onbeat.open("demos/recorded/parking").table("runs")["complete"].to_pylist()
+        [True]
+        """
+        if name not in TABLES:
+            raise UsageError(f"there is no table {name!r}. Choose one of {', '.join(TABLES)}.", 2)
+        if name not in self._tables:
+            self._tables[name] = self._read(name)
+        return self._tables[name]
+
+    @property
+    def callbacks(self) -> pa.Table:
+        """A row for each callback and synchroniser of the model."""
+        return self.table("callbacks")
+
+    @property
+    def chains(self) -> pa.Table:
+        """A row for each chain of the model."""
+        return self.table("chains")
+
+    @property
+    def executions(self) -> pa.Table:
+        """A row for each execution of a callback, in the order of their ends."""
+        return self.table("executions")
+
+    @property
+    def items(self) -> pa.Table:
+        """A row for each item and each callback to which it goes."""
+        return self.table("items")
+
+    @property
+    def chain_executions(self) -> pa.Table:
+        """A row for each execution of a chain."""
+        return self.table("chain_executions")
+
+    @property
+    def stretches(self) -> pa.Table:
+        """The stretches of each execution of a chain, which add up to its latency."""
+        return self.table("stretches")
+
+    @property
+    def threads(self) -> pa.Table:
+        """A row for each thread in the recording."""
+        return self.table("threads")
+
+    @property
+    def processes(self) -> pa.Table:
+        """A row for each observed process."""
+        return self.table("processes")
+
+    @property
+    def switches(self) -> pa.Table:
+        """A row for each time that an observed thread had a CPU."""
+        return self.table("switches")
+
+    @property
+    def runs(self) -> pa.Table:
+        """A row for each run."""
+        return self.table("runs")
+
+
+class Trace(HasTables, os.PathLike[str]):
+    """A trace directory, as `onbeat record` writes it.
+
+    >>> import onbeat
+    >>> trace = onbeat.open("demos/recorded/parking")
+    >>> trace.chain_executions.num_rows, trace.chain_executions.column_names[-2:]
+    (400, ['latency_ns', 'age_ns'])
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __repr__(self) -> str:
+        return f"<Trace {self.path}>"
+
+    @cached_property
+    def model(self) -> Model:
+        """The trace's model, made when it is first asked for. `onbeat.model` makes one with options, in a file."""
+        return Model(content=run("model", "-o", "-", "--", as_path(self), accept=(0, EMPTY)))
+
+    def _read(self, name: TableName) -> pa.Table:
+        with self.stream(name) as reader:
+            return reader.read_all()
+
+    @contextmanager
+    def stream(self, name: TableName) -> Iterator[pa.RecordBatchReader]:
+        """Gives a table as a stream of batches, for tables that are larger than the memory.
+
+        >>> import onbeat
+        >>> with onbeat.open("demos/recorded/parking").stream("executions") as batches:
+        ...     print(max(batch.num_rows for batch in batches) > 0)
+        True
+        """
+        ipc, pyarrow = need("pyarrow.ipc", "tables"), need("pyarrow", "tables")
+        line = [command(), "export", as_path(self), "--to", "arrow", "--table", name]
+        fault: Exception | None = None
+        with tempfile.TemporaryFile() as stderr:
+            try:
+                process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+            except OSError as error:
+                raise cannot_run(line[0], error) from error
+            assert process.stdout is not None
+            with process:
+                try:
+                    yield ipc.open_stream(process.stdout)
+                except (OSError, pyarrow.ArrowException) as error:
+                    # The stream is cut off, which the command explains, or the caller's block has failed.
+                    fault = error
+                finally:
+                    is_whole = process.stdout.read(1) == b""
+                    if not is_whole:
+                        process.kill()
+            stderr.seek(0)
+            said = stderr.read()
+        if is_whole and process.returncode not in (0, EMPTY):
+            raise error_of(said_or_ended(said, line, process.returncode), process.returncode) from fault
+        if fault is not None:
+            raise fault
+        pass_on_warnings(said)
+
+    def export(self, directory: StrPath) -> Tables:
+        """Writes all tables as Parquet into a directory, beside those of other runs. Returns the tables in it.
+
+        >>> import onbeat
+        >>> onbeat.open("demos/recorded/parking").export("tables").runs.num_rows
+        1
+        """
+        run("export", as_path(self), "--to", "tables", "-o", as_path(directory), accept=(0, EMPTY))
+        return Tables(directory)
+
+    def export_to(self, to: str, output: StrPath, **given: object) -> Path:
+        """Writes another format with `onbeat export`: `perfetto`, `executions` (CSV), `text`. Returns the output's path."""
+        run("export", as_path(self), "--to", to, "-o", as_path(output), *options(**given))
+        return Path(output)
+
+
+class Tables(HasTables, os.PathLike[str]):
+    """A directory of tables as Parquet, of one run or of many, as `onbeat export --to tables` writes it.
+
+    >>> import onbeat
+    >>> tables = onbeat.open("tables")
+    >>> sorted(tables.executions.column_names)[:3]
+    ['blocked_ns', 'blockings', 'callback']
+    """
+
+    def __init__(self, path: StrPath) -> None:
+        super().__init__()
+        self.path = Path(path)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.path)
+
+    def __repr__(self) -> str:
+        return f"<Tables {self.path}>"
+
+    def files(self, name: TableName) -> list[str]:
+        """Returns the paths of a table's files, one for each run."""
+        return sorted(glob.glob(os.path.join(glob.escape(os.fspath(self.path)), name, "*.parquet")))
+
+    def _read(self, name: TableName) -> pa.Table:
+        parquet, pyarrow = need("pyarrow.parquet", "tables"), need("pyarrow", "tables")
+        files = self.files(name)
+        if not files:
+            raise NothingFound(f"{self.path} has no table {name}. Write it with onbeat.open(TRACE).export({str(self.path)!r}).", 3)
+        try:
+            return pyarrow.concat_tables([parquet.ParquetFile(file).read() for file in files])
+        except (OSError, pyarrow.ArrowException) as error:
+            first = str(error).partition("\n")[0]
+            raise OnbeatError(f"cannot read the table {name} in {self.path}: {first}") from error

@@ -91,7 +91,7 @@ fn too_many_slow_executions_are_refused_with_their_number() {
         .to_string();
     assert!(
         text.contains(
-            "without the 60 slowest of 600 executions (10 %), but onbeat may leave out 47"
+            "without the 60 slowest of 600 executions (10 %), but of this sample onbeat may leave out at most 47"
         ) && text.contains("A period of 130 ms fits"),
         "{text}"
     );
@@ -103,7 +103,7 @@ fn a_sample_too_small_to_leave_out_one_execution_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        text.contains("may leave out 0 of this sample") && text.contains("Record longer"),
+        text.contains("may leave out at most 0") && text.contains("Record longer"),
         "{text}"
     );
 }

@@ -18,7 +18,7 @@ const SLOT: u64 = 10 * MS;
 
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_target() {
+fn does_nothing_unless_started_as_a_target() {
     run_target(|| {
         Worker::new(|stop: &AtomicBool| {
             while !stop.load(Ordering::Relaxed) {
@@ -33,7 +33,7 @@ fn helper_target() {
 /// shape` does.
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_owner() {
+fn does_nothing_unless_started_as_an_owner() {
     let get = |name: &str| std::env::var(name).unwrap();
     if !get("GROUP").is_empty() {
         fs::write(get("GROUP") + "/cgroup.procs", "0").unwrap();
@@ -101,7 +101,7 @@ impl Scene {
 
     fn set_in(backend: Choice, group: Option<&Path>) -> Scene {
         let dir = Dir::new("deadman");
-        let mut target = Helper::start("helper_target", &[], None);
+        let mut target = Helper::start("does_nothing_unless_started_as_a_target", &[], None);
         let said = target.next_output();
         let (a, b) = said.split_once(' ').unwrap();
         let tids = [a.parse().unwrap(), b.parse().unwrap()];
@@ -115,7 +115,11 @@ impl Scene {
                 group.map_or("", |g| g.to_str().unwrap()).to_owned(),
             ),
         ];
-        let mut owner = Helper::start("helper_owner", &environment, None);
+        let mut owner = Helper::start(
+            "does_nothing_unless_started_as_an_owner",
+            &environment,
+            None,
+        );
         assert_eq!(owner.next_output(), "taken");
         let guard = guard_of(owner.child.id()).unwrap();
         Scene {
@@ -485,7 +489,8 @@ fn pausing_the_owners_cgroup_does_not_pause_the_guard() {
             for file in ["comm", "cmdline"] {
                 let text = fs::read_to_string(format!("/proc/{guard}/{file}")).unwrap();
                 assert!(
-                    !text.contains("helper_owner") && !text.contains("onbeat"),
+                    !text.contains("does_nothing_unless_started_as_an_owner")
+                        && !text.contains("onbeat"),
                     "{text:?}"
                 );
                 assert!(text.starts_with("gate-keeper"), "{text:?}");

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_target() {
+fn does_nothing_unless_started_as_a_target() {
     run_target(Worker::spinning);
 }
 
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_owner() {
+fn does_nothing_unless_started_as_an_owner() {
     // A shell without job control starts background processes that ignore SIGINT.
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
@@ -58,7 +58,11 @@ fn owner(backend: Choice, dir: &Dir, cycle: &str, tids: &str, without: Option<i3
         ("CYCLE", cycle.to_owned()),
         ("TIDS", tids.to_owned()),
     ];
-    Helper::start("helper_owner", &environment, without)
+    Helper::start(
+        "does_nothing_unless_started_as_an_owner",
+        &environment,
+        without,
+    )
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn a_second_sched_ext_scheduler_is_refused() {
 
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_owner() {
+fn does_nothing_unless_started_as_an_owner() {
     let mut options = onbeat_reserve::Options::new(0);
     options.backend = Choice::SchedExt;
     options.state_dir = std::env::var("STATE").unwrap().into();
@@ -101,7 +101,11 @@ fn threads_run_on_after_owner_and_guard_were_killed() {
         ("STATE", dir.0.to_str().unwrap().to_owned()),
         ("TID", worker.tid.to_string()),
     ];
-    let mut owner = Helper::start("helper_owner", &environment, None);
+    let mut owner = Helper::start(
+        "does_nothing_unless_started_as_an_owner",
+        &environment,
+        None,
+    );
     assert_eq!(owner.next_output(), "taken");
     assert_frozen(worker.tid);
     assert_eq!(state(), "enabled");
@@ -141,7 +145,11 @@ fn the_guard_undoes_the_changes_of_a_killed_owner() {
         ("STATE", dir.0.to_str().unwrap().to_owned()),
         ("TID", worker.tid.to_string()),
     ];
-    let mut owner = Helper::start("helper_owner", &environment, None);
+    let mut owner = Helper::start(
+        "does_nothing_unless_started_as_an_owner",
+        &environment,
+        None,
+    );
     assert_eq!(owner.next_output(), "taken");
     assert_frozen(worker.tid);
     owner.kill(libc::SIGKILL);
@@ -167,7 +175,11 @@ fn slots_continue_while_the_owner_is_stopped() {
         ("STATE", dir.0.to_str().unwrap().to_owned()),
         ("TID", worker.tid.to_string()),
     ];
-    let mut owner = Helper::start("helper_owner", &environment, None);
+    let mut owner = Helper::start(
+        "does_nothing_unless_started_as_an_owner",
+        &environment,
+        None,
+    );
     assert_eq!(owner.next_output(), "taken");
     let guard = guard_of(owner.child.id()).unwrap() as i32;
     owner.kill(libc::SIGSTOP);

@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 /// environment names.
 #[test]
 #[ignore = "a process that tests start"]
-fn helper_owner() {
+fn does_nothing_unless_started_as_an_owner() {
     let get = |name: &str| std::env::var(name).expect("set by the test");
     let mut options = Options::new(0);
     options.state_dir = get("STATE").into();
@@ -113,7 +113,13 @@ impl Scene {
         });
         let before = likeness(target.id());
         let mut owner = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "--ignored", "--nocapture", "-q", "helper_owner"])
+            .args([
+                "--exact",
+                "--ignored",
+                "--nocapture",
+                "-q",
+                "does_nothing_unless_started_as_an_owner",
+            ])
             .env("STATE", dir.path().join("state"))
             .env("TID", target.id().to_string())
             .stdout(Stdio::piped())

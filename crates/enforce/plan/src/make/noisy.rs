@@ -145,7 +145,7 @@ fn with_remedy(
     let too_many = fewest_that_fit(model, request, all.saturating_sub(1));
     let mut remedy = match too_many {
         Some(count) => format!(
-            "It fits without the {count} slowest of {all} executions ({}), but onbeat may leave out {} of this sample.",
+            "It fits without the {count} slowest of {all} executions ({}), but of this sample onbeat may leave out at most {}.",
             percent(count as f64 / all as f64),
             sample.most()
         ),

@@ -72,7 +72,7 @@ impl<'a> Look<'a> {
                     let name = self.application.name(callback);
                     self.notes.add_once(format!(
                         "{name} publishes directly on {}, so no shaper can hold the output back. Start its node with the \
-                         words of onbeat shape PLAN --remap.",
+                         arguments that `onbeat shape PLAN --remap` prints.",
                         output.topic
                     ));
                 }

@@ -44,7 +44,7 @@ impl Crowd {
         most.sort_unstable();
         let sentence = |(pid, count)| {
             format!(
-                "process {pid} made {count} of the {} records that came when at least {MANY} came at once.",
+                "process {pid} made {count} of the {} records that arrived in bursts of {MANY} or more.",
                 self.all
             )
         };

@@ -5,7 +5,7 @@ usage: ./dev test                          everything
        ./dev test CRATE [WORD ...]         those of one crate, by its short name: trace, model, plan ...;
                                            WORDs choose tests by parts of their names
        ./dev test e2e [OPTION ...] [NAME ...]  end-to-end tests by subject or name (e2e --help)
-       ./dev test check                    flow's channels under loom and Miri
+       ./dev test channels                 flow's channels under loom and Miri
        ./dev test pages                    man pages and completions, made from every command's --help
        ./dev test python [WORD ...]        the Python package: types, tests, examples, the notebook
        ./dev test browser                  `onbeat why --html` in a Chromium
@@ -16,7 +16,7 @@ usage: ./dev test                          everything
        ./dev test list                     the parts, crates and end-to-end tests
 
 loom, miri-lib, browser and python do not run again as parts of everything while their inputs are the same as when they
-passed; `./dev test check`, `./dev test browser` and `./dev test python` always run them.
+passed; `./dev test channels`, `./dev test browser` and `./dev test python` always run them.
 What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
 lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
 """
@@ -420,7 +420,7 @@ def everything():
 def listing():
     """Prints what can be asked for."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    print("parts:  unit, e2e, check, pages, browser, python, aarch64, sched-ext, link-verbs, replay-can")
+    print("parts:  unit, e2e, channels, pages, browser, python, aarch64, sched-ext, link-verbs, replay-can")
     print(f"crates: {', '.join(crates())}")
     print("end-to-end tests, by subject:", flush=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "scripts/e2e"), "--list"], check=False)
@@ -451,7 +451,7 @@ def chosen(words):
         return everything()
     if first == "unit":
         return [*prepare(), unit()]
-    if first == "check":
+    if first == "channels":
         return beside(check("miri-lib"), check("loom"))
     if first == "pages":
         return [*beside(build()), pages().run()]

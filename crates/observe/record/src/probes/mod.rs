@@ -1,19 +1,10 @@
 //! The probes: their places in each distribution, and what the model lacks without each of them.
 //!
-//! A new distribution or middleware is a change here, not in the recorder. To add a probe for a
-//! function `rcl_example(handle, value)`:
+//! A new distribution or middleware is a change here, not in the recorder. CONTRIBUTING.md ("Add
+//! something") lists all steps for a new probe, and for a new distribution.
 //!
-//! 1. `records/records.table`: `event example = 56 { handle: u64, value: u64 }`. The event is a
-//!    variant of `EventKind` with the same fields. If there is none yet, add it to onbeat-trace:
-//!    the variant in `event.rs`, a line in `table.rs`, a row in docs/trace-format.md. Add it also
-//!    to onbeat-synth's `dispatch.rs`, which passes it to a tracker.
-//! 2. `bpf/ros.h`: `COPY2(on_example, example, handle, value)`, or a separate program if copying is
-//!    not enough.
-//! 3. `probes/table.rs`: a row with the library, the symbol, the program, and what the model lacks
-//!    without the probe.
-//!
-//! `cargo test -p onbeat-record` fails if one of them is missing, or if the program leaves a field
-//! of its record empty. `--test recorder` runs the programs on the kernel.
+//! `cargo test -p onbeat-record` fails if a step in this crate is missing, or if the program leaves
+//! a field of its record empty. `--test recorder` runs the programs on the kernel.
 
 mod table;
 

@@ -14,6 +14,21 @@ pub fn asc(data: &[u8]) -> u64 {
     whole(source::asc::read("log", Cursor::new(data.to_vec())))
 }
 
+/// Reads any bytes as a BLF log.
+pub fn blf(data: &[u8]) -> u64 {
+    whole(source::blf::read("log", Cursor::new(data.to_vec())))
+}
+
+/// Reads any bytes as a TRC log.
+pub fn trc(data: &[u8]) -> u64 {
+    whole(source::trc::read("log", Cursor::new(data.to_vec())))
+}
+
+/// Reads any bytes as a bag of ROS 1.
+pub fn ros1(data: &[u8]) -> u64 {
+    whole(source::ros1::read("bag", Cursor::new(data.to_vec())))
+}
+
 /// Reads any bytes as an MCAP file.
 pub fn mcap(data: &[u8]) -> u64 {
     whole(source::mcap::read("file", Cursor::new(data.to_vec())))

@@ -2,6 +2,7 @@
 //! repetitions.
 
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::source::damage::Damage;
 use std::ops::RangeInclusive;
 
 /// A function that opens the recording. The chain calls it once for each repetition.
@@ -59,6 +60,8 @@ pub struct Chain {
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
+    /// A sentence about the chosen streams that cannot be played, or `None` if there are none.
+    left_out: Option<String>,
     damage: Vec<String>,
 }
 
@@ -113,8 +116,12 @@ impl Chain {
     /// Fails if the recording cannot be opened, or if a pattern matches none of its streams.
     pub fn new(mut open: Open, choice: Choice) -> Result<Chain, SourceError> {
         let source = open()?;
-        let (streams, numbers) = choose(source.streams(), source.damage(), &choice)?;
-        Ok(Chain {
+        let Chosen {
+            streams,
+            numbers,
+            left_out,
+        } = choose(source.streams(), source.damage(), &choice)?;
+        let mut chain = Chain {
             open,
             source,
             times_left: choice.times.max(1),
@@ -122,8 +129,22 @@ impl Chain {
             streams,
             numbers,
             span: Span::default(),
+            left_out: left_out.sentences().first().cloned(),
             damage: Vec::new(),
-        })
+        };
+        chain.say();
+        Ok(chain)
+    }
+
+    /// Adds the sentence about streams that are left out to the source's damage.
+    fn say(&mut self) {
+        let Some(left_out) = &self.left_out else {
+            return;
+        };
+        if self.damage.get(1..) != Some(self.source.damage()) {
+            self.damage = vec![left_out.clone()];
+            self.damage.extend_from_slice(self.source.damage());
+        }
     }
 
     /// Returns the stream number of an item in the selection, or `None` if the item is not played.
@@ -145,8 +166,10 @@ impl Chain {
             self.times_left = 1;
             return Ok(false);
         }
-        self.damage.extend_from_slice(self.source.damage());
-        self.damage.dedup();
+        if self.left_out.is_none() {
+            self.damage.extend_from_slice(self.source.damage());
+            self.damage.dedup();
+        }
         let source = (self.open)()?;
         if source.streams() != self.source.streams() {
             return Err(SourceError {
@@ -166,12 +189,15 @@ fn can_id(frame: &[u8]) -> Option<u32> {
     Some(word & 0x1fff_ffff)
 }
 
-#[allow(clippy::type_complexity)]
-fn choose(
-    all: &[Stream],
-    damage: &[String],
-    choice: &Choice,
-) -> Result<(Vec<Stream>, Vec<Option<StreamId>>), SourceError> {
+/// The streams that a choice selects.
+struct Chosen {
+    streams: Vec<Stream>,
+    /// For each stream of the recording, its number among the chosen ones.
+    numbers: Vec<Option<StreamId>>,
+    left_out: Damage,
+}
+
+fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, SourceError> {
     let names = choice.rename.iter().map(|(from, _)| from);
     for pattern in choice.only.iter().chain(&choice.without).chain(names) {
         if !all.iter().any(|s| fits(pattern, &s.name)) {
@@ -186,9 +212,16 @@ fn choose(
         }
     }
     let mut streams = Vec::new();
+    let mut left_out = Damage::default();
     let numbers = all.iter().map(|stream| {
         let named = |patterns: &[String]| patterns.iter().any(|p| fits(p, &stream.name));
         if named(&choice.without) || !(choice.only.is_empty() || named(&choice.only)) {
+            return None;
+        }
+        if let Kind::Unplayable { reason, .. } = &stream.kind {
+            left_out.add("streams that cannot be played, left out", || {
+                format!("{}: {reason}", stream.name)
+            });
             return None;
         }
         let rename = choice.rename.iter().find(|(from, _)| *from == stream.name);
@@ -200,7 +233,8 @@ fn choose(
     });
     let numbers = numbers.collect();
     if streams.is_empty() {
-        let fault = match all.is_empty() {
+        let left_out = left_out.sentences();
+        let fault = match all.is_empty() || !left_out.is_empty() {
             // The reason is among the damage: encodings that cannot be played, or no readable part.
             true => "nothing to play: no stream of the recording can be read",
             false => "nothing to play: --exclude removes all streams. Exclude fewer",
@@ -209,12 +243,16 @@ fn choose(
             file: "the recording".into(),
             fault: [fault]
                 .into_iter()
-                .chain(damage.iter().map(String::as_str))
+                .chain(left_out.iter().chain(damage).map(String::as_str))
                 .collect::<Vec<_>>()
                 .join(". "),
         });
     }
-    Ok((streams, numbers))
+    Ok(Chosen {
+        streams,
+        numbers,
+        left_out,
+    })
 }
 
 impl Source for Chain {
@@ -224,7 +262,9 @@ impl Source for Chain {
 
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
         loop {
-            let Some(stamp) = self.source.next(payload)? else {
+            let next = self.source.next(payload)?;
+            self.say();
+            let Some(stamp) = next else {
                 match self.again()? {
                     true => continue,
                     false => return Ok(None),
@@ -313,6 +353,40 @@ mod tests {
         };
         assert_eq!(times(Some(100)), [0, 100, 110, 120, 220]);
         assert_eq!(times(None)[1..3], [5_000_000, 5_000_010]);
+    }
+
+    #[test]
+    fn streams_that_cannot_be_played_are_left_out_and_reported() {
+        let open = || {
+            let mut own = stream("/own");
+            own.kind = Kind::Unplayable {
+                type_name: "my_msgs/Thing".into(),
+                reason: "unknown type".into(),
+            };
+            let mut listed = Listed::new(vec![own, stream("/b")]);
+            (0..4u8).for_each(|n| listed.push(n.into(), u32::from(n) % 2, &[n]));
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let played = |only: &[&str]| {
+            let choice = Choice {
+                only: only.iter().map(|pattern| pattern.to_string()).collect(),
+                ..Choice::default()
+            };
+            Chain::new(Box::new(open), choice)
+        };
+        let mut chain = played(&[]).unwrap();
+        let (mut out, mut payload) = (Vec::new(), Vec::new());
+        while let Some(stamp) = chain.next(&mut payload).unwrap() {
+            out.push((stamp.time_ns, stamp.stream.0));
+        }
+        assert_eq!(out, [(1, 0), (3, 0)]);
+        let left_out = "streams that cannot be played, left out: 1 (the first: /own: unknown type)";
+        assert_eq!(chain.damage(), [left_out]);
+        let error = played(&["/own"])
+            .err()
+            .expect("nothing to play")
+            .to_string();
+        assert!(error.contains(left_out), "{error}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Gap {
 pub struct StreamContents {
     /// The name of the topic, CAN interface or network interface.
     pub name: String,
-    /// The kind of the items: `ros`, `can` or `packets`.
+    /// The kind of the items: `ros`, `can`, `packets` or `unplayable`.
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
@@ -69,10 +69,17 @@ pub struct StreamContents {
     pub has_more_ids: bool,
     /// The destinations that can play the stream, as `--to` names them.
     pub plays_to: &'static [&'static str],
+    /// The reason why no destination can play the stream. `None` if one can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unplayable: Option<String>,
 }
 
 impl StreamContents {
     fn new(name: &str, kind: &Kind) -> StreamContents {
+        let unplayable = match kind {
+            Kind::Unplayable { reason, .. } => Some(reason.clone()),
+            Kind::Ros { .. } | Kind::Can | Kind::Packets { .. } => None,
+        };
         let (kind, of_type, plays_to): (_, _, &[&str]) = match kind {
             Kind::Ros { type_name, .. } => ("ros", Some(type_name.clone()), &["ros", "udp"]),
             Kind::Can => ("can", None, &["can", "udp"]),
@@ -80,6 +87,7 @@ impl StreamContents {
             Kind::Packets { link_type } => {
                 ("packets", Some(format!("link type {link_type}")), &["udp"])
             }
+            Kind::Unplayable { type_name, .. } => ("unplayable", Some(type_name.clone()), &[]),
         };
         StreamContents {
             name: name.into(),
@@ -93,6 +101,7 @@ impl StreamContents {
             ids: BTreeMap::new(),
             has_more_ids: false,
             plays_to,
+            unplayable,
         }
     }
 

@@ -30,6 +30,13 @@ pub enum Kind {
         /// The `LINKTYPE_*` number of the capture, for example 1 for Ethernet.
         link_type: u32,
     },
+    /// Messages that no destination plays. `info` lists them, and a replay leaves them out.
+    Unplayable {
+        /// The message type as the recording names it, for example `my_msgs/Thing` of ROS 1.
+        type_name: String,
+        /// A sentence that says why the messages cannot be played.
+        reason: String,
+    },
 }
 
 /// The recorded time and the stream of an item.

@@ -63,6 +63,7 @@ impl Target {
             (Target::Ros, Kind::Ros { .. })
             | (Target::Can(_), Kind::Can)
             | (Target::Ethernet(_) | Target::Udp(_), Kind::Packets { .. }) => 2,
+            (_, Kind::Unplayable { .. }) => 0,
             (Target::Udp(_), _) => 1,
             _ => 0,
         }
@@ -83,6 +84,9 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
         }
         let failed = |fault: &str| SinkError::new(format!("stream {}", stream.name), fault);
         match &stream.kind {
+            Kind::Unplayable { reason, .. } => Err(failed(&format!(
+                "{reason}. Leave the stream out with --exclude"
+            ))),
             _ if !named.is_empty() => Err(failed(
                 "no --to suits this stream. Add a suitable one, or leave the stream out with --exclude",
             )),

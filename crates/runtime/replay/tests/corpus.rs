@@ -35,6 +35,21 @@ fn whole_torn_and_changed_asc_inputs_cause_no_panic() {
 }
 
 #[test]
+fn whole_torn_and_changed_blf_inputs_cause_no_panic() {
+    replay("blf", checks::blf);
+}
+
+#[test]
+fn whole_torn_and_changed_trc_inputs_cause_no_panic() {
+    replay("trc", checks::trc);
+}
+
+#[test]
+fn whole_torn_and_changed_ros1_inputs_cause_no_panic() {
+    replay("ros1", checks::ros1);
+}
+
+#[test]
 fn whole_torn_and_changed_mcap_inputs_cause_no_panic() {
     replay("mcap", checks::mcap);
 }

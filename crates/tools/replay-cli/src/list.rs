@@ -28,7 +28,7 @@ kind. A gap of an hour or more is reported as a step of the clock: replay --max-
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
 pub struct Args {
-    /// Recordings: rosbag2 bags, MCAP files, logs of candump, ASC, pcap and pcapng
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print JSON, for programs
@@ -137,7 +137,10 @@ fn row(stream: &StreamContents) -> Vec<String> {
         stream.items.to_string(),
         stream.rate_hz.map_or("-".into(), rate),
         size(stream.bytes),
-        stream.plays_to.join(", "),
+        match stream.plays_to {
+            [] => "-".into(),
+            plays_to => plays_to.join(", "),
+        },
     ]
 }
 
@@ -198,6 +201,11 @@ fn sentences(contents: &Contents) -> Vec<String> {
             shown.join(", ")
         ));
     }
+    let reasons = contents.streams.iter();
+    said.extend(reasons.filter_map(|stream| {
+        let reason = stream.unplayable.as_ref()?;
+        Some(format!("{} cannot be played: {reason}", stream.name))
+    }));
     said.extend(
         contents
             .damage

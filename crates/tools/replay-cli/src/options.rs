@@ -49,7 +49,7 @@ space pauses and continues, s plays one item, q ends.
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
 its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
 pub struct Args {
-    /// Recordings: rosbag2 bags, MCAP files, logs of candump, ASC, pcap and pcapng.
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng.
     /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,

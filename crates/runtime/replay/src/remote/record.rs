@@ -35,6 +35,10 @@ enum ToldKind {
     Packets {
         link_type: u32,
     },
+    Unplayable {
+        type_name: String,
+        reason: String,
+    },
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +67,10 @@ fn told(stream: &Stream) -> Told {
             Kind::Packets { link_type } => ToldKind::Packets {
                 link_type: *link_type,
             },
+            Kind::Unplayable { type_name, reason } => ToldKind::Unplayable {
+                type_name: type_name.clone(),
+                reason: reason.clone(),
+            },
         },
     }
 }
@@ -74,6 +82,7 @@ fn stream(told: Told) -> Stream {
             ToldKind::Ros { type_name, qos } => Kind::Ros { type_name, qos },
             ToldKind::Can => Kind::Can,
             ToldKind::Packets { link_type } => Kind::Packets { link_type },
+            ToldKind::Unplayable { type_name, reason } => Kind::Unplayable { type_name, reason },
         },
     }
 }

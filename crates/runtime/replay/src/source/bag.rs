@@ -157,7 +157,7 @@ impl Bag {
 fn type_name(stream: &Stream) -> &str {
     match &stream.kind {
         Kind::Ros { type_name, .. } => type_name,
-        Kind::Can | Kind::Packets { .. } => "",
+        Kind::Can | Kind::Packets { .. } | Kind::Unplayable { .. } => "",
     }
 }
 

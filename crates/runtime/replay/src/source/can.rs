@@ -33,4 +33,4 @@ pub fn fd(id: u32, flags: u8, data: &[u8], payload: &mut Vec<u8>) {
     payload.resize(72, 0);
 }
 
-const FD_LENGTHS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];
+pub const FD_LENGTHS: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 24, 32, 48, 64];

@@ -4,8 +4,7 @@
 use super::calendar;
 use super::damage::Damage;
 use super::lines::{Lines, Read};
-use super::order::Ordered;
-use super::{fault, Bytes};
+use super::{fault, order, Bytes};
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::io::{BufRead, BufReader, Seek};
 
@@ -50,10 +49,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
         damage: Damage::default(),
         ended: false,
     };
-    Ok(match found.back_ns {
-        0 => Box::new(log),
-        back_ns => Box::new(Ordered::new(log, back_ns)),
-    })
+    Ok(order::sorted(log, found.back_ns))
 }
 
 struct Line<'a> {

@@ -1,6 +1,8 @@
 //! Counts the parts of a recording that a reader skipped: one sentence for each kind, with the
 //! place of the first.
 
+use crate::item::SourceError;
+
 /// The faults of a recording, counted by kind. The readers limit the number of kinds, so a damaged file
 /// cannot make it large.
 #[derive(Debug, Default)]
@@ -48,6 +50,13 @@ impl Damage {
                 fault.what, fault.count, fault.first
             )
         };
+    }
+
+    /// Returns the error for a file without any items: `what` is missing, and the first kind of damage.
+    pub fn refusal(&self, file: &str, what: &str) -> SourceError {
+        let damage = self.sentences.first();
+        let damage = damage.map_or(String::new(), |damage| format!(". {damage}"));
+        super::fault(file, format!("{what}{damage}"))
     }
 
     pub fn sentences(&self) -> &[String] {

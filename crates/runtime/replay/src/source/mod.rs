@@ -2,17 +2,23 @@
 
 pub mod asc;
 mod bag;
+pub mod blf;
+mod blocks;
 mod calendar;
 mod can;
 pub mod candump;
-mod damage;
+mod channels;
+pub(crate) mod damage;
 mod lines;
 pub mod mcap;
 mod merge;
 mod order;
 mod part;
 pub mod pcap;
+pub mod ros1;
 mod sqlite;
+mod text;
+pub mod trc;
 
 pub use merge::merged;
 
@@ -25,8 +31,8 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC
-/// log, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
+/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC,
+/// BLF or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
 /// and reports them in [`Source::damage`].
@@ -42,6 +48,9 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
         Format::Capture => pcap::read(&name, open()?),
         Format::Candump => candump::read(&name, open()?),
         Format::Asc => asc::read(&name, open()?),
+        Format::Blf => blf::read(&name, open()?),
+        Format::Trc => trc::read(&name, open()?),
+        Format::Ros1 => ros1::read(&name, open()?),
     }
 }
 
@@ -62,6 +71,12 @@ pub enum Format {
     Candump,
     /// An ASC log, the text format of Vector's tools.
     Asc,
+    /// A BLF log, the binary format of Vector's tools.
+    Blf,
+    /// A TRC log, the text format of PEAK's tools.
+    Trc,
+    /// A bag of ROS 1.
+    Ros1,
 }
 
 impl Format {
@@ -75,6 +90,9 @@ impl Format {
             Format::Capture => "packet capture",
             Format::Candump => "candump log",
             Format::Asc => "ASC log",
+            Format::Blf => "BLF log",
+            Format::Trc => "TRC log",
+            Format::Ros1 => "ROS 1 bag",
         }
     }
 
@@ -98,6 +116,8 @@ impl Format {
             (mcap::MAGIC, Format::Mcap),
             (sqlite::MAGIC, Format::Sqlite),
             (part::ZSTD, Format::Packed),
+            (blf::MAGIC, Format::Blf),
+            (ros1::BEGIN, Format::Ros1),
         ];
         if let Some((_, format)) = magics.iter().find(|(magic, _)| head.starts_with(magic)) {
             return Ok(*format);
@@ -111,12 +131,15 @@ impl Format {
         if asc::begins(&head) {
             return Ok(Format::Asc);
         }
+        if trc::begins(&head) {
+            return Ok(Format::Trc);
+        }
         Err(unknown(&name))
     }
 }
 
 fn unknown(name: &str) -> SourceError {
-    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC logs, pcap and pcapng files")
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF and TRC logs, ROS 1 bags, pcap and pcapng files")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

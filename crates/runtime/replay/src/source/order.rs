@@ -10,6 +10,30 @@ use std::collections::BinaryHeap;
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
+/// Reads a source to its end. Returns the longest time by which an item is earlier than one before it, in ns.
+///
+/// # Errors
+/// Fails if the source cannot be read.
+pub fn disorder(source: &mut impl Source) -> Result<u64, SourceError> {
+    let mut payload = Vec::new();
+    let (mut newest, mut back_ns) = (i64::MIN, 0);
+    while let Some(stamp) = source.next(&mut payload)? {
+        if stamp.time_ns < newest {
+            back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
+        }
+        newest = newest.max(stamp.time_ns);
+    }
+    Ok(back_ns)
+}
+
+/// Sorts a source whose items are earlier than previous ones by at most `back_ns`.
+pub fn sorted<S: Source + 'static>(source: S, back_ns: u64) -> Box<dyn Source> {
+    match back_ns {
+        0 => Box::new(source),
+        back_ns => Box::new(Ordered::new(source, back_ns)),
+    }
+}
+
 /// Sorts the items of a source by time. It holds the items of the last `span_ns`.
 pub struct Ordered<S> {
     inner: S,

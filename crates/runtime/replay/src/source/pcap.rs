@@ -2,8 +2,7 @@
 //! captures them.
 
 use super::damage::Damage;
-use super::order::Ordered;
-use super::{fault, Bytes};
+use super::{fault, order, Bytes};
 use crate::item::{Source, SourceError, Stamp, Stream};
 use interfaces::Interfaces;
 use packets::{Packet, Packets};
@@ -35,14 +34,7 @@ const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// Fails if the file cannot be read, or is not a capture.
 pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
     let mut survey = Capture::new(name, bytes);
-    let mut payload = Vec::new();
-    let (mut newest, mut back_ns) = (i64::MIN, 0);
-    while let Some(stamp) = survey.next(&mut payload)? {
-        if stamp.time_ns < newest {
-            back_ns = newest.abs_diff(stamp.time_ns).max(back_ns);
-        }
-        newest = newest.max(stamp.time_ns);
-    }
+    let back_ns = order::disorder(&mut survey)?;
     let streams = survey.interfaces.streams().to_vec();
     let mut bytes = survey.packets.into_bytes();
     bytes
@@ -52,10 +44,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
         streams,
         ..Capture::new(name, bytes)
     };
-    Ok(match back_ns {
-        0 => Box::new(capture),
-        back_ns => Box::new(Ordered::new(capture, back_ns)),
-    })
+    Ok(order::sorted(capture, back_ns))
 }
 
 struct Capture<R> {

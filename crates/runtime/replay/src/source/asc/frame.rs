@@ -1,8 +1,9 @@
 //! Converts the events of an ASC log to Linux's structs of CAN frames.
 
-use super::header::{rest_from, words, Base};
+use super::header::{rest_from, Base};
 use crate::source::calendar::{digits, fraction};
 use crate::source::can;
+use crate::source::text::{hex, words};
 
 const NOT_A_FRAME: &str = "lines with an incomplete frame";
 const OTHERS: &str = "events of other buses or protocols (LIN, J1939, FlexRay ...), not replayed";
@@ -201,10 +202,6 @@ fn bytes<'e>(
 fn number(word: &[u8], base: Base) -> Option<i64> {
     match base {
         Base::Dec => digits(word),
-        Base::Hex if word.is_empty() || word.len() > 15 => None,
-        Base::Hex => word.iter().try_fold(0i64, |value, &digit| {
-            let digit = char::from(digit).to_digit(16)?;
-            Some(value << 4 | i64::from(digit))
-        }),
+        Base::Hex => hex(word),
     }
 }

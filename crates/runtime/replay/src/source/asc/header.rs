@@ -1,6 +1,7 @@
 //! Parses the lines of an ASC log that say how the others are read: date, base of numbers, times.
 
 use crate::source::calendar::{days, digits, fraction, time_of_day};
+use crate::source::text::words;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -64,11 +65,6 @@ impl Header {
     pub fn begin_ns(&self) -> i64 {
         self.date_ns.or(self.trigger_ns).unwrap_or(0)
     }
-}
-
-pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
 }
 
 /// Returns the rest of a line from the first occurrence of a word on.

@@ -3,6 +3,7 @@
 
 use super::channels::Channels;
 use super::plain;
+use crate::source::blocks::{Loaded, Message};
 use crate::source::damage::Damage;
 use mcap::records::op;
 use mcap::sans_io::linear_reader::{LinearReadEvent, LinearReader, LinearReaderOptions};
@@ -24,181 +25,139 @@ pub struct Block {
     pub first_ns: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct Message {
-    pub time_ns: u64,
-    pub stream: u32,
-    at: usize,
-    length: usize,
+/// Loads a block in place of the previous one, and declares the channels within the block.
+///
+/// # Errors
+/// Fails if the file cannot be read. A damaged block is not an error: the messages before the damage are
+/// loaded.
+pub fn load<R: Read + Seek>(
+    loaded: &mut Loaded,
+    bytes: &mut R,
+    block: Block,
+    channels: &mut Channels,
+    damage: &mut Damage,
+) -> std::io::Result<()> {
+    loaded.clear(block.at);
+    match plain::chunk(bytes, block.at, block.length)? {
+        Some(chunk) => load_plain(loaded, bytes, block, chunk, channels, damage)?,
+        None => {
+            bytes.seek(SeekFrom::Start(block.at))?;
+            load_packed(loaded, bytes, block, channels, damage)?;
+        }
+    }
+    loaded.sort();
+    Ok(())
 }
 
-#[derive(Default)]
-pub struct Loaded {
-    pub starts_at: u64,
-    payloads: Vec<u8>,
-    messages: Vec<Message>,
-    given: usize,
-}
-
-impl Loaded {
-    pub fn head(&self) -> Option<&Message> {
-        self.messages.get(self.given)
-    }
-
-    pub fn bytes(&self) -> usize {
-        self.payloads.len()
-    }
-
-    pub fn take(&mut self, payload: &mut Vec<u8>) -> Option<Message> {
-        let message = *self.messages.get(self.given)?;
-        self.given += 1;
-        payload.clear();
-        payload.extend_from_slice(&self.payloads[message.at..message.at + message.length]);
-        Some(message)
-    }
-
-    /// Loads a block in place of the previous one, and declares the channels within the block.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read. A damaged block is not an error: the messages before the damage are
-    /// loaded.
-    pub fn load<R: Read + Seek>(
-        &mut self,
-        bytes: &mut R,
-        block: Block,
-        channels: &mut Channels,
-        damage: &mut Damage,
-    ) -> std::io::Result<()> {
-        self.starts_at = block.at;
-        self.given = 0;
-        self.payloads.clear();
-        self.messages.clear();
-        match plain::chunk(bytes, block.at, block.length)? {
-            Some(chunk) => self.load_plain(bytes, block, chunk, channels, damage)?,
-            None => {
-                bytes.seek(SeekFrom::Start(block.at))?;
-                self.load_packed(bytes, block, channels, damage)?;
+/// Loads uncompressed records. `LinearReader` of mcap 0.26 cannot handle a record that is longer than its
+/// chunk.
+fn load_plain<R: Read>(
+    loaded: &mut Loaded,
+    bytes: &mut R,
+    block: Block,
+    chunk: plain::Chunk,
+    channels: &mut Channels,
+    damage: &mut Damage,
+) -> std::io::Result<()> {
+    let mut records = plain::Records::new(bytes, chunk);
+    while let Some((opcode, length)) = records.next()? {
+        if opcode == op::MESSAGE {
+            let from = loaded.payloads.len();
+            if from as u64 + length > MOST_BYTES as u64 {
+                damage.add(TOO_MUCH, || at(block));
+                return Ok(());
             }
+            records.content(&mut loaded.payloads)?;
+            message(loaded, from, channels, damage);
+        } else if opcode == op::SCHEMA || opcode == op::CHANNEL {
+            let mut body = Vec::new();
+            records.content(&mut body)?;
+            channels.declare(opcode, &body, damage);
+        } else {
+            records.skip()?;
         }
-        if !self.messages.is_sorted_by_key(|message| message.time_ns) {
-            self.messages.sort_by_key(|message| message.time_ns);
-        }
-        Ok(())
     }
+    if let Some(what) = records.fault() {
+        damage.add(what, || at(block));
+    }
+    Ok(())
+}
 
-    /// Loads uncompressed records. `LinearReader` of mcap 0.26 cannot handle a record that is longer than its
-    /// chunk.
-    fn load_plain<R: Read>(
-        &mut self,
-        bytes: &mut R,
-        block: Block,
-        chunk: plain::Chunk,
-        channels: &mut Channels,
-        damage: &mut Damage,
-    ) -> std::io::Result<()> {
-        let mut records = plain::Records::new(bytes, chunk);
-        while let Some((opcode, length)) = records.next()? {
-            if opcode == op::MESSAGE {
-                let from = self.payloads.len();
-                if from as u64 + length > MOST_BYTES as u64 {
+fn load_packed<R: Read>(
+    loaded: &mut Loaded,
+    bytes: &mut R,
+    block: Block,
+    channels: &mut Channels,
+    damage: &mut Damage,
+) -> std::io::Result<()> {
+    let mut left = block.length;
+    let mut reader = LinearReader::new_with_options(
+        LinearReaderOptions::default()
+            .with_skip_start_magic(true)
+            .with_skip_end_magic(true)
+            .with_validate_chunk_crcs(true)
+            .with_record_length_limit(MOST_BYTES),
+    );
+    while let Some(event) = reader.next_event() {
+        match event {
+            Ok(LinearReadEvent::ReadRequest(need)) => {
+                let wanted = (need.max(READ) as u64).min(left) as usize;
+                let read = if wanted == 0 {
+                    0
+                } else {
+                    bytes.read(reader.insert(wanted))?
+                };
+                left -= read as u64;
+                reader.notify_read(read);
+            }
+            Ok(LinearReadEvent::Record {
+                opcode: op::MESSAGE,
+                data,
+            }) => {
+                let from = loaded.payloads.len();
+                if from + data.len() > MOST_BYTES {
                     damage.add(TOO_MUCH, || at(block));
-                    return Ok(());
-                }
-                records.content(&mut self.payloads)?;
-                self.message(from, channels, damage);
-            } else if opcode == op::SCHEMA || opcode == op::CHANNEL {
-                let mut body = Vec::new();
-                records.content(&mut body)?;
-                channels.declare(opcode, &body, damage);
-            } else {
-                records.skip()?;
-            }
-        }
-        if let Some(what) = records.fault() {
-            damage.add(what, || at(block));
-        }
-        Ok(())
-    }
-
-    fn load_packed<R: Read>(
-        &mut self,
-        bytes: &mut R,
-        block: Block,
-        channels: &mut Channels,
-        damage: &mut Damage,
-    ) -> std::io::Result<()> {
-        let mut left = block.length;
-        let mut reader = LinearReader::new_with_options(
-            LinearReaderOptions::default()
-                .with_skip_start_magic(true)
-                .with_skip_end_magic(true)
-                .with_validate_chunk_crcs(true)
-                .with_record_length_limit(MOST_BYTES),
-        );
-        while let Some(event) = reader.next_event() {
-            match event {
-                Ok(LinearReadEvent::ReadRequest(need)) => {
-                    let wanted = (need.max(READ) as u64).min(left) as usize;
-                    let read = if wanted == 0 {
-                        0
-                    } else {
-                        bytes.read(reader.insert(wanted))?
-                    };
-                    left -= read as u64;
-                    reader.notify_read(read);
-                }
-                Ok(LinearReadEvent::Record {
-                    opcode: op::MESSAGE,
-                    data,
-                }) => {
-                    let from = self.payloads.len();
-                    if from + data.len() > MOST_BYTES {
-                        damage.add(TOO_MUCH, || at(block));
-                        break;
-                    }
-                    self.payloads.extend_from_slice(data);
-                    self.message(from, channels, damage);
-                }
-                Ok(LinearReadEvent::Record { opcode, data }) => {
-                    channels.declare(opcode, data, damage)
-                }
-                Err(error) => {
-                    damage.add(name(&error), || format!("{}: {error}", at(block)));
                     break;
                 }
+                loaded.payloads.extend_from_slice(data);
+                message(loaded, from, channels, damage);
+            }
+            Ok(LinearReadEvent::Record { opcode, data }) => channels.declare(opcode, data, damage),
+            Err(error) => {
+                damage.add(name(&error), || format!("{}: {error}", at(block)));
+                break;
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Adds the message record that was appended to the payloads at `from`. Its header stays before its
-    /// payload.
-    fn message(&mut self, from: usize, channels: &Channels, damage: &mut Damage) {
-        let Some((header, data)) = self.payloads[from..].split_first_chunk::<MESSAGE_HEADER>()
-        else {
-            damage.add("messages shorter than their header", String::new);
-            self.payloads.truncate(from);
+/// Adds the message record that was appended to the payloads at `from`. Its header stays before its
+/// payload.
+fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut Damage) {
+    let Some((header, data)) = loaded.payloads[from..].split_first_chunk::<MESSAGE_HEADER>() else {
+        damage.add("messages shorter than their header", String::new);
+        loaded.payloads.truncate(from);
+        return;
+    };
+    let channel = u16::from_le_bytes([header[0], header[1]]);
+    let (time_ns, length) = (log_time(header), data.len());
+    match channels.stream(channel) {
+        Some(Some(stream)) => {
+            loaded.messages.push(Message {
+                time_ns,
+                stream,
+                at: from + MESSAGE_HEADER,
+                length,
+            });
             return;
-        };
-        let channel = u16::from_le_bytes([header[0], header[1]]);
-        let (time_ns, length) = (log_time(header), data.len());
-        match channels.stream(channel) {
-            Some(Some(stream)) => {
-                self.messages.push(Message {
-                    time_ns,
-                    stream,
-                    at: from + MESSAGE_HEADER,
-                    length,
-                });
-                return;
-            }
-            Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
-            None => damage.add("messages of undeclared channels, not replayed", || {
-                format!("channel {channel}")
-            }),
         }
-        self.payloads.truncate(from);
+        Some(None) => damage.add("messages that are not CDR, not replayed", String::new),
+        None => damage.add("messages of undeclared channels, not replayed", || {
+            format!("channel {channel}")
+        }),
     }
+    loaded.payloads.truncate(from);
 }
 
 const TOO_MUCH: &str = "chunks of more than 512 MiB, read up to that size";

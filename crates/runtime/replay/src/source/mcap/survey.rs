@@ -1,9 +1,10 @@
 //! Walks the top-level records of an MCAP file to find its channels, and the positions and times of
 //! its messages.
 
-use super::block::{log_time, Block, Loaded, MESSAGE_HEADER};
+use super::block::{self, log_time, Block, MESSAGE_HEADER};
 use super::channels::Channels;
 use super::MAGIC;
+use crate::source::blocks::Loaded;
 use crate::source::damage::Damage;
 use mcap::records::op;
 use std::io::{BufReader, Read, Seek, SeekFrom};
@@ -50,7 +51,7 @@ impl Survey {
             // This damage is reported later, when the blocks are read for their messages.
             let mut unsaid = Damage::default();
             for &block in &found.blocks {
-                scratch.load(bytes, block, &mut found.channels, &mut unsaid)?;
+                block::load(&mut scratch, bytes, block, &mut found.channels, &mut unsaid)?;
             }
         }
         found.channels.seal();

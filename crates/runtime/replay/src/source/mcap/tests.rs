@@ -1,3 +1,4 @@
+use super::block::Block;
 use super::*;
 use crate::item::Kind;
 use ::mcap::records::MessageHeader;

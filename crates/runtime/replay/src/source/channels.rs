@@ -1,0 +1,62 @@
+//! Assigns streams to the numbered channels of a log.
+
+use crate::item::{Kind, Stream, StreamId};
+
+pub const TOO_MANY: &str = "frames of channels beyond the first 256, not replayed";
+const MOST: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bus {
+    Can,
+    Ethernet,
+}
+
+/// The channels of a log that have had a frame so far, each with its stream.
+#[derive(Debug, Default)]
+pub struct Channels {
+    streams: Vec<Stream>,
+    numbers: Vec<(Bus, u16)>,
+    latest: usize,
+}
+
+impl Channels {
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// Returns the stream of a channel, for example `can1`, and creates it for the channel's first frame.
+    ///
+    /// # Errors
+    /// Fails if the log has too many channels.
+    pub fn stream(&mut self, bus: Bus, number: u16) -> Result<StreamId, &'static str> {
+        let channel = (bus, number);
+        if self.numbers.get(self.latest) != Some(&channel) {
+            let known = self.numbers.iter().position(|known| *known == channel);
+            self.latest = match known {
+                Some(at) => at,
+                None => self.add(channel)?,
+            };
+        }
+        Ok(StreamId(self.latest as u32))
+    }
+
+    fn add(&mut self, channel: (Bus, u16)) -> Result<usize, &'static str> {
+        if self.numbers.len() >= MOST {
+            return Err(TOO_MANY);
+        }
+        let (name, kind) = match channel {
+            (Bus::Can, number) => (format!("can{number}"), Kind::Can),
+            (Bus::Ethernet, number) => (
+                format!("eth{number}"),
+                Kind::Packets {
+                    link_type: ETHERNET,
+                },
+            ),
+        };
+        self.streams.push(Stream { name, kind });
+        self.numbers.push(channel);
+        Ok(self.numbers.len() - 1)
+    }
+}
+
+const ETHERNET: u32 = 1;

@@ -1,0 +1,155 @@
+//! Reads bags of ROS 1 (version 2.0). Messages whose definition equals that of a type of ROS 2 are converted
+//! to its layout.
+
+use super::blocks::{Blocks, Loaded, Ordered};
+use super::damage::Damage;
+use super::{fault, Bytes};
+use crate::item::{Source, SourceError, Stamp, Stream};
+use layout::Layout;
+use record::Next;
+use std::io::{BufReader, Read};
+use survey::Survey;
+
+mod chunk;
+mod connections;
+mod convert;
+mod definition;
+mod layout;
+mod record;
+mod survey;
+
+/// The first bytes of the bags of all versions.
+pub const BEGIN: &[u8] = b"#ROSBAG V";
+const MAGIC: &[u8] = b"#ROSBAG V2.0\n";
+
+/// Opens a bag of ROS 1. Without an index, for example because the recorder was killed, all chunks are first
+/// read to find the topics.
+///
+/// # Errors
+/// Fails if the file cannot be read, is encrypted, or has another version.
+pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
+    let io = |error: std::io::Error| fault(name, error);
+    let mut bytes = BufReader::with_capacity(64 << 10, bytes);
+    let mut magic = Vec::new();
+    bytes
+        .by_ref()
+        .take(MAGIC.len() as u64)
+        .read_to_end(&mut magic)
+        .map_err(io)?;
+    if magic != MAGIC {
+        return Err(fault(
+            name,
+            "a ROS 1 bag of an old version. Convert it with rosbag fix first",
+        ));
+    }
+    if is_encrypted(&mut bytes).map_err(io)? {
+        return Err(fault(
+            name,
+            "the bag is encrypted. Decrypt it with rosbag decrypt first",
+        ));
+    }
+    let mut damage = Damage::default();
+    let survey = Survey::of(&mut bytes, &mut damage).map_err(io)?;
+    if survey.connections.streams().is_empty() {
+        return Err(damage.refusal(name, "the bag has no topic"));
+    }
+    let streams = survey.connections.streams().to_vec();
+    let layouts = survey.connections.layouts().to_vec();
+    let bag = Bag { bytes, survey };
+    Ok(Box::new(Converted {
+        inner: Ordered::new(name, bag, streams, damage),
+        layouts,
+        message: Vec::new(),
+        damage: Damage::default(),
+        sentences: Vec::new(),
+    }))
+}
+
+fn is_encrypted<R: Bytes>(bytes: &mut BufReader<R>) -> std::io::Result<bool> {
+    let first = record::next(bytes, MAGIC.len() as u64, u64::MAX)?;
+    Ok(match first {
+        Next::Record(head) => {
+            let encryptor = head.fields().bytes("encryptor");
+            encryptor.is_some_and(|encryptor| !encryptor.is_empty())
+        }
+        Next::End | Next::Torn | Next::Wrong => false,
+    })
+}
+
+struct Bag<R> {
+    bytes: BufReader<R>,
+    survey: Survey,
+}
+
+impl<R: Bytes> Blocks for Bag<R> {
+    fn first_ns(&self, block: usize) -> Option<u64> {
+        Some(self.survey.chunks.get(block)?.first_ns)
+    }
+
+    fn load(
+        &mut self,
+        block: usize,
+        loaded: &mut Loaded,
+        damage: &mut Damage,
+    ) -> std::io::Result<()> {
+        let at = self.survey.chunks[block].at;
+        loaded.clear(at);
+        let head = match record::next(&mut self.bytes, at, self.survey.size)? {
+            Next::Record(head) if head.fields().op() == Some(record::CHUNK) => head,
+            _ => {
+                damage.add("chunks that are not where the index says, left out", || {
+                    format!("byte {at}")
+                });
+                return Ok(());
+            }
+        };
+        let connections = &mut self.survey.connections;
+        chunk::load(loaded, &mut self.bytes, &head, connections, damage)
+    }
+}
+
+/// Converts the messages of streams that have an equal type in ROS 2. Others stay as they are.
+struct Converted<S> {
+    inner: S,
+    layouts: Vec<Option<Layout>>,
+    message: Vec<u8>,
+    damage: Damage,
+    sentences: Vec<String>,
+}
+
+impl<S: Source> Source for Converted<S> {
+    fn streams(&self) -> &[Stream] {
+        self.inner.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        while let Some(stamp) = self.inner.next(&mut self.message)? {
+            let place = stamp.stream.0 as usize;
+            let Some(Some(layout)) = self.layouts.get(place) else {
+                std::mem::swap(payload, &mut self.message);
+                return Ok(Some(stamp));
+            };
+            if convert::convert(layout, &self.message, payload).is_some() {
+                return Ok(Some(stamp));
+            }
+            let streams = self.inner.streams();
+            self.damage.add(
+                "messages that do not fit their definition, not replayed",
+                || streams[place].name.clone(),
+            );
+        }
+        payload.clear();
+        self.sentences = [self.inner.damage(), self.damage.sentences()].concat();
+        Ok(None)
+    }
+
+    fn damage(&self) -> &[String] {
+        match self.sentences.is_empty() {
+            true => self.inner.damage(),
+            false => &self.sentences,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

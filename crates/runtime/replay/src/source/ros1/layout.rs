@@ -1,0 +1,200 @@
+//! Finds the type of ROS 2 that equals a message type of a bag, and how its messages are laid out.
+
+use super::definition::{self, Field, Types};
+
+/// The definitions of ROS 2 for types that ROS 1 has too, one a line. They are the same in Humble, Iron,
+/// Jazzy, Kilted and Lyrical. A type with `-` differs between these.
+const TABLE: &str = include_str!("types.txt");
+const HEADER: &str = "std_msgs/Header";
+
+/// One part of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// The sequence number of a ROS 1 header, which ROS 2 does not have.
+    Sequence,
+    /// A number of this size in bytes. It equals its alignment in ROS 2.
+    Number(usize),
+    Text,
+    Message(Vec<Member>),
+}
+
+/// A part with its count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub part: Part,
+    pub count: Count,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Count {
+    One,
+    Array(usize),
+    Sequence,
+}
+
+/// A message type of ROS 2, and the layout of its messages in ROS 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    pub type_name: String,
+    pub members: Vec<Member>,
+}
+
+/// Returns the type of ROS 2 with the same definition. Only the header's sequence number and the case of
+/// fields' names may differ.
+///
+/// # Errors
+/// Returns a sentence with the reason if there is none.
+pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
+    let name = match type_name {
+        "tf/tfMessage" => "tf2_msgs/TFMessage",
+        name => name,
+    };
+    let known =
+        fields(name).ok_or_else(|| format!("onbeat knows no ROS 2 type for {type_name}"))?;
+    let types = definition::of_ros_1(type_name, text)
+        .ok_or_else(|| format!("the bag's definition of {type_name} is damaged"))?;
+    let members = match (types.get(type_name), known) {
+        (Some(own), Known::Fields(known)) => members(name, own, &known, &types),
+        _ => Err(String::new()),
+    };
+    let members = members.map_err(|field| {
+        let place = match &field[..] {
+            "" => String::new(),
+            field => format!(", at the field {field}"),
+        };
+        format!("{type_name} has another definition in ROS 2{place}")
+    })?;
+    let (package, name) = name.split_once('/').unwrap_or_default();
+    Ok(Layout {
+        type_name: format!("{package}/msg/{name}"),
+        members,
+    })
+}
+
+enum Known {
+    Fields(Vec<Field<'static>>),
+    /// The definition differs between distributions of ROS 2.
+    Several,
+}
+
+fn fields(type_name: &str) -> Option<Known> {
+    let line = TABLE.lines().find_map(|line| {
+        let rest = line.strip_prefix(type_name)?;
+        rest.is_empty().then_some("").or(rest.strip_prefix(' '))
+    })?;
+    match line {
+        "-" => Some(Known::Several),
+        line => definition::of_ros_2(line).map(Known::Fields),
+    }
+}
+
+/// Compares a type's fields in ROS 1 and ROS 2. The recursion is as deep as the table's types are.
+///
+/// # Errors
+/// Returns the name of the first field that differs.
+fn members(
+    type_name: &str,
+    own: &[Field<'_>],
+    known: &[Field<'static>],
+    types: &Types<'_>,
+) -> Result<Vec<Member>, String> {
+    let mut own = own.iter();
+    let mut found = Vec::new();
+    if type_name == HEADER {
+        let first = own.next().ok_or("seq")?;
+        if (first.name, &*first.base, first.array) != ("seq", "uint32", "") {
+            return Err(first.name.to_owned());
+        }
+        found.push(Member {
+            part: Part::Sequence,
+            count: Count::One,
+        });
+    }
+    for known in known {
+        let own = own.next().ok_or(known.name)?;
+        let is_same = is_same_name(own.name, known.name)
+            && own.base == known.base
+            && own.array == known.array;
+        if !is_same {
+            return Err(known.name.to_owned());
+        }
+        found.push(Member {
+            part: part(known, types)?,
+            count: count(known.array).ok_or(known.name)?,
+        });
+    }
+    match own.next() {
+        Some(more) => Err(more.name.to_owned()),
+        None => Ok(found),
+    }
+}
+
+fn part(field: &Field<'static>, types: &Types<'_>) -> Result<Part, String> {
+    let times = |size: usize| Part::Message(vec![number(size), number(size)]);
+    Ok(match &*field.base {
+        "string" => Part::Text,
+        "bool" | "byte" | "char" | "int8" | "uint8" => Part::Number(1),
+        "int16" | "uint16" => Part::Number(2),
+        "int32" | "uint32" | "float32" => Part::Number(4),
+        "int64" | "uint64" | "float64" => Part::Number(8),
+        "time" | "duration" => times(4),
+        message => {
+            let known = match fields(message) {
+                Some(Known::Fields(known)) => known,
+                Some(Known::Several) | None => return Err(field.name.to_owned()),
+            };
+            let own = types.get(message).ok_or(field.name)?;
+            Part::Message(members(message, own, &known, types)?)
+        }
+    })
+}
+
+fn number(size: usize) -> Member {
+    Member {
+        part: Part::Number(size),
+        count: Count::One,
+    }
+}
+
+fn count(array: &str) -> Option<Count> {
+    match array {
+        "" => Some(Count::One),
+        "[]" => Some(Count::Sequence),
+        array => {
+            let number = array.strip_prefix('[')?.strip_suffix(']')?;
+            number.parse().ok().map(Count::Array)
+        }
+    }
+}
+
+/// Compares names as ROS 2 writes them, without capital letters: `K` became `k`.
+fn is_same_name(own: &str, known: &str) -> bool {
+    let letters = |name: &'_ str| -> String {
+        let kept = name.chars().filter(|c| *c != '_');
+        kept.flat_map(char::to_lowercase).collect()
+    };
+    letters(own) == letters(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_of_the_table_refers_only_to_types_of_the_table() {
+        let mut count = 0;
+        for line in TABLE.lines() {
+            let name = line.split(' ').next().expect("a name");
+            let Some(Known::Fields(known)) = fields(name) else {
+                continue;
+            };
+            for field in known {
+                let is_known =
+                    definition::is_primitive(&field.base) || fields(&field.base).is_some();
+                assert!(is_known, "{name}: {}", field.base);
+            }
+            count += 1;
+        }
+        assert!(count > 100, "{count}");
+    }
+}

@@ -143,6 +143,10 @@ impl<R: Bytes> Source for Mcap<R> {
     fn damage(&self) -> &[String] {
         self.damage.sentences()
     }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.survey.channels.definition(type_name)
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ mod merge;
 mod order;
 mod part;
 pub mod pcap;
+mod shift;
 mod sqlite;
 
 pub use merge::merged;
+pub use shift::shifted;
 
 use crate::item::{Source, SourceError};
 use std::fs::File;

@@ -30,7 +30,8 @@ pub struct Live {
     /// Compare what the application publishes on these topics with the recording, instead of playing
     /// them; * stands for any characters
     #[arg(
-        long = "compare",
+        id = "compare",
+        long,
         value_name = "NAME,...",
         value_delimiter = ',',
         help_heading = "Comparing"
@@ -84,7 +85,7 @@ struct Judge {
 #[command(after_help = "\
 Examples:
   onbeat compare drive.mcap observed.mcap --topics '/planning/*'
-  onbeat compare expected.mcap observed.mcap --tolerance 1% --ignore header.stamp --junit outputs.xml
+  onbeat compare drive.mcap observed.mcap --tolerance 1% --ignore header.stamp --junit out.xml
   onbeat compare monday friday --align --max-shift p50=1ms,p99=10ms
 
 Both recordings are on one axis of time; --align lets both begin at once. onbeat replay --compare

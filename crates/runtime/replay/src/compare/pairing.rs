@@ -13,7 +13,7 @@
 //! | a pair with different contents | 500, and 2000 for each usual distance of messages between the two |
 
 use super::fields::Digest;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The largest number of messages of each side in one alignment. Its memory is their product, in bytes.
 pub const MOST: usize = 1024;
@@ -23,6 +23,7 @@ const DIFFERENT: i64 = 500;
 const DIFFERENT_DISTANCE: i64 = 2000;
 const UNIQUE: i64 = 10;
 const SHORTEST_DISTANCE_NS: u64 = 100_000;
+const MOST_GAPS: usize = 101;
 
 /// A message: when it was there, and what identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +99,7 @@ pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
 
 /// Pairs messages by their order, contents and times. Messages of equal and otherwise unique contents are
 /// also paired out of order.
-pub fn by_order(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
+pub fn by_order(expected: &[Mark], observed: &[Mark], distance_ns: u64, within_ns: u64) -> Pairs {
     let expected_counts = counts(expected);
     let observed_counts = counts(observed);
     let is_unique = |mark: &Mark| {
@@ -107,9 +108,7 @@ pub fn by_order(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     };
     let costs = Costs {
         within_ns,
-        distance_ns: distance(expected)
-            .or(distance(observed))
-            .unwrap_or(within_ns),
+        distance_ns,
         unique: expected.iter().map(is_unique).collect(),
     };
     let mut pairs = align(expected, observed, &costs);
@@ -137,15 +136,31 @@ fn counts(marks: &[Mark]) -> HashMap<u64, usize> {
     counts
 }
 
-/// Returns the usual distance of two messages: the median, so that losses do not count, but at least a quarter
-/// of the mean, because messages may come in groups. `None` with fewer than two messages.
-fn distance(marks: &[Mark]) -> Option<u64> {
-    let pairs = marks.windows(2);
-    let mut gaps: Vec<u64> = pairs.map(|p| p[0].time_ns.abs_diff(p[1].time_ns)).collect();
-    gaps.sort_unstable();
-    let median = *gaps.get(gaps.len() / 2)?;
-    let mean = gaps.iter().sum::<u64>() / gaps.len() as u64;
-    Some(median.max(mean / 4).max(SHORTEST_DISTANCE_NS))
+/// The usual distance of messages of a topic, from the latest of both sides.
+#[derive(Debug, Clone, Default)]
+pub struct Distances {
+    gaps_ns: VecDeque<u64>,
+}
+
+impl Distances {
+    /// Adds the distance of a message from the previous one of its side.
+    pub fn add(&mut self, gap_ns: u64) {
+        if self.gaps_ns.len() >= MOST_GAPS {
+            self.gaps_ns.pop_front();
+        }
+        self.gaps_ns.push_back(gap_ns);
+    }
+
+    /// Returns the median, so that losses do not count, but at least a quarter of the mean, because messages
+    /// may come in groups. Returns `None` without two messages of a side.
+    pub fn usual_ns(&self) -> Option<u64> {
+        let mut sorted: Vec<u64> = self.gaps_ns.iter().copied().collect();
+        sorted.sort_unstable();
+        let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;
+        let sum: u128 = sorted.iter().map(|&gap| u128::from(gap)).sum();
+        let mean = u64::try_from(sum / sorted.len() as u128).unwrap_or(u64::MAX);
+        Some(median.max(mean / 4).max(SHORTEST_DISTANCE_NS))
+    }
 }
 
 struct Costs {
@@ -242,7 +257,7 @@ mod tests {
             false,
         );
         let observed = marks(&[(0, 3, 7), (1, 3, 7), (3, 3, 7), (4, 3, 7)], false);
-        let pairs = by_order(&expected, &observed, WITHIN_NS);
+        let pairs = by_order(&expected, &observed, PERIOD_NS as u64, WITHIN_NS);
         assert_eq!(pairs, [Some(0), Some(1), None, Some(2), Some(3)]);
     }
 
@@ -256,6 +271,7 @@ mod tests {
         let pairs = by_order(
             &marks(&expected, false),
             &marks(&observed, false),
+            PERIOD_NS as u64,
             WITHIN_NS,
         );
         for (n, pair) in pairs.iter().enumerate() {
@@ -272,12 +288,22 @@ mod tests {
             .skip(2)
             .map(|&(n, _, hash)| (n, 350, hash))
             .collect();
-        let pairs = by_order(&marks(&expected, false), &marks(&late, false), WITHIN_NS);
+        let pairs = by_order(
+            &marks(&expected, false),
+            &marks(&late, false),
+            PERIOD_NS as u64,
+            WITHIN_NS,
+        );
         let wanted: Pairs = (0..20).map(|n: usize| n.checked_sub(2)).collect();
         assert_eq!(pairs, wanted);
         let mut swapped = expected.clone();
         swapped.swap(5, 6);
-        let pairs = by_order(&marks(&expected, false), &marks(&swapped, false), WITHIN_NS);
+        let pairs = by_order(
+            &marks(&expected, false),
+            &marks(&swapped, false),
+            PERIOD_NS as u64,
+            WITHIN_NS,
+        );
         assert_eq!((pairs[5], pairs[6]), (Some(6), Some(5)));
     }
 
@@ -323,7 +349,7 @@ mod tests {
                 let (e, o) = (marks(&expected, stamped), marks(&observed, stamped));
                 let pairs = match stamped {
                     true => by_stamp(&e, &o, WITHIN_NS),
-                    false => by_order(&e, &o, WITHIN_NS),
+                    false => by_order(&e, &o, PERIOD_NS as u64, WITHIN_NS),
                 };
                 for (n, pair) in pairs.iter().enumerate() {
                     let wanted = observed.iter().position(|one| one.0 == expected[n].0);
@@ -340,8 +366,9 @@ mod tests {
             o in proptest::collection::vec((0i64..20, 0i64..99, 0u64..3), 0..30),
         ) {
             for stamped in [true, false] {
-                for pair in [by_stamp, by_order] {
-                    let pairs = pair(&marks(&e, stamped), &marks(&o, stamped), WITHIN_NS);
+                let (e, o) = (marks(&e, stamped), marks(&o, stamped));
+                let order = by_order(&e, &o, PERIOD_NS as u64, WITHIN_NS);
+                for pairs in [by_stamp(&e, &o, WITHIN_NS), order] {
                     let used: Vec<usize> = pairs.into_iter().flatten().collect();
                     let distinct: HashSet<usize> = used.iter().copied().collect();
                     prop_assert_eq!(used.len(), distinct.len());

@@ -3,7 +3,7 @@
 use super::fields::{self, Digest};
 use super::figures::{Alone, FieldTally, PairedBy, Shifts};
 use super::layout::Layout;
-use super::pairing::{self, Mark, Stamps, MOST};
+use super::pairing::{self, Distances, Mark, Stamps, MOST};
 use super::tolerance::Rule;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::VecDeque;
@@ -52,6 +52,9 @@ pub(super) struct Topic {
     expected: VecDeque<Held>,
     observed: VecDeque<Held>,
     stamps: Stamps,
+    distances: Distances,
+    /// The time of the latest message of each side.
+    latest_ns: [Option<i64>; 2],
     pub tally: Tally,
 }
 
@@ -79,6 +82,8 @@ impl Topic {
             expected: VecDeque::new(),
             observed: VecDeque::new(),
             stamps: Stamps::default(),
+            distances: Distances::default(),
+            latest_ns: [None; 2],
             tally: Tally {
                 expected: 0,
                 observed: 0,
@@ -104,6 +109,10 @@ impl Topic {
 
     /// Adds the next message of a side. Returns the number of bytes that it holds.
     pub fn add(&mut self, side: Side, time_ns: i64, payload: &[u8]) -> usize {
+        let latest = &mut self.latest_ns[usize::from(side == Side::Observed)];
+        if let Some(before_ns) = latest.replace(time_ns) {
+            self.distances.add(time_ns.abs_diff(before_ns));
+        }
         let digest = self.reading.digest(payload);
         let held = Held {
             mark: Mark {
@@ -171,7 +180,10 @@ impl Topic {
         let by_stamp = self.stamps.identify();
         let pairs = match by_stamp {
             true => pairing::by_stamp(&expected, &observed, times.within_ns),
-            false => pairing::by_order(&expected, &observed, times.within_ns),
+            false => {
+                let distance_ns = self.distances.usual_ns().unwrap_or(times.within_ns);
+                pairing::by_order(&expected, &observed, distance_ns, times.within_ns)
+            }
         };
         let mut is_judged = vec![false; observed.len()];
         let judged = expected

@@ -84,7 +84,7 @@ def application(harness, *words):
 def compared(harness, name, code, recording, *words):
     """Replays the scans and compares the outputs; what the report says, by topic."""
     report = harness.new_file(name + ".json")
-    done = subprocess.run([ONBEAT, "replay", recording, "--wait", "60s", "--to", "ros", "--compare", ",".join(OUTPUTS),
+    done = subprocess.run([ONBEAT, "replay", recording, "--wait", "20s", "--to", "ros", "--compare", ",".join(OUTPUTS),
                            "--report", report, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           timeout=WATCHDOG_S, check=False, env=ros_variables(harness, "jazzy"))
     need(done.returncode == code, f"{name}: exit code {done.returncode}: {done.stdout}{done.stderr}")

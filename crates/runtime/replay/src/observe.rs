@@ -39,7 +39,7 @@ pub struct Watched {
     pub definition: Option<String>,
 }
 
-/// What was observed.
+/// The result of an observation.
 #[derive(Debug)]
 pub struct Observed {
     /// The MCAP file with the observed messages.

@@ -1,84 +1,27 @@
 //! `onbeat replay --compare` and `onbeat compare`: the outputs of a device under test, held against a
 //! recording.
 
+use super::judge::{seconds, Judge};
 use super::keys;
 use super::list::instant;
 use super::options::Args;
 use super::{failed, opener, LOOK, PATIENCE, SHOW_EVERY};
-use onbeat_document::text::{duration, xml};
+use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
 use onbeat_replay::chain::Choice;
-use onbeat_replay::compare::figures::{Aspect, Compared, Part, ShiftLimit, TopicFindings, Verdict};
-use onbeat_replay::compare::tolerance::{Field, Tolerance};
-use onbeat_replay::compare::{compare, junit::junit, Observation, Rules};
+use onbeat_replay::compare::figures::{Aspect, Compared, TopicFindings, Verdict};
+use onbeat_replay::compare::{compare, Observation, Rules};
 use onbeat_replay::control::Control;
 use onbeat_replay::item::{Kind, Source};
 use onbeat_replay::observe::{Observer, Watched};
 use onbeat_replay::{definition, source};
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
-use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::{files, CliError, ExitStatus};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// The options of `onbeat replay` that compare.
-#[derive(clap::Args)]
-pub struct Live {
-    /// Compare what the application publishes on these topics with the recording, instead of playing
-    /// them; * stands for any characters
-    #[arg(
-        id = "compare",
-        long,
-        value_name = "NAME,...",
-        value_delimiter = ',',
-        help_heading = "Comparing"
-    )]
-    pub topics: Vec<String>,
-    /// Compare with this recording, for example one that --observed wrote
-    #[arg(long, value_name = "FILE", help_heading = "Comparing")]
-    expect: Option<PathBuf>,
-    /// Keep what was observed, as MCAP on the recording's axis of time
-    #[arg(long, value_name = "FILE", help_heading = "Comparing")]
-    observed: Option<PathBuf>,
-    #[command(flatten)]
-    judge: Judge,
-}
-
-/// The options that decide what counts as a difference.
-#[derive(clap::Args)]
-struct Judge {
-    /// Allow floating-point fields to be off: by a share of the recorded value (1%), or by a number in
-    /// the field's unit (0.05). FIELD=LIMIT and TOPIC:FIELD=LIMIT are about these fields only, also
-    /// integers and times (header.stamp=2ms)
-    #[arg(
-        long,
-        value_name = "LIMIT,...",
-        value_delimiter = ',',
-        help_heading = "Comparing"
-    )]
-    tolerance: Vec<Tolerance>,
-    /// Do not compare these fields, for example header.stamp or TOPIC:FIELD; * stands for any characters
-    #[arg(
-        long,
-        value_name = "FIELD,...",
-        value_delimiter = ',',
-        help_heading = "Comparing"
-    )]
-    ignore: Vec<Field>,
-    /// Allow messages to come earlier or later by at most this: TIME or max=TIME for all, p50=TIME for
-    /// the median, p99=TIME for all but 1 %. Without it, the shift is reported and not judged
-    #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_shift, help_heading = "Comparing")]
-    max_shift: Vec<ShiftLimit>,
-    /// Longest time between a recorded message and the one that answers to it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s", help_heading = "Comparing")]
-    within: Duration,
-    /// Write the result as JUnit XML, for build servers
-    #[arg(long, value_name = "FILE", help_heading = "Comparing")]
-    junit: Option<PathBuf>,
-}
 
 /// Compare two recordings of the same outputs: missing and additional messages, times and contents
 #[derive(clap::Args)]
@@ -109,46 +52,6 @@ pub struct Offline {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
-}
-
-fn parse_shift(text: &str) -> Result<ShiftLimit, String> {
-    let (part, time) = match text.split_once('=') {
-        Some((part, time)) => (part.parse()?, time),
-        None => (Part::Max, text),
-    };
-    Ok(ShiftLimit {
-        part,
-        most_ns: nanoseconds(parse_duration(time)?),
-    })
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Judge {
-    fn rules(&self) -> Rules {
-        Rules {
-            tolerances: self.tolerance.clone(),
-            ignored: self.ignore.clone(),
-            shift: self.max_shift.clone(),
-            // Half of the reserve of i64 is plenty, and sums of times cannot overflow.
-            within_ns: nanoseconds(self.within).min(1 << 60),
-        }
-    }
-
-    fn is_default(&self) -> bool {
-        let named = !self.tolerance.is_empty() || !self.ignore.is_empty();
-        !named && self.max_shift.is_empty() && self.junit.is_none()
-    }
-
-    fn write_junit(&self, compared: &Compared, name: &str) -> Result<(), CliError> {
-        let Some(path) = &self.junit else {
-            return Ok(());
-        };
-        let text = junit(compared, name, &seconds, &|text| xml(&one_line(text)));
-        files::write_whole(path, |out| out.write_all(text.as_bytes()))
-    }
 }
 
 /// A replay whose outputs are compared: before it begins.
@@ -406,10 +309,6 @@ pub fn status(compared: &Compared) -> ExitStatus {
     }
 }
 
-fn seconds(ns: i64) -> String {
-    format!("{:.3} s", ns as f64 / 1e9)
-}
-
 fn shift(ns: Option<i64>) -> String {
     let Some(ns) = ns else { return "-".into() };
     let sign = if ns < 0 { "-" } else { "+" };
@@ -516,16 +415,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shift_limits_are_parsed_or_refused() {
-        let limit = |text: &str| parse_shift(text).map(|l| (l.part, l.most_ns));
-        assert_eq!(limit("5ms"), Ok((Part::Max, 5_000_000)));
-        assert_eq!(limit("p50=500us"), Ok((Part::P50, 500_000)));
-        for wrong in ["", "p50", "p75=1ms", "p50=x"] {
-            assert!(limit(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(
-            [shift(Some(-1_000_000)), shift(Some(0)), shift(None)],
-            ["-1 ms", "+0 ns", "-"]
-        );
+    fn a_shift_is_shown_with_its_direction() {
+        let shown = [Some(-1_000_000), Some(0), None].map(shift);
+        assert_eq!(shown, ["-1 ms", "+0 ns", "-"]);
     }
 }

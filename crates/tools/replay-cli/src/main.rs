@@ -3,6 +3,7 @@
 //! two recordings.
 
 mod compare;
+mod judge;
 mod keys;
 mod list;
 mod options;

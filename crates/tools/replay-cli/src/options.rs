@@ -1,6 +1,6 @@
 //! Defines the options of `onbeat replay`.
 
-use super::compare::Live;
+use super::judge::Live;
 use super::place::{source_of, Where};
 use super::Report;
 use onbeat_replay::chain::Choice;

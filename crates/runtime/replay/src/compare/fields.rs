@@ -7,7 +7,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::Hasher;
 
-/// What identifies a message: its first time stamp, and a hash of its other values.
+/// The identity of a message: its first time stamp, and a hash of its other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest {
     pub stamp_ns: Option<i64>,

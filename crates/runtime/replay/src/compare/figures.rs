@@ -51,7 +51,7 @@ impl Alone {
     }
 }
 
-/// What differs on one topic.
+/// The differences of one topic.
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicFindings {
     /// The name under which the device publishes the topic.

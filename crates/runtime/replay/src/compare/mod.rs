@@ -39,7 +39,7 @@ const MOST_BYTES: usize = 128 << 20;
 /// The default time within which a message's partner is searched, in ns.
 pub const WITHIN_NS: u64 = 2_000_000_000;
 
-/// What counts as a difference.
+/// The rules that decide what counts as a difference.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     /// The largest allowed deviations of fields.
@@ -52,7 +52,7 @@ pub struct Rules {
     pub within_ns: u64,
 }
 
-/// What a comparison knows about the observation.
+/// The circumstances under which the messages were observed.
 #[derive(Debug, Clone, Default)]
 pub struct Observation {
     /// The recorded time at which the observation begins. `None` means at the first message.

@@ -119,7 +119,7 @@ impl Field {
     }
 }
 
-/// What counts for one field of one topic.
+/// The rule for one field of one topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rule {
     pub is_ignored: bool,

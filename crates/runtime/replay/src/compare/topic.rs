@@ -151,7 +151,7 @@ impl Topic {
             .min()
     }
 
-    /// Judges at least half of the messages although partners may still come, because there is no room.
+    /// Judges at least half of the messages early, to make room: their partners may still come.
     /// `now_ns` is the time up to which both sides were read.
     pub fn make_room(&mut self, now_ns: i64, times: &Times) {
         let mut all: Vec<i64> = self

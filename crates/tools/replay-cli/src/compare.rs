@@ -73,7 +73,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
         return match live.expect.is_none() && live.observed.is_none() && live.judge.is_default() {
             true => Ok(None),
             false => Err(CliError::Usage(
-                "--expect, --observed, --tolerance, --ignore, --max-shift and --junit need --compare. Add --compare TOPICS".into(),
+                "--expect, --observed, --tolerance, --ignore, --max-shift, --follows and --junit need --compare. Add --compare TOPICS".into(),
             )),
         };
     }

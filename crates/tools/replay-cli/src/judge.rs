@@ -59,12 +59,31 @@ pub struct Judge {
     /// the median, p99=TIME for all but 1 %. Without it, the shift is reported and not judged
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_shift, help_heading = "Comparing")]
     pub max_shift: Vec<ShiftLimit>,
+    /// Judge the median shift of TOPIC by what it has beyond that of ORIGIN, the compared topic that
+    /// TOPIC is made from
+    #[arg(
+        long,
+        value_name = "TOPIC=ORIGIN,...",
+        value_delimiter = ',',
+        value_parser = parse_follows,
+        help_heading = "Comparing"
+    )]
+    follows: Vec<(String, String)>,
     /// Longest time between a recorded message and the one that answers to it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s", help_heading = "Comparing")]
     pub within: Duration,
     /// Write the result as JUnit XML, for build servers
     #[arg(long, value_name = "FILE", help_heading = "Comparing")]
     junit: Option<PathBuf>,
+}
+
+fn parse_follows(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((topic, origin)) if !topic.is_empty() && !origin.is_empty() => {
+            Ok((topic.into(), origin.into()))
+        }
+        _ => Err("write TOPIC=ORIGIN, for example /pose=/scan/filtered".into()),
+    }
 }
 
 fn parse_shift(text: &str) -> Result<ShiftLimit, String> {
@@ -88,6 +107,7 @@ impl Judge {
             tolerances: self.tolerance.clone(),
             ignored: self.ignore.clone(),
             shift: self.max_shift.clone(),
+            follows: self.follows.clone(),
             // Half of the reserve of i64 is plenty, and sums of times cannot overflow.
             within_ns: nanoseconds(self.within).min(1 << 60),
         }
@@ -95,7 +115,7 @@ impl Judge {
 
     pub fn is_default(&self) -> bool {
         let named = !self.tolerance.is_empty() || !self.ignore.is_empty();
-        !named && self.max_shift.is_empty() && self.junit.is_none()
+        !named && self.follows.is_empty() && self.max_shift.is_empty() && self.junit.is_none()
     }
 
     pub fn write_junit(&self, compared: &Compared, name: &str) -> Result<(), CliError> {

@@ -192,6 +192,8 @@ pub struct Shift {
     pub p99: i64,
     /// The largest shift, exact.
     pub max: i64,
+    /// The median minus that of the topic that this one follows. `None` if it follows none.
+    pub own_p50: Option<i64>,
 }
 
 /// Collects shifts in bounded memory.
@@ -232,6 +234,7 @@ impl Shifts {
             p50: self.at(0.5),
             p99: self.at(0.99),
             max: self.max,
+            own_p50: None,
         })
     }
 
@@ -298,7 +301,7 @@ impl ShiftLimit {
     /// Returns the shift that exceeds the limit, in ns, or `None` if none does.
     pub fn exceeded(&self, shift: &Shift) -> Option<i64> {
         let ends = match self.part {
-            Part::P50 => [shift.p50; 2],
+            Part::P50 => [shift.own_p50.unwrap_or(shift.p50); 2],
             Part::P99 => [shift.p1, shift.p99],
             Part::Max => [shift.min, shift.max],
         };
@@ -452,6 +455,7 @@ mod tests {
             p50: 3,
             p99: 10,
             max: 30,
+            own_p50: None,
         };
         let exceeded = |part: Part, most_ns: u64| ShiftLimit { part, most_ns }.exceeded(&shift);
         assert_eq!(

@@ -28,7 +28,7 @@ mod topic;
 
 use crate::definition;
 use crate::item::{Kind, Source, SourceError, Stamp};
-use figures::{Compared, ShiftLimit, TopicFindings, Verdict};
+use figures::{Compared, Part, ShiftLimit, TopicFindings, Verdict};
 use layout::Layout;
 use std::collections::HashMap;
 use tolerance::{Field, Tolerance};
@@ -48,6 +48,9 @@ pub struct Rules {
     pub ignored: Vec<Field>,
     /// The largest allowed shifts. Without any, times are reported and not judged.
     pub shift: Vec<ShiftLimit>,
+    /// The topics that are made from another compared topic: pairs of topic and origin. A limit of the median
+    /// is about the difference of the two medians.
+    pub follows: Vec<(String, String)>,
     /// The longest time between a recorded message and the observed one that answers to it, in ns.
     pub within_ns: u64,
 }
@@ -81,6 +84,9 @@ pub enum CompareError {
         /// Some of the known fields.
         known: String,
     },
+    /// A topic that another one follows is not compared, or the other one is not.
+    #[error("{0} is not a compared topic, so no shift can be taken from it. Name compared topics")]
+    Follows(String),
     /// A stream does not have messages of ROS 2.
     #[error("{0} has no messages of ROS 2, so it cannot be compared. Name topics of ROS 2")]
     NoRos(String),
@@ -200,6 +206,13 @@ impl Comparison {
             places[1].push(place);
         }
         check(rules, &topics)?;
+        let mut named = rules
+            .follows
+            .iter()
+            .flat_map(|(topic, origin)| [topic, origin]);
+        if let Some(unknown) = named.find(|name| !numbers.contains_key(*name)) {
+            return Err(CompareError::Follows(unknown.clone()));
+        }
         Ok(Comparison {
             topics,
             places,
@@ -274,8 +287,9 @@ impl Comparison {
         let topics = self
             .topics
             .into_iter()
-            .map(|topic| topic.close(rules, observation));
-        let topics: Vec<TopicFindings> = topics.collect();
+            .map(|topic| topic.close(observation));
+        let mut topics: Vec<TopicFindings> = topics.collect();
+        judge(&mut topics, rules);
         Compared {
             verdict: topics
                 .iter()
@@ -338,7 +352,7 @@ impl Compare {
         }
     }
 
-    fn close(self, rules: &Rules, observation: &Observation) -> TopicFindings {
+    fn close(self, observation: &Observation) -> TopicFindings {
         let tally = self.topic.tally;
         let mut notes = self.notes;
         if let Some(ns) = tally.searched_ns {
@@ -362,19 +376,8 @@ impl Compare {
                 .cloned(),
         );
         let shift_ns = tally.shifts.close().filter(|_| observation.has_times);
-        let exceeded = rules.shift.iter().filter_map(|limit| {
-            let ns = limit.exceeded(shift_ns.as_ref()?)?;
-            let ms = |ns: u64| ns as f64 / 1e6;
-            Some(format!(
-                "{} is {} ms {}, allowed are {} ms",
-                limit.part,
-                ms(ns.unsigned_abs()),
-                if ns < 0 { "earlier" } else { "later" },
-                ms(limit.most_ns)
-            ))
-        });
-        let mut findings = TopicFindings {
-            shift_exceeded: exceeded.collect(),
+        TopicFindings {
+            shift_exceeded: Vec::new(),
             unseen: observation.unseen.get(&self.name).copied().unwrap_or(0),
             name: self.name,
             type_name: self.type_name,
@@ -389,14 +392,42 @@ impl Compare {
             fields: tally.fields.close(),
             shift_ns,
             notes,
-        };
-        let aspects = findings.aspects(&|ns| ns.to_string());
-        findings.verdict = aspects
-            .iter()
-            .map(|a| a.verdict)
-            .max()
-            .unwrap_or(Verdict::Equal);
-        findings
+        }
+    }
+}
+
+/// Sets the verdict of each topic, from the whole of them.
+fn judge(topics: &mut [TopicFindings], rules: &Rules) {
+    let medians: HashMap<String, i64> = topics
+        .iter()
+        .filter_map(|t| Some((t.name.clone(), t.shift_ns?.p50)))
+        .collect();
+    for topic in topics {
+        let follows = rules.follows.iter().find(|(name, _)| *name == topic.name);
+        if let (Some((_, origin)), Some(shift)) = (follows, &mut topic.shift_ns) {
+            let median = medians.get(origin);
+            shift.own_p50 = median.map(|median| shift.p50.saturating_sub(*median));
+        }
+        let exceeded = rules.shift.iter().filter_map(|limit| {
+            let shift = topic.shift_ns.as_ref()?;
+            let ns = limit.exceeded(shift)?;
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let direction = if ns < 0 { "earlier" } else { "later" };
+            let than = match (limit.part, follows, shift.own_p50) {
+                (Part::P50, Some((_, origin)), Some(_)) => format!(" than that of {origin}"),
+                _ => String::new(),
+            };
+            Some(format!(
+                "{} is {} ms {direction}{than}, allowed are {} ms",
+                limit.part,
+                ms(ns.unsigned_abs()),
+                ms(limit.most_ns)
+            ))
+        });
+        topic.shift_exceeded = exceeded.collect();
+        let aspects = topic.aspects(&|ns| ns.to_string());
+        let worst = aspects.iter().map(|aspect| aspect.verdict).max();
+        topic.verdict = worst.unwrap_or(Verdict::Equal);
     }
 }
 

@@ -191,6 +191,59 @@ fn each_change_of_a_device_is_found_and_nothing_else() {
 }
 
 #[test]
+fn only_the_topic_with_a_slower_callback_of_its_own_is_later_than_the_one_before() {
+    let (mut expected, mut observed) = (recording(3, PLAIN), recording(3, PLAIN));
+    for n in 0..200i64 {
+        for stream in 0..3 {
+            let (at_ns, message) = (
+                BEGIN_NS + n * 50 * MS + i64::from(stream) * MS,
+                message(None, n as f64, b""),
+            );
+            expected.items.push_back((at_ns, stream, message.clone()));
+            // The machine is slower by 2 ms, and the callback before /b by 1 ms more.
+            let late_ns = [2 * MS, 3 * MS, 3 * MS][stream as usize];
+            observed.items.push_back((at_ns + late_ns, stream, message));
+        }
+    }
+    let follows = |pairs: &[(&str, &str)]| Rules {
+        shift: vec![ShiftLimit {
+            part: Part::P50,
+            most_ns: 500_000,
+        }],
+        follows: pairs
+            .iter()
+            .map(|(a, b)| (a.to_string(), b.to_string()))
+            .collect(),
+        ..rules()
+    };
+    let verdicts = |rules: &Rules| -> Vec<Verdict> {
+        held(&expected, &observed, rules)
+            .topics
+            .iter()
+            .map(|t| t.verdict)
+            .collect()
+    };
+    assert_eq!(verdicts(&follows(&[])), [Verdict::Different; 3]);
+    let found = verdicts(&follows(&[("/b", "/a"), ("/c", "/b")]));
+    assert_eq!(
+        found,
+        [Verdict::Different, Verdict::Different, Verdict::Equal]
+    );
+    let (mut a, mut b) = (expected.clone(), observed.clone());
+    let error = compare(
+        &mut a,
+        &mut b,
+        &follows(&[("/b", "/z")]),
+        &Observation::default(),
+        &mut |_| {},
+    );
+    assert!(error
+        .unwrap_err()
+        .to_string()
+        .contains("/z is not a compared topic"));
+}
+
+#[test]
 fn a_recording_is_equal_to_itself_also_without_a_definition() {
     let (expected, _) = changed(STAMPED);
     for definition in [STAMPED, "", "wstring x"] {

@@ -337,3 +337,26 @@ impl Source for Rows {
         definition(&self.database, type_name).ok().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bag_gives_the_definitions_that_its_recorder_stored() {
+        let database = Connection::open_in_memory().unwrap();
+        assert_eq!(
+            definition(&database, "a/msg/B").unwrap(),
+            None,
+            "older than Iron"
+        );
+        let tables = "CREATE TABLE message_definitions(id INTEGER PRIMARY KEY, topic_type TEXT NOT NULL, \
+             encoding TEXT NOT NULL, encoded_message_definition TEXT NOT NULL, type_description_hash TEXT NOT NULL); \
+             INSERT INTO message_definitions VALUES(1, 'a/msg/B', 'ros2msg', 'bool x', ''), \
+             (2, 'a/msg/C', 'ros2idl', 'module a {};', ''), (3, 'a/msg/D', 'unknown', '', '')";
+        database.execute_batch(tables).unwrap();
+        let found =
+            ["a/msg/B", "a/msg/C", "a/msg/D", "x"].map(|name| definition(&database, name).unwrap());
+        assert_eq!(found, [Some("bool x".to_owned()), None, None, None]);
+    }
+}

@@ -29,6 +29,9 @@ TOPICS = [
     "/lidar_rear/points_raw", "/lidar_rear/points_filtered",
     "/lidars/points_fused", "/lidars/points_fused_downsampled",
 ]
+# How the localiser of --changed differs: its poses come 1 ms later, their x is 1 % off, and every
+# 100th pose is missing.
+CHANGED = {"late_ms": 1.0, "x_factor": 1.01, "skip_every": 100}
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -106,8 +109,9 @@ def start_software(args, processes, log, work):
     map_file = os.path.join(work, "map.npy")
     np.save(map_file, scene.survey(scene.boxes()))
     start_pose = scene.Drive(args.duration).pose(0)
+    changes = CHANGED if args.changed else {}
     processes.start("p2d_ndt_localizer", "p2d_ndt_localizer_node", map=map_file,
-                    latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]")
+                    latency_log=log, initial_pose=f"[{start_pose.x}, {start_pose.y}, 0.0]", **changes)
     processes.start("voxel_grid_cloud", "voxel_grid_cloud_node")
     processes.start("point_cloud_fusion", "point_cloud_fusion")
     for side, mount in scene.MOUNTS.items():
@@ -190,6 +194,8 @@ def main():
                         help="points per ring of the front lidar (the rear one has two thirds)")
     parser.add_argument("--slow", metavar="NODE=PERCENT", type=slow_node, action="append",
                         default=[], help="slow a node's callback down, as a change would")
+    parser.add_argument("--changed", action="store_true",
+                        help="run a changed localiser: poses 1 ms later, x 1 %% off, every 100th missing")
     parser.add_argument("--monitor", action="store_true",
                         help="add a node that subscribes to the thinned-out clouds")
     parser.add_argument("--without-lidars", action="store_true",

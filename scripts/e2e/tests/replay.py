@@ -173,20 +173,22 @@ def candump(path, count):
     return frames
 
 
-def mcap(path, items, topics, qos=RELIABLE, type_name="std_msgs/msg/String"):
-    """An MCAP file of one type: items are (time, topic's number, serialised message)."""
+def mcap(path, items, topics, qos=RELIABLE, type_name="std_msgs/msg/String", definition="string data\n", others=()):
+    """An MCAP file: items are (time, topic's number, serialised message); `others` are topics of other types."""
     def text(value):
         return struct.pack("<I", len(value)) + value.encode()
 
     def record(kind, content):
         return struct.pack("<BQ", kind, len(content)) + content
 
-    schema = text("string data\n")
-    out = [b"\x89MCAP0\r\n", record(1, text("ros2") + text("test")),
-           record(3, struct.pack("<H", 1) + text(type_name) + text("ros2msg") + schema)]
+    out = [b"\x89MCAP0\r\n", record(1, text("ros2") + text("test"))]
+    types = [type_name, *dict(others).values()]
+    for number, name in enumerate(types, 1):
+        out.append(record(3, struct.pack("<H", number) + text(name) + text("ros2msg") + text(definition)))
     for number, topic in enumerate(topics):
         metadata = text("offered_qos_profiles") + text(qos)
-        out.append(record(4, struct.pack("<HH", number, 1) + text(topic) + text("cdr")
+        schema = 1 + types.index(dict(others).get(topic, type_name))
+        out.append(record(4, struct.pack("<HH", number, schema) + text(topic) + text("cdr")
                           + struct.pack("<I", len(metadata)) + metadata))
     for number, (now, topic, data) in enumerate(items):
         out.append(record(5, struct.pack("<HIQQ", topic, number, now, now) + data))

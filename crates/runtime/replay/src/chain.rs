@@ -16,6 +16,8 @@ pub struct Choice {
     pub only: Vec<String>,
     /// The patterns of streams to leave out, in which `*` stands for any characters.
     pub without: Vec<String>,
+    /// The patterns of streams that are compared instead of played. They need not match a stream.
+    pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
     /// The CAN identifiers to play. An empty list selects all frames.
@@ -215,7 +217,8 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
     let mut left_out = Damage::default();
     let numbers = all.iter().map(|stream| {
         let named = |patterns: &[String]| patterns.iter().any(|p| fits(p, &stream.name));
-        if named(&choice.without) || !(choice.only.is_empty() || named(&choice.only)) {
+        let is_out = named(&choice.without) || named(&choice.compared);
+        if is_out || !(choice.only.is_empty() || named(&choice.only)) {
             return None;
         }
         if let Kind::Unplayable { reason, .. } = &stream.kind {
@@ -237,7 +240,12 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
         let fault = match all.is_empty() || !left_out.is_empty() {
             // The reason is among the damage: encodings that cannot be played, or no readable part.
             true => "nothing to play: no stream of the recording can be read",
-            false => "nothing to play: --exclude removes all streams. Exclude fewer",
+            false if choice.compared.is_empty() => {
+                "nothing to play: --exclude removes all streams. Exclude fewer"
+            }
+            false => {
+                "nothing to play: --exclude and --compare leave no stream. Name fewer topics there"
+            }
         };
         return Err(SourceError {
             file: "the recording".into(),
@@ -288,6 +296,10 @@ impl Source for Chain {
         } else {
             &self.damage
         }
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.source.definition(type_name)
     }
 }
 

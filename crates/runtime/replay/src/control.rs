@@ -1,7 +1,11 @@
 //! The state that the threads of a replay share with their observer: requests one way, figures the
 //! other way.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::pace::Axis;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// The requests to a running replay, and its progress. Consists of atomics only, so that any thread may use
 /// it at any time.
@@ -37,6 +41,19 @@ pub(crate) struct Playing {
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
+    /// The time at which the first item is due, on the monotonic clock. Pauses move it.
+    pub(crate) origin_ns: AtomicU64,
+    /// The bits of the rate: recorded seconds per second. 0 if the consumer sets the pace.
+    pub(crate) rate: AtomicU64,
+}
+
+impl Playing {
+    /// Publishes the axis of time. Only the player calls it. Real-time safe.
+    pub(crate) fn set_axis(&self, axis: &Axis, is_paced: bool) {
+        let rate = if is_paced { axis.rate } else { 0.0 };
+        self.rate.store(rate.to_bits(), Relaxed);
+        self.origin_ns.store(axis.origin_ns, Release);
+    }
 }
 
 /// The progress of a replay at one time: counts, lateness, fill level and position.
@@ -98,6 +115,33 @@ impl Control {
         self.steps
             .fetch_update(Relaxed, Relaxed, |steps| steps.checked_sub(1))
             .is_ok()
+    }
+
+    /// Returns the recorded time that a time of the monotonic clock corresponds to, in ns. If the consumer
+    /// sets the pace, this is the time of the latest item. Returns `None` before the first item is due.
+    pub fn recorded_ns(&self, monotonic_ns: u64) -> Option<i64> {
+        let playing = &self.playing;
+        if !playing.began.load(Acquire) {
+            return None;
+        }
+        let origin_ns = playing.origin_ns.load(Acquire);
+        let rate = f64::from_bits(playing.rate.load(Relaxed));
+        if rate == 0.0 {
+            return Some(playing.position_ns.load(Relaxed));
+        }
+        let axis = Axis::new(playing.first_ns.load(Relaxed), origin_ns, rate);
+        Some(axis.recorded_ns(monotonic_ns))
+    }
+
+    /// Returns the recorded times of the first and of the latest item that was played, in ns. Returns `None`
+    /// before the first item is due.
+    pub fn played_ns(&self) -> Option<(i64, i64)> {
+        let playing = &self.playing;
+        let times = (
+            playing.first_ns.load(Relaxed),
+            playing.position_ns.load(Relaxed),
+        );
+        playing.began.load(Acquire).then_some(times)
     }
 
     /// Returns the progress so far. Any thread may call this at any time.

@@ -60,6 +60,11 @@ pub trait Source: Send {
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError>;
     /// Returns one sentence for each kind of damage that was skipped so far. Empty without damage.
     fn damage(&self) -> &[String];
+    /// Returns the definition of a message type: the text of its `.msg` file, followed by those of the types
+    /// in it. `None` if the recording does not have it.
+    fn definition(&self, _type_name: &str) -> Option<String> {
+        None
+    }
 }
 
 /// A recording cannot be read at all, or not to its end.

@@ -25,17 +25,23 @@
 //! | `pace` | the axis of time, sleeping |
 //! | [`ledger`] | lateness of every output |
 //! | [`session`] | the threads, from start to figures |
+//! | [`observe`] | what the device publishes during a replay |
+//! | [`definition`] | definitions of message types |
+//! | [`compare`] | what the device published, held against a recording |
 //! | [`picture`] | lateness over time as SVG and HTML |
 
 mod buffer;
 pub mod chain;
+pub mod compare;
 pub mod contents;
 pub mod control;
 pub mod curves;
+pub mod definition;
 pub mod item;
 pub mod ledger;
 mod loader;
 mod memory;
+pub mod observe;
 mod pace;
 pub mod picture;
 mod player;

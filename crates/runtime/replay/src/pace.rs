@@ -5,9 +5,9 @@ use onbeat_time::clock::monotonic_ns;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
     first_ns: i64,
-    origin_ns: u64,
+    pub(crate) origin_ns: u64,
     /// Recorded seconds per second of playback.
-    rate: f64,
+    pub(crate) rate: f64,
 }
 
 impl Axis {

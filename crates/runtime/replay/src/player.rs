@@ -12,7 +12,7 @@ use crate::sink::{Put, Refused, Sink};
 use onbeat_flow::Consumer;
 use onbeat_time::clock::monotonic_ns;
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 const HOP_NS: u64 = 20_000_000;
 const RETRY_NS: u64 = 50_000;
@@ -270,7 +270,15 @@ impl Stage<'_> {
         let playing = &self.control.playing;
         playing.first_ns.store(time_ns, Relaxed);
         playing.position_ns.store(time_ns, Relaxed);
-        playing.began.store(true, Relaxed);
+        self.show_axis();
+        playing.began.store(true, Release);
+    }
+
+    fn show_axis(&self) {
+        if let Some(axis) = &self.timeline.axis {
+            let is_paced = matches!(self.pace, Pace::Recorded(_));
+            self.control.playing.set_axis(axis, is_paced);
+        }
     }
 
     /// Waits while the replay is paused. Returns `true` if the user asked for a single step: that item is due
@@ -286,6 +294,7 @@ impl Stage<'_> {
                 if let Some(axis) = &mut self.timeline.axis {
                     axis.move_to(axis.due_ns(time_ns), now_ns);
                 }
+                self.show_axis();
                 return Ok(true);
             }
             sleep_until(monotonic_ns() + RETRY_NS * 40, 0);
@@ -293,6 +302,7 @@ impl Stage<'_> {
         if let Some(axis) = &mut self.timeline.axis {
             axis.delay(monotonic_ns() - since_ns);
         }
+        self.show_axis();
         Ok(false)
     }
 

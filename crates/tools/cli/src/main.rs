@@ -95,6 +95,8 @@ enum Command {
     Replay(programs::Words),
     /// List what recordings have: streams, counts, rates, gaps and damage
     Info(programs::Words),
+    /// Compare two recordings of the same outputs: missing and additional messages, times and contents
+    Compare(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
     /// Watch the timing of a running system: chains, callbacks, topics and CPUs
@@ -126,6 +128,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         Command::Link(_)
         | Command::Replay(_)
         | Command::Info(_)
+        | Command::Compare(_)
         | Command::Store(_)
         | Command::Top(_) => {
             unreachable!("another program reads these words")

@@ -25,6 +25,8 @@ pub enum Program {
     Replay,
     /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
+    /// Compares two recordings.
+    Compare,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
     /// Watches a running system.
@@ -44,6 +46,7 @@ impl Program {
             Program::Link,
             Program::Replay,
             Program::Info,
+            Program::Compare,
             Program::Store,
             Program::Top,
         ]
@@ -56,6 +59,7 @@ impl Program {
             Program::Link => "link",
             Program::Replay => "replay",
             Program::Info => "info",
+            Program::Compare => "compare",
             Program::Store => "store",
             Program::Top => "top",
         }
@@ -63,7 +67,7 @@ impl Program {
 
     fn file_name(self) -> String {
         match self {
-            Program::Info => Program::Replay.file_name(),
+            Program::Info | Program::Compare => Program::Replay.file_name(),
             _ => format!("onbeat-{}", self.command()),
         }
     }
@@ -71,6 +75,7 @@ impl Program {
     fn called(self) -> &'static str {
         match self {
             Program::Info => "onbeat-info",
+            Program::Compare => "onbeat-compare",
             _ => "onbeat",
         }
     }

@@ -96,7 +96,7 @@ fn read(path: &Path) -> Result<Listed, CliError> {
     })
 }
 
-fn instant(ns: i64) -> String {
+pub fn instant(ns: i64) -> String {
     let Ok(ns) = u64::try_from(ns) else {
         return format!("{:.3} s before 1970", ns as f64 / -1e9);
     };

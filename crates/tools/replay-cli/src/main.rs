@@ -1,6 +1,9 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time, and behind `onbeat info`, which lists it.
+//! loss and on time, behind `onbeat info`, which lists it, and behind `onbeat compare`, which compares
+//! two recordings.
 
+mod compare;
+mod judge;
 mod keys;
 mod list;
 mod options;
@@ -12,6 +15,7 @@ mod size;
 use keys::{Key, Keys};
 use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
+use onbeat_replay::compare::figures::Compared;
 use onbeat_replay::control::Control;
 use onbeat_replay::item::{Source, Stream, StreamId};
 use onbeat_replay::route::{Outputs, Target};
@@ -44,6 +48,7 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 enum Words {
     Replay(Box<Args>),
     Info(list::Args),
+    Compare(compare::Offline),
 }
 
 /// Gives up all capabilities except those for real-time scheduling and raw packets.
@@ -56,10 +61,15 @@ fn confine() -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    onbeat_terminal::helper(&["replay", "info"], confine, |words| match words {
-        Words::Replay(args) => run(*args),
-        Words::Info(args) => list::run(&args),
-    })
+    onbeat_terminal::helper(
+        &["replay", "info", "compare"],
+        confine,
+        |words| match words {
+            Words::Replay(args) => run(*args),
+            Words::Info(args) => list::run(&args),
+            Words::Compare(args) => compare::run(&args),
+        },
+    )
 }
 
 fn run(args: Args) -> Result<ExitStatus, CliError> {
@@ -82,6 +92,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
         (None, Some(to)) => return remote::send(&args, to),
         _ => {}
     }
+    let prepared = compare::prepare(&args)?;
     let control = Arc::new(Control::default());
     let open = match from {
         Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
@@ -103,6 +114,8 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
             eprintln!("onbeat: {step}");
         }
     }
+    let running = prepared.map(|prepared| prepared.start(&args, &control));
+    let running = running.transpose()?;
     let outputs = outputs(&args, &streams)?;
     if args.paused {
         control.pause();
@@ -114,16 +127,42 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     watch(&session, &control);
     let mut played = session.finish().map_err(failed)?;
     played.sizing = sizing.map(|(sizing, _)| sizing);
+    let running = running.filter(|_| played.failed.is_none());
+    let compared = running.map(|running| running.finish(&args, &control, played.stopped));
+    let done = Done {
+        compared: compared.transpose()?,
+        played,
+    };
     for (path, kind) in &reports {
-        write_report(path, *kind, &played)?;
+        write_report(path, *kind, &done)?;
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    match args.json {
-        true => term::write_json(&mut out, &played)?,
-        false => show::table(&mut out, &played)?,
+    done.print(args.json)?;
+    verdict(&args, &done)
+}
+
+/// The result of a replay, and of the comparison of its outputs.
+#[derive(serde::Serialize)]
+struct Done {
+    #[serde(flatten)]
+    played: Played,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compared: Option<Compared>,
+}
+
+impl Done {
+    fn print(&self, json: bool) -> Result<(), CliError> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        if json {
+            term::write_json(&mut out, self)?;
+        } else {
+            show::table(&mut out, &self.played)?;
+            if let Some(compared) = &self.compared {
+                writeln!(out).map_err(CliError::Stdout)?;
+                compare::table(&mut out, compared)?;
+            }
+        }
+        out.flush().map_err(CliError::Stdout)
     }
-    out.flush().map_err(CliError::Stdout)?;
-    verdict(&args, &played)
 }
 
 /// Opens the sinks. Loads ROS 2 only if a stream is published there.
@@ -222,10 +261,11 @@ enum Report {
     Svg,
 }
 
-fn write_report(path: &Path, kind: Report, played: &Played) -> Result<(), CliError> {
+fn write_report(path: &Path, kind: Report, done: &Done) -> Result<(), CliError> {
+    let played = &done.played;
     files::write_whole(path, |out| match kind {
         Report::Json => {
-            serde_json::to_writer_pretty(&mut *out, played)?;
+            serde_json::to_writer_pretty(&mut *out, done)?;
             out.write_all(b"\n")
         }
         Report::Html => out.write_all(picture::html(played).as_bytes()),
@@ -233,7 +273,8 @@ fn write_report(path: &Path, kind: Report, played: &Played) -> Result<(), CliErr
     })
 }
 
-fn verdict(args: &Args, played: &Played) -> Result<ExitStatus, CliError> {
+fn verdict(args: &Args, done: &Done) -> Result<ExitStatus, CliError> {
+    let played = &done.played;
     if let Some(why) = &played.failed {
         return Err(failed(why));
     }
@@ -247,6 +288,9 @@ fn verdict(args: &Args, played: &Played) -> Result<ExitStatus, CliError> {
     Ok(match args.max_late {
         _ if played.items.read == 0 && !played.stopped => ExitStatus::NothingFound,
         Some(most) if late > most => ExitStatus::PromiseBroken,
-        _ => ExitStatus::Success,
+        _ => done
+            .compared
+            .as_ref()
+            .map_or(ExitStatus::Success, compare::status),
     })
 }

@@ -1,5 +1,6 @@
 //! Defines the options of `onbeat replay`.
 
+use super::judge::Live;
 use super::place::{source_of, Where};
 use super::Report;
 use onbeat_replay::chain::Choice;
@@ -33,6 +34,7 @@ Examples:
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
+  onbeat replay drive.mcap --compare '/planning/*' --tolerance 1% --junit outputs.xml
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
   onbeat replay drive.mcap --to link:10.0.0.2:7400 --key link.key     read here, played there:
   onbeat replay link:0.0.0.0:7400 --key link.key --to can:can0
@@ -46,8 +48,14 @@ in the report. Without --to, ROS 2 messages are published on their topics, in th
 LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
 space pauses and continues, s plays one item, q ends.
 
+--compare does not play the topics that it names: the application publishes them, and onbeat holds
+these messages against the recorded ones. It finds missing and additional messages, the shift of
+each message against its recorded time, and the fields that differ.
+
 Exit codes: 0 all played, or ended by q or Ctrl-C; 1 failed, or the recording could not be read to
-its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late.")]
+its end; 2 wrong command line; 3 nothing to play; 5 something left later than --max-late; 6 or 7
+with --compare: 6 onbeat did not receive all messages, so the comparison is open; 7 something
+differs from the recording.")]
 pub struct Args {
     /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng.
     /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
@@ -83,6 +91,8 @@ pub struct Args {
     /// Write figures to FILE.json, a page with a picture to FILE.html, a picture to FILE.svg
     #[arg(long, value_name = "FILE")]
     report: Vec<PathBuf>,
+    #[command(flatten)]
+    pub compare: Live,
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
@@ -226,19 +236,37 @@ impl Args {
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
         let played = paced || player || how.answer.is_some() || self.paused;
-        played || sized || buffer.unmeasured || told || self.plan
+        let compared = !self.compare.topics.is_empty();
+        played || sized || buffer.unmeasured || told || self.plan || compared
     }
 
     pub fn choice(&self) -> Choice {
         Choice {
             only: self.what.topics.clone(),
             without: self.what.exclude.clone(),
+            compared: self.compare.topics.clone(),
             rename: self.what.remap.clone(),
             ids: self.what.ids.clone(),
             start_ns: i64::try_from(self.what.start.as_nanos()).unwrap_or(i64::MAX),
             times: self.what.times,
             max_gap_ns: self.what.max_gap.map(ns),
         }
+    }
+
+    /// Returns the selection of the recorded messages that the device's outputs are compared with.
+    pub fn choice_compared(&self) -> Choice {
+        Choice {
+            only: self.compare.topics.clone(),
+            without: self.what.exclude.clone(),
+            compared: Vec::new(),
+            ids: Vec::new(),
+            ..self.choice()
+        }
+    }
+
+    /// Returns the rate of recorded times, or `None` if they are ignored.
+    pub fn rate(&self) -> Option<f64> {
+        (!self.how.as_fast_as_consumed).then_some(self.how.rate)
     }
 
     pub fn settings(&self) -> Result<Settings, CliError> {

@@ -22,7 +22,7 @@ pub enum ExitStatus {
     PromiseBroken,
     /// The models do not allow an answer to a requirement or a comparison. Exit code 6.
     NotKnown,
-    /// The two models differ. Exit code 7.
+    /// The two models or recordings differ. Exit code 7.
     Changed,
     /// The recorded or shaped command ended with this exit code.
     Command(i32),

@@ -95,6 +95,8 @@ pub struct MessageInfo {
     /// The time at which the item was published (CLOCK_REALTIME), in ns.
     pub source_ns: i64,
     pub received_ns: i64,
+    /// The publisher's number of the item. 0 or the largest number if the middleware does not report it.
+    pub sequence: u64,
     pub rest: [u64; 16],
 }
 

@@ -16,6 +16,17 @@ pub struct Item {
     pub source_ns: i64,
     /// The time at which the shaper had taken the item (CLOCK_MONOTONIC), in ns.
     pub arrival_ns: i64,
+    /// The item's number at its publisher. `None` if the middleware does not report it.
+    pub number: Option<Number>,
+}
+
+/// The number that a publisher gave an item. A publisher numbers its items without gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    /// The publisher: a hash of its identifier.
+    pub publisher: u64,
+    /// The number, from 1 on.
+    pub sequence: u64,
 }
 
 // SAFETY: the item owns its bytes.
@@ -25,6 +36,15 @@ impl Item {
     /// Returns the number of serialised bytes, with the encapsulation header.
     pub fn len(&self) -> usize {
         self.bytes.length
+    }
+
+    /// Returns the serialised bytes, with the encapsulation header.
+    pub fn bytes(&self) -> &[u8] {
+        if self.is_empty() {
+            return &[];
+        }
+        // SAFETY: the item owns the buffer, which has this many initialised bytes.
+        unsafe { std::slice::from_raw_parts(self.bytes.buffer, self.bytes.length) }
     }
 
     /// Replaces the item's bytes. Returns false if they do not fit into its memory.
@@ -41,6 +61,19 @@ impl Item {
     /// Reports whether the item has no bytes. A new item has none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl MessageInfo {
+    /// Reads the publisher's number. The publisher's identifier has at least 16 bytes in all releases. It
+    /// follows the number of the reception and the pointer to the middleware's name.
+    fn number(&self) -> Option<Number> {
+        let [_, _, first, second, ..] = self.rest;
+        let is_known = self.sequence != 0 && self.sequence != u64::MAX;
+        is_known.then_some(Number {
+            publisher: first.rotate_left(32) ^ second,
+            sequence: self.sequence,
+        })
     }
 }
 
@@ -178,6 +211,7 @@ impl Subscription {
         let mut info = MessageInfo {
             source_ns: 0,
             received_ns: 0,
+            sequence: 0,
             rest: [0; 16],
         };
         // SAFETY: handle, bytes and info are valid during the call.
@@ -190,6 +224,7 @@ impl Subscription {
         self.node.rcl.check(code, || "taking data".into())?;
         item.source_ns = info.source_ns;
         item.arrival_ns = monotonic_ns() as i64;
+        item.number = info.number();
         Ok(true)
     }
 }
@@ -303,6 +338,7 @@ impl Node {
                 fini: f.bytes_fini,
                 source_ns: 0,
                 arrival_ns: 0,
+                number: None,
             })
         }
     }

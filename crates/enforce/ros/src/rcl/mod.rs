@@ -9,7 +9,7 @@ mod types;
 
 use abi::{EndpointLayout, Functions};
 pub use abi::{Qos, Time};
-pub use endpoints::{Item, Publisher, Subscription};
+pub use endpoints::{Item, Number, Publisher, Subscription};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 pub use node::{Announced, Node};
 use std::ffi::{c_int, c_void, CStr, CString};

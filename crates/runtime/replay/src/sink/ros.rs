@@ -13,7 +13,7 @@ use std::time::Duration;
 pub const NODE: &str = "onbeat_replay";
 const ENCAPSULATION: usize = 4;
 const PATIENCE_NS: u64 = 30_000_000_000;
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a subscriber was found. It gives best-effort subscribers the time to discover the
 /// publisher too.
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);

@@ -3,6 +3,7 @@
 use super::damage::Damage;
 use super::{fault, part};
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
 
@@ -22,6 +23,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
         waiting: Vec::new(),
         open: Vec::new(),
         sentences: Vec::new(),
+        definitions: HashMap::new(),
     };
     let mut refused = None;
     for path in files {
@@ -47,6 +49,8 @@ struct Bag {
     waiting: Vec<Waiting>,
     open: Vec<Open>,
     sentences: Vec<String>,
+    /// The definitions of message types, by the type's name.
+    definitions: HashMap<String, String>,
 }
 
 struct Waiting {
@@ -75,6 +79,13 @@ impl Bag {
             .iter()
             .map(|stream| self.number(stream))
             .collect();
+        for name in source.streams().iter().map(type_name) {
+            if let (false, Some(text)) =
+                (self.definitions.contains_key(name), source.definition(name))
+            {
+                self.definitions.insert(name.to_owned(), text);
+            }
+        }
         match source.next(&mut Vec::new())? {
             Some(first) => {
                 let first_ns = first.time_ns;
@@ -194,6 +205,10 @@ impl Source for Bag {
     /// Returns the damage of files that were read to their end.
     fn damage(&self) -> &[String] {
         &self.sentences
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.definitions.get(type_name).cloned()
     }
 }
 

@@ -50,6 +50,10 @@ impl<R: Bytes> Blocks for Mcap<R> {
         let channels = &mut self.survey.channels;
         block::load(loaded, &mut self.bytes, block, channels, damage)
     }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.survey.channels.definition(type_name)
+    }
 }
 
 #[cfg(test)]

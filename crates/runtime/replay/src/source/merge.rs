@@ -141,4 +141,9 @@ impl Source for Merged {
     fn damage(&self) -> &[String] {
         &self.sentences
     }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        let mut inputs = self.inputs.iter();
+        inputs.find_map(|input| input.source.definition(type_name))
+    }
 }

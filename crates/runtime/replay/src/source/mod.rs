@@ -16,11 +16,13 @@ mod order;
 mod part;
 pub mod pcap;
 pub mod ros1;
+mod shift;
 mod sqlite;
 mod text;
 pub mod trc;
 
 pub use merge::merged;
+pub use shift::shifted;
 
 use crate::item::{Source, SourceError};
 use std::fs::File;

@@ -152,4 +152,8 @@ impl<S: Source> Source for Ordered<S> {
             &self.sentences
         }
     }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.inner.definition(type_name)
+    }
 }

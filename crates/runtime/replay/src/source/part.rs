@@ -116,6 +116,10 @@ impl Source for Kept {
     fn damage(&self) -> &[String] {
         self.source.damage()
     }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.source.definition(type_name)
+    }
 }
 
 struct Unpacked {
@@ -173,6 +177,10 @@ impl Source for Unpacked {
         } else {
             &self.sentences
         }
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.inner.definition(type_name)
     }
 }
 

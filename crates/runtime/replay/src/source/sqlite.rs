@@ -180,6 +180,19 @@ fn topics(database: &Connection, damage: &mut Damage) -> rusqlite::Result<(Vec<S
     Ok((streams, places))
 }
 
+/// Returns the definition of a message type, which recorders store since Iron.
+fn definition(database: &Connection, type_name: &str) -> rusqlite::Result<Option<String>> {
+    let is_table =
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'message_definitions'";
+    if database.query_row(is_table, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(None);
+    }
+    let sql = "SELECT encoded_message_definition FROM message_definitions \
+               WHERE topic_type = ?1 AND encoding = 'ros2msg' LIMIT 1";
+    let found = database.query_row(sql, [type_name], |row| row.get::<_, String>(0));
+    Ok(found.optional()?.filter(|text| !text.trim().is_empty()))
+}
+
 struct Rows {
     name: String,
     database: Connection,
@@ -318,5 +331,32 @@ impl Source for Rows {
 
     fn damage(&self) -> &[String] {
         self.damage.sentences()
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        definition(&self.database, type_name).ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bag_gives_the_definitions_that_its_recorder_stored() {
+        let database = Connection::open_in_memory().unwrap();
+        assert_eq!(
+            definition(&database, "a/msg/B").unwrap(),
+            None,
+            "older than Iron"
+        );
+        let tables = "CREATE TABLE message_definitions(id INTEGER PRIMARY KEY, topic_type TEXT NOT NULL, \
+             encoding TEXT NOT NULL, encoded_message_definition TEXT NOT NULL, type_description_hash TEXT NOT NULL); \
+             INSERT INTO message_definitions VALUES(1, 'a/msg/B', 'ros2msg', 'bool x', ''), \
+             (2, 'a/msg/C', 'ros2idl', 'module a {};', ''), (3, 'a/msg/D', 'unknown', '', '')";
+        database.execute_batch(tables).unwrap();
+        let found =
+            ["a/msg/B", "a/msg/C", "a/msg/D", "x"].map(|name| definition(&database, name).unwrap());
+        assert_eq!(found, [Some("bool x".to_owned()), None, None, None]);
     }
 }

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct Channels {
     schemas: HashMap<u16, String>,
+    /// The definitions of message types in the form of `.msg` files, by the type's name.
+    definitions: HashMap<String, String>,
     /// The stream of each channel. `None` means that the channel's messages are not replayed.
     places: HashMap<u16, Option<u32>>,
     streams: Vec<Stream>,
@@ -18,6 +20,10 @@ pub struct Channels {
 impl Channels {
     pub fn streams(&self) -> &[Stream] {
         &self.streams
+    }
+
+    pub fn definition(&self, type_name: &str) -> Option<String> {
+        self.definitions.get(type_name).cloned()
     }
 
     /// Prevents further streams from being added, because the caller has already got the list of streams.
@@ -41,7 +47,13 @@ impl Channels {
             None => None,
         };
         match parsed {
-            Some(Record::Schema { header, .. }) => {
+            Some(Record::Schema { header, data }) => {
+                let text = String::from_utf8(data.into_owned()).ok();
+                let text =
+                    text.filter(|text| header.encoding == "ros2msg" && !text.trim().is_empty());
+                if let Some(text) = text {
+                    self.definitions.entry(header.name.clone()).or_insert(text);
+                }
                 self.schemas.entry(header.id).or_insert(header.name);
             }
             Some(Record::Channel(channel)) => self.channel(channel, damage),

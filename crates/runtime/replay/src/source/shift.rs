@@ -1,0 +1,35 @@
+//! Moves a recording on the axis of time.
+
+use crate::item::{Source, SourceError, Stamp, Stream};
+
+/// Returns the recording with all times moved by `by_ns`.
+pub fn shifted(source: Box<dyn Source>, by_ns: i64) -> impl Source {
+    Shifted { source, by_ns }
+}
+
+struct Shifted {
+    source: Box<dyn Source>,
+    by_ns: i64,
+}
+
+impl Source for Shifted {
+    fn streams(&self) -> &[Stream] {
+        self.source.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        let stamp = self.source.next(payload)?;
+        Ok(stamp.map(|stamp| Stamp {
+            time_ns: stamp.time_ns.saturating_add(self.by_ns),
+            ..stamp
+        }))
+    }
+
+    fn damage(&self) -> &[String] {
+        self.source.damage()
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.source.definition(type_name)
+    }
+}

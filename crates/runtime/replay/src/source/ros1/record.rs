@@ -87,7 +87,7 @@ impl Head {
     }
 }
 
-/// What follows at a position of the file.
+/// The entry at a position of the file.
 pub enum Next {
     Record(Head),
     End,

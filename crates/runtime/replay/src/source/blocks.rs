@@ -71,6 +71,11 @@ pub trait Blocks: Send {
         loaded: &mut Loaded,
         damage: &mut Damage,
     ) -> std::io::Result<()>;
+
+    /// Returns the definition of a message type, as [`Source::definition`] does.
+    fn definition(&self, _type_name: &str) -> Option<String> {
+        None
+    }
 }
 
 pub struct Ordered<B> {
@@ -174,5 +179,9 @@ impl<B: Blocks> Source for Ordered<B> {
 
     fn damage(&self) -> &[String] {
         self.damage.sentences()
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.blocks.definition(type_name)
     }
 }

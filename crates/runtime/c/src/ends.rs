@@ -112,7 +112,8 @@ fn send(
     Ok(OnbeatCode::Ok)
 }
 
-/// Sends a copy of these bytes. Waits until the deadline if the policy says so.
+/// Sends a copy of these bytes. Waits for expected consumers, and for slow consumers if the policy
+/// requires it, until the deadline at the latest.
 ///
 /// # Safety
 /// `producer` is open, `data` has `length` bytes. Null is refused.

@@ -75,8 +75,8 @@ fn send_failure(error: SendError) -> Failure {
     }
 }
 
-/// Sends a copy of these bytes. Waits for a credit until the deadline. `number` (or null) gets the
-/// number of the message, from 0.
+/// Sends a copy of these bytes. Waits for a credit until the deadline. Writes the number of the
+/// message, counted from 0, to `number` unless that is null.
 ///
 /// # Safety
 /// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written. Other nulls

@@ -138,9 +138,9 @@ impl<S: Send + 'static> Task<S> {
 
 impl Task<Consumer> {
     /// Creates a receive task (thesis, 5.4.2, steps 6 to 8). It runs once for each item that has
-    /// come, and borrows it. Receive tasks of equal priority run in the order in which their items
-    /// were sent into the channel. For a channel from another host, that is the order in which they
-    /// came to this host.
+    /// come, and borrows that item. Receive tasks of equal priority run in the order in which their
+    /// items were sent into the channel. For a channel from another host, that is the order in
+    /// which they came to this host.
     pub fn receiving(
         name: &str,
         consumer: Consumer,

@@ -181,8 +181,8 @@ typedef struct OnbeatChannelOptions {
   size_t consumers;
   // The largest number of items that one consumer borrows at a time.
   size_t borrowed;
-  // The number of consumers that must attach before the first item is sent, so that none misses
-  // it.
+  // The number of consumers that must attach before the first item is sent, so that no consumer
+  // misses that item.
   size_t expected;
   // The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
   uint32_t on_death;
@@ -320,9 +320,9 @@ OnbeatCode onbeat_consumer_open(struct OnbeatChannel *channel, struct OnbeatCons
 // The handle is null or open.
 size_t onbeat_consumer_payload_bytes(struct OnbeatConsumer *consumer);
 
-// Receives the next item into a buffer, which must have room for the largest. The item counts as
-// consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline, and ONBEAT_CODE_CLOSED
-// after the last item.
+// Receives the next item into a buffer, which must have room for the largest item. The item counts
+// as consumed. Returns ONBEAT_CODE_NOTHING if no item came before the deadline, and
+// ONBEAT_CODE_CLOSED after the last item.
 //
 // # Safety
 // `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written. Other nulls
@@ -411,8 +411,8 @@ OnbeatCode onbeat_publish(struct OnbeatOutgoing *outgoing, const void *data, siz
 // The handle is null or open.
 OnbeatCode onbeat_outgoing_close(struct OnbeatOutgoing *outgoing);
 
-// Receives the next message into a buffer, which must have room for the largest. The message
-// counts as consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline.
+// Receives the next message into a buffer, which must have room for the largest message. The
+// message counts as consumed. Returns ONBEAT_CODE_NOTHING if no message came before the deadline.
 //
 // # Safety
 // `incoming` is open, `buffer` has `capacity` bytes, `length` and `number` are null or can be
@@ -436,8 +436,8 @@ OnbeatCode onbeat_receive_taken(struct OnbeatIncoming *incoming,
                                 void *context);
 
 // Copies the newest complete value that the peer has published, even if it was read before. The
-// buffer must have room for the largest. Returns ONBEAT_CODE_NOTHING if there is none before the
-// deadline.
+// buffer must have room for the largest value. Returns ONBEAT_CODE_NOTHING if there is no value
+// before the deadline.
 //
 // # Safety
 // The rules of onbeat_receive() apply.

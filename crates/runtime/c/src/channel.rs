@@ -52,8 +52,8 @@ pub struct OnbeatChannelOptions {
     pub consumers: usize,
     /// The largest number of items that one consumer borrows at a time.
     pub borrowed: usize,
-    /// The number of consumers that must attach before the first item is sent, so that none misses
-    /// it.
+    /// The number of consumers that must attach before the first item is sent, so that no consumer
+    /// misses that item.
     pub expected: usize,
     /// The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
     pub on_death: u32,

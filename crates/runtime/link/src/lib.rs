@@ -113,7 +113,7 @@ pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
     }
 }
 
-/// Creates a channel. Fails if one of that name exists.
+/// Creates a channel. Fails if a channel of that name exists.
 pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     let creation = name::Creation::begin(name)?;
     if let Some(found) = name::find(name)? {

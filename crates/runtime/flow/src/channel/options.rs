@@ -115,8 +115,8 @@ pub struct Options {
     /// The largest number of items that one consumer borrows at a time. It borrows an item from
     /// receiving until dropping it.
     pub borrowed: usize,
-    /// The number of consumers that must attach before the first item is sent, so that none misses
-    /// it.
+    /// The number of consumers that must attach before the first item is sent, so that no consumer
+    /// misses that item.
     pub expected: usize,
     /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,

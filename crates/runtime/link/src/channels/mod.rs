@@ -227,7 +227,7 @@ impl Links {
     }
 
     /// Sets the chunk size of channels over `tcp://` and `verbs://` for a host without a port.
-    /// `bytes` must equal the chunk size of that port
+    /// `bytes` must equal the chunk size of the other host's port
     /// ([`Settings::chunk`](crate::port::Settings::chunk)).
     pub fn chunk_bytes(mut self, bytes: usize) -> Links {
         self.chunk = Some(bytes);

@@ -216,10 +216,10 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares for a chunk of this urgency. Until the shares are granted, the caller
-    /// asks again when the bell rings, and at the latest at the answer's instant. Otherwise the
-    /// caller must call [`Arbiter::withdraw`]. After a grant the want stays published until the
-    /// caller has posted the chunk, so that no later chunk overtakes it. Then the caller publishes
-    /// its next want.
+    /// asks again when the bell rings, and at the latest at the answer's instant. To give up, the
+    /// caller calls [`Arbiter::withdraw`]. After a grant the want stays published until the caller
+    /// has posted the chunk, so that no later chunk overtakes it. Then the caller publishes its
+    /// next want.
     pub fn ask(
         &self,
         seat: usize,

@@ -238,8 +238,8 @@ pub unsafe extern "C" fn onbeat_receive_taken(
 }
 
 /// Copies the newest complete value that the peer has published, even if it was read before. The
-/// buffer must have room for the largest value. Returns ONBEAT_CODE_NOTHING if there is no value
-/// before the deadline.
+/// buffer must have room for the largest value. Returns ONBEAT_CODE_NOTHING if no value came before
+/// the deadline.
 ///
 /// # Safety
 /// The rules of onbeat_receive() apply.

@@ -85,11 +85,11 @@ enum OnbeatPolicy
  {
   // A consumer sees the newest complete value. Nobody waits.
   ONBEAT_POLICY_LATEST = 0,
-  // A new item replaces the oldest of `items`. Drops are counted.
+  // A new item replaces the oldest of `items` waiting items. Drops are counted.
   ONBEAT_POLICY_DROP_OLDEST = 1,
-  // The producer waits while a consumer has not consumed `items`. Nothing is lost.
+  // The producer waits while a consumer has not consumed `items` items. Nothing is lost.
   ONBEAT_POLICY_CREDIT = 2,
-  // The producer and each consumer exchange buffers of `items`. Nothing is lost.
+  // The producer and each consumer exchange buffers of `items` items. Nothing is lost.
   ONBEAT_POLICY_SWAP = 3,
 };
 #ifndef __cplusplus
@@ -169,7 +169,8 @@ typedef struct OnbeatTasks OnbeatTasks;
 typedef struct OnbeatChannelOptions {
   // The policy for a slow consumer, as a number: a value of OnbeatPolicy.
   uint32_t policy;
-  // The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
+  // The number of items that the values of OnbeatPolicy call `items`. ONBEAT_POLICY_LATEST
+  // ignores it.
   size_t items;
   // Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
   // it.
@@ -180,8 +181,8 @@ typedef struct OnbeatChannelOptions {
   size_t consumers;
   // The largest number of items that one consumer borrows at a time.
   size_t borrowed;
-  // The number of consumers that must attach before the first item is sent, so that none misses
-  // it.
+  // The number of consumers that must attach before the first item is sent, so that no consumer
+  // misses that item.
   size_t expected;
   // The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
   uint32_t on_death;
@@ -279,7 +280,8 @@ OnbeatCode onbeat_channel_close(struct OnbeatChannel *channel);
 // `channel` is open, `producer` can be written. Null is refused.
 OnbeatCode onbeat_producer_open(struct OnbeatChannel *channel, struct OnbeatProducer **producer);
 
-// Sends a copy of these bytes. Waits until the deadline if the policy says so.
+// Sends a copy of these bytes. Waits for expected consumers, and for slow consumers if the policy
+// requires it, until the deadline at the latest.
 //
 // # Safety
 // `producer` is open, `data` has `length` bytes. Null is refused.
@@ -318,9 +320,9 @@ OnbeatCode onbeat_consumer_open(struct OnbeatChannel *channel, struct OnbeatCons
 // The handle is null or open.
 size_t onbeat_consumer_payload_bytes(struct OnbeatConsumer *consumer);
 
-// Receives the next item into a buffer, which must have room for the largest. The item counts as
-// consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline, and ONBEAT_CODE_CLOSED
-// after the last item.
+// Receives the next item into a buffer, which must have room for the largest item. The item counts
+// as consumed. Returns ONBEAT_CODE_NOTHING if no item came before the deadline, and
+// ONBEAT_CODE_CLOSED after the last item.
 //
 // # Safety
 // `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written. Other nulls
@@ -372,8 +374,8 @@ const char *onbeat_last_error(void);
 // Returns the general text of any code. Never null, and must not be freed.
 const char *onbeat_code_text(int32_t code);
 
-// Sends a copy of these bytes. Waits for a credit until the deadline. `number` (or null) gets the
-// number of the message, from 0.
+// Sends a copy of these bytes. Waits for a credit until the deadline. Writes the number of the
+// message, counted from 0, to `number` unless that is null.
 //
 // # Safety
 // `outgoing` is open, `data` has `length` bytes, `number` is null or can be written. Other nulls
@@ -409,8 +411,8 @@ OnbeatCode onbeat_publish(struct OnbeatOutgoing *outgoing, const void *data, siz
 // The handle is null or open.
 OnbeatCode onbeat_outgoing_close(struct OnbeatOutgoing *outgoing);
 
-// Receives the next message into a buffer, which must have room for the largest. The message
-// counts as consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline.
+// Receives the next message into a buffer, which must have room for the largest message. The
+// message counts as consumed. Returns ONBEAT_CODE_NOTHING if no message came before the deadline.
 //
 // # Safety
 // `incoming` is open, `buffer` has `capacity` bytes, `length` and `number` are null or can be
@@ -434,8 +436,8 @@ OnbeatCode onbeat_receive_taken(struct OnbeatIncoming *incoming,
                                 void *context);
 
 // Copies the newest complete value that the peer has published, even if it was read before. The
-// buffer must have room for the largest. Returns ONBEAT_CODE_NOTHING if there is none before the
-// deadline.
+// buffer must have room for the largest value. Returns ONBEAT_CODE_NOTHING if no value came before
+// the deadline.
 //
 // # Safety
 // The rules of onbeat_receive() apply.
@@ -534,13 +536,14 @@ OnbeatCode onbeat_end_initialize(struct OnbeatEnd *end,
 // The handle is null or open.
 OnbeatCode onbeat_end_close(struct OnbeatEnd *end);
 
-// Creates an executor without tasks. In recordings its name precedes those of the tasks.
+// Creates an executor without tasks. In recordings its name precedes the names of the tasks.
 //
 // # Safety
 // `name` ends with 0, `tasks` can be written. Null is refused.
 OnbeatCode onbeat_tasks_new(const char *name, struct OnbeatTasks **tasks);
 
-// Adds a task that runs once per period, from `offset_ns` on. `task` (or null) gets its number.
+// Adds a task that runs once per period, from `offset_ns` on. Writes the number of the task to
+// `task` unless that is null.
 //
 // # Safety
 // `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except

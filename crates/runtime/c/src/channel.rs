@@ -13,11 +13,11 @@ use std::ffi::c_char;
 pub enum OnbeatPolicy {
     /// A consumer sees the newest complete value. Nobody waits.
     Latest = 0,
-    /// A new item replaces the oldest of `items`. Drops are counted.
+    /// A new item replaces the oldest of `items` waiting items. Drops are counted.
     DropOldest = 1,
-    /// The producer waits while a consumer has not consumed `items`. Nothing is lost.
+    /// The producer waits while a consumer has not consumed `items` items. Nothing is lost.
     Credit = 2,
-    /// The producer and each consumer exchange buffers of `items`. Nothing is lost.
+    /// The producer and each consumer exchange buffers of `items` items. Nothing is lost.
     Swap = 3,
 }
 
@@ -40,7 +40,8 @@ pub enum OnbeatOnDeath {
 pub struct OnbeatChannelOptions {
     /// The policy for a slow consumer, as a number: a value of OnbeatPolicy.
     pub policy: u32,
-    /// The number of items of the policy. ONBEAT_POLICY_LATEST ignores it.
+    /// The number of items that the values of OnbeatPolicy call `items`. ONBEAT_POLICY_LATEST
+    /// ignores it.
     pub items: usize,
     /// Lets an idle consumer also get a buffer that is not full yet. Only ONBEAT_POLICY_SWAP uses
     /// it.
@@ -51,8 +52,8 @@ pub struct OnbeatChannelOptions {
     pub consumers: usize,
     /// The largest number of items that one consumer borrows at a time.
     pub borrowed: usize,
-    /// The number of consumers that must attach before the first item is sent, so that none misses
-    /// it.
+    /// The number of consumers that must attach before the first item is sent, so that no consumer
+    /// misses that item.
     pub expected: usize,
     /// The reaction to a participant's death, as a number: a value of OnbeatOnDeath.
     pub on_death: u32,

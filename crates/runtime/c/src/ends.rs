@@ -112,7 +112,8 @@ fn send(
     Ok(OnbeatCode::Ok)
 }
 
-/// Sends a copy of these bytes. Waits until the deadline if the policy says so.
+/// Sends a copy of these bytes. Waits for expected consumers, and for slow consumers if the policy
+/// requires it, until the deadline at the latest.
 ///
 /// # Safety
 /// `producer` is open, `data` has `length` bytes. Null is refused.
@@ -229,9 +230,9 @@ impl Receiving {
     }
 }
 
-/// Receives the next item into a buffer, which must have room for the largest. The item counts as
-/// consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline, and ONBEAT_CODE_CLOSED
-/// after the last item.
+/// Receives the next item into a buffer, which must have room for the largest item. The item counts
+/// as consumed. Returns ONBEAT_CODE_NOTHING if no item came before the deadline, and
+/// ONBEAT_CODE_CLOSED after the last item.
 ///
 /// # Safety
 /// `consumer` is open, `buffer` has `capacity` bytes, `item` is null or can be written. Other nulls

@@ -75,8 +75,8 @@ fn send_failure(error: SendError) -> Failure {
     }
 }
 
-/// Sends a copy of these bytes. Waits for a credit until the deadline. `number` (or null) gets the
-/// number of the message, from 0.
+/// Sends a copy of these bytes. Waits for a credit until the deadline. Writes the number of the
+/// message, counted from 0, to `number` unless that is null.
 ///
 /// # Safety
 /// `outgoing` is open, `data` has `length` bytes, `number` is null or can be written. Other nulls
@@ -183,8 +183,8 @@ fn received_code(received: Result<bool, End>) -> Outcome<OnbeatCode> {
     received.map(code).map_err(end_failure)
 }
 
-/// Receives the next message into a buffer, which must have room for the largest. The message
-/// counts as consumed. Returns ONBEAT_CODE_NOTHING if none came before the deadline.
+/// Receives the next message into a buffer, which must have room for the largest message. The
+/// message counts as consumed. Returns ONBEAT_CODE_NOTHING if no message came before the deadline.
 ///
 /// # Safety
 /// `incoming` is open, `buffer` has `capacity` bytes, `length` and `number` are null or can be
@@ -238,8 +238,8 @@ pub unsafe extern "C" fn onbeat_receive_taken(
 }
 
 /// Copies the newest complete value that the peer has published, even if it was read before. The
-/// buffer must have room for the largest. Returns ONBEAT_CODE_NOTHING if there is none before the
-/// deadline.
+/// buffer must have room for the largest value. Returns ONBEAT_CODE_NOTHING if no value came before
+/// the deadline.
 ///
 /// # Safety
 /// The rules of onbeat_receive() apply.

@@ -100,7 +100,7 @@ impl Tasks {
         Ok(id)
     }
 
-    /// Writes the number of the last task.
+    /// Writes the number of the task that was added last.
     ///
     /// # Safety
     /// The place is null or can be written.
@@ -112,7 +112,7 @@ impl Tasks {
     }
 }
 
-/// Creates an executor without tasks. In recordings its name precedes those of the tasks.
+/// Creates an executor without tasks. In recordings its name precedes the names of the tasks.
 ///
 /// # Safety
 /// `name` ends with 0, `tasks` can be written. Null is refused.
@@ -138,7 +138,8 @@ pub unsafe extern "C" fn onbeat_tasks_new(
     })
 }
 
-/// Adds a task that runs once per period, from `offset_ns` on. `task` (or null) gets its number.
+/// Adds a task that runs once per period, from `offset_ns` on. Writes the number of the task to
+/// `task` unless that is null.
 ///
 /// # Safety
 /// `tasks` is open, `name` ends with 0, `run` may be called with `context`. Null is refused, except

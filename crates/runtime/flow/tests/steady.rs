@@ -189,8 +189,8 @@ fn source(options: TaskOptions, rounds: u64, hooks: Hooks) -> Task<u64> {
     Task::new("0", options, rounds, run).feed(0, |left| u32::from(*left > 0))
 }
 
-/// Starts ten tasks, each after the one before, as a graph or by priority. They are on the threads
-/// in turn. Each thread's allocations count from its first execution on.
+/// Starts ten tasks, each after the one before, as a graph or by priority. Assigns the tasks to the
+/// threads in turn. Each thread's allocations count from its first execution on.
 fn executor(by_priority: bool, threads: usize, rounds: u64, hooks: Hooks) -> (Running, TaskId) {
     let options = (0..threads).map(|t| ThreadOptions::new(&t.to_string()));
     let options: Vec<_> = options.collect();

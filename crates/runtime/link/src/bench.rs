@@ -14,13 +14,13 @@ use thiserror::Error;
 
 /// The size of the largest message that a series may have, in bytes.
 pub const MOST_BYTES: usize = 256 << 20;
-/// The size of the smallest message, in bytes. It has room only for the word that says what the
-/// receiver does.
+/// The size of the smallest message, in bytes. It contains only the first word, which states how
+/// the receiver must react.
 pub const LEAST_BYTES: usize = 8;
 /// The first bytes of a request. The last byte is the version of the request format.
 const MAGIC: [u8; 8] = *b"obbench\x01";
-/// The size of a request: magic (8 bytes), sealed, further series, two zeros, credits (4) and
-/// message size (8).
+/// The size of a request: magic (8 bytes), sealed (1), further series (1), zeros (2), credits (4)
+/// and message size (8).
 const REQUEST_BYTES: usize = 24;
 const SILENCE_LIMIT_NS: u64 = 30_000_000_000;
 const RECONNECT_LIMIT_NS: u64 = 20_000_000_000;
@@ -52,10 +52,11 @@ pub struct Series {
 /// The limits on the measurement of each message size.
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
-    /// The largest number of round trips of one size, and of messages for its rate.
+    /// The largest number of round trips for each message size. Also the largest number of one-way
+    /// messages that measure its rate.
     pub runs: usize,
-    /// The longest time for the round trips of one size, and for its rate. At least ten are always
-    /// measured.
+    /// The longest time for the round trips of one size, and again for measuring its rate. At least
+    /// ten round trips and ten one-way messages are always measured.
     pub time: Duration,
 }
 
@@ -159,8 +160,8 @@ impl Series {
     }
 }
 
-/// Connects to the peer. Tries again for up to 20 s while the other end still leaves the previous
-/// link.
+/// Connects to the peer. Tries again for up to 20 s, because the other end may still be closing the
+/// previous link.
 fn connect(
     backend: &dyn Backend,
     sizes: Sizes,
@@ -197,11 +198,11 @@ fn send(out: &mut dyn Outgoing, word: u64, bytes: usize) -> Result<(), SendError
 
 /// Serves one series: waits for a request without a time limit, and answers its messages.
 /// `backend(None)` makes the end that receives the request. `backend(Some(series))` makes the end
-/// for the messages. `began` is called once the series is known.
+/// for the messages. `serve` calls `began` once it knows the series.
 ///
 /// # Errors
 /// The other end did not connect again, left early, or is another program. The caller may serve the
-/// next one.
+/// next request.
 pub fn serve(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     began: &mut dyn FnMut(Series),
@@ -238,7 +239,7 @@ pub fn serve(
 /// round trips or messages of the current size.
 ///
 /// # Errors
-/// No end serves there, or it left.
+/// The other end does not serve, or it left.
 pub fn measure(
     backend: &mut dyn FnMut(Option<Series>) -> Result<Box<dyn Backend>, SetupError>,
     series: Series,

@@ -4,8 +4,8 @@ use nix::errno::Errno;
 use onbeat_flow::{CreateError, OpenError};
 use thiserror::Error;
 
-/// The reason why a channel could not be created, or a process could not attach to it. Every `name`
-/// is the one that the caller gave; it is untrusted.
+/// The reason why a channel could not be created, or a process could not attach to it. In each
+/// variant, `name` is the name that the caller gave. It is untrusted.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinkError {

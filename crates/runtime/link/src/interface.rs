@@ -21,7 +21,8 @@ use thiserror::Error;
 /// The sizes that both ends must agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// The most messages in each direction that are sent and not consumed yet: 1 to 1024.
+    /// The largest number of messages in each direction that are sent and not consumed yet: 1 to
+    /// 1024.
     pub credits: usize,
     /// The size of the largest message, in bytes: 1 to 1 GiB.
     pub message_bytes: usize,
@@ -139,9 +140,9 @@ pub trait Outgoing: Send {
         None
     }
 
-    /// Hides the messages of this half from recorders from now on. A caller whose messages carry
-    /// items that recorders already see calls this. Returns the name by which both ends know this
-    /// direction of the link, if there is one.
+    /// Hides the messages of this half from recorders from now on. Call this if the messages carry
+    /// items that recorders already see. Returns the name that both ends use for this direction of
+    /// the link, if it has a name.
     #[doc(hidden)]
     fn unseen(&mut self) -> Option<onbeat_flow::events::LinkId> {
         None
@@ -186,7 +187,7 @@ pub trait Incoming: Send {
     /// before this one, if it is known. Recorders identify a value at both ends by this number.
     ///
     /// # Errors
-    /// Those of [`Incoming::read`].
+    /// The errors of [`Incoming::read`].
     #[doc(hidden)]
     fn read_numbered(
         &mut self,
@@ -207,7 +208,7 @@ impl dyn Outgoing + '_ {
     /// Sends a copy of these bytes; see [`Outgoing::send`].
     ///
     /// # Errors
-    /// Those of [`Outgoing::send`].
+    /// The errors of [`Outgoing::send`].
     pub fn send_copy(&mut self, message: &[u8]) -> Result<u64, SendError> {
         self.send(message.len(), None, &mut |slot| {
             slot.copy_from_slice(message)

@@ -113,7 +113,7 @@ pub fn channel(name: &str, options: Options) -> Result<Channel, LinkError> {
     }
 }
 
-/// Creates a channel. Fails if one of that name exists.
+/// Creates a channel. Fails if a channel of that name exists.
 pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     let creation = name::Creation::begin(name)?;
     if let Some(found) = name::find(name)? {
@@ -125,8 +125,8 @@ pub fn create(name: &str, options: Options) -> Result<Channel, LinkError> {
     create_as(&creation, options)
 }
 
-/// Attaches to the channel of that name. If `options` are given, they must equal those of the
-/// channel. Waits up to 1 s for a process that is creating the channel.
+/// Attaches to the channel of that name. If `options` are given, they must equal the channel's
+/// options. Waits up to 1 s for a process that is creating the channel.
 pub fn attach(name: &str, options: Option<Options>) -> Result<Channel, LinkError> {
     let since = Instant::now();
     loop {

@@ -17,7 +17,7 @@ pub(crate) const PREFIX: &str = "onbeat:";
 pub(crate) struct Found {
     pub(crate) pid: u32,
     /// The memory's file, open for reading and writing. Locks of this descriptor are separate from
-    /// the other process's locks.
+    /// the locks of the process `pid`.
     pub(crate) file: File,
 }
 

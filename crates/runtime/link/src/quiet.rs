@@ -31,7 +31,8 @@ impl Waking {
     }
 }
 
-/// A TCP stream whose vectored writes raise no SIGPIPE. Those of the standard library do.
+/// A TCP stream whose vectored writes raise no SIGPIPE. The vectored writes of the standard library
+/// raise it.
 pub(crate) struct Quiet<'s>(pub(crate) &'s TcpStream);
 
 impl Write for Quiet<'_> {

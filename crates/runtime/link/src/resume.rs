@@ -112,8 +112,8 @@ impl Sender {
     /// message that the receiver does not have.
     ///
     /// # Errors
-    /// The progress is impossible. It may be ahead of the previous report, which may have been lost
-    /// with the connection.
+    /// The progress is impossible. Counts above the previous report are possible: a report may have
+    /// been lost with the connection.
     pub fn on_resumed(&mut self, report: Progress) -> Result<(), Violation> {
         self.on_progress(report)?;
         self.transmit = report.received;
@@ -155,7 +155,7 @@ impl Receiver {
     /// Records that the message of this number has arrived completely.
     ///
     /// # Errors
-    /// Those of [`Receiver::check`].
+    /// The errors of [`Receiver::check`].
     pub fn on_message(&mut self, number: u64) -> Result<(), Violation> {
         self.check(number)?;
         self.progress.received += 1;

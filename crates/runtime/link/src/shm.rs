@@ -33,8 +33,8 @@ pub struct Shm {
 }
 
 impl Shm {
-    /// Makes the end to which another process connects with [`Shm::connect`]. Either may come
-    /// first.
+    /// Makes the end to which another process connects with [`Shm::connect`]. Either process may
+    /// start first.
     pub fn listen(name: &str) -> Shm {
         let (name, side) = (name.into(), Side::Listening);
         Shm { name, side }

@@ -12,7 +12,8 @@ const RECORD: (usize, usize) = (2 + 16, 65535 - 16);
 
 /// Returns the most bytes that a chunk needs on the wire besides its content. Counts the frame's
 /// header, encryption, and the headers of all segments. Counts one more segment, because a chunk
-/// may begin within a segment. For [`Port::overhead_bytes`](crate::bound::Port::overhead_bytes).
+/// may begin within a segment. The result is the value of
+/// [`Port::overhead_bytes`](crate::bound::Port::overhead_bytes).
 pub fn overhead_bytes(chunk_bytes: usize, mtu: usize, sealed: bool) -> usize {
     let frame = chunk_bytes + HEAD_BYTES;
     let seals = if sealed {

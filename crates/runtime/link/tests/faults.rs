@@ -580,7 +580,8 @@ fn rng(seed: u64) -> TestRng {
     TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
-/// Uses everything of a channel whose memory has any content. `descriptor` is one of its memory.
+/// Calls every operation of a channel whose memory contains arbitrary bytes. `descriptor` refers to
+/// that memory.
 fn use_it(channel: &Channel, descriptor: &OwnedFd) {
     let soon = || now_ns() + 100_000;
     let producer = channel.producer();

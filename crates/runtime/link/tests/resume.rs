@@ -28,8 +28,8 @@ struct World {
         [Option<u64>; CREDITS as usize],
     ),
     consumed: Vec<u64>,
-    /// The connection on which the sender sends. It equals the receiver's once both have changed to
-    /// the new one.
+    /// The connection on which the sender sends. It equals `receives_on` once both ends have
+    /// changed to the new connection.
     sends_on: u8,
     receives_on: u8,
     resumed: bool,

@@ -116,12 +116,11 @@ pub(crate) fn packed(bytes: u64) -> u64 {
     bytes.saturating_add(crossed * (HEAD as u64 + 8))
 }
 
-/// Returns how many blocks hold this many packed bytes, this recorded time or this many items, whichever
-/// needs fewest.
+/// Returns how many blocks hold items with these packed bytes, this recorded time and this number of items.
 ///
-/// A block is sent when it is full or spans [`SPAN_NS`]. At most two are sent earlier, because the player is
-/// close behind. In addition, one block is being played, one is being filled and one is waited for. Numbers
-/// are rounded up.
+/// A block is sent when it is full or spans [`SPAN_NS`]. At most two blocks are sent earlier, because the
+/// player is close behind. In addition, one block is being played, one is being filled, and the loader waits
+/// for one. Numbers are rounded up.
 pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64 {
     let full = packed_bytes.div_ceil(FULL_BYTES);
     let sparse = recorded_ns.div_ceil(SPAN_NS as u64).min(items);

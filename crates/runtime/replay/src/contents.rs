@@ -64,7 +64,7 @@ pub struct StreamContents {
     /// can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<u32, u64>,
-    /// The stream has more than 4096 CAN identifiers. Frames of the others are not in `ids`.
+    /// The stream has more than 4096 CAN identifiers. `ids` counts the frames of the first 4096 only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
     /// The destinations that can play the stream, as `--to` names them.

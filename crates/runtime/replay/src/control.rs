@@ -37,7 +37,8 @@ pub(crate) struct Playing {
     pub(crate) starved: AtomicU64,
     pub(crate) max_late_ns: AtomicU64,
     pub(crate) fill: AtomicU32,
-    /// The loader's delay against its service curve when it was first too late, in ns, or 0 if it never was.
+    /// The loader's delay against its service curve when it was first too late, in ns, or 0 if the loader was
+    /// never too late.
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
@@ -72,7 +73,8 @@ pub struct State {
     pub position_ns: i64,
     /// The recorded time between the current item and the latest item in the buffer, in ns.
     pub ahead_ns: i64,
-    /// The loader's delay against its service curve when it was first too late, in ns. 0 if it never was.
+    /// The loader's delay against its service curve when it was first too late, in ns. 0 if the loader was
+    /// never too late.
     pub behind_ns: u64,
     /// The replay is paused: no items leave until [`Control::go_on`] is called.
     pub paused: bool,

@@ -142,8 +142,8 @@ impl OverTime {
 /// The performance of the loader, from the first item on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Supply {
-    /// The time when the loader was first later than its curve by more than half of the reserve, in ns since
-    /// the first item. `None` if that never happened, or if the curve is unknown.
+    /// The time when the loader was first later than its curve by more than the limit in `Settings::watched`,
+    /// in ns since the first item. `None` if that never happened, or if the curve is unknown.
     pub warned_after_ns: Option<u64>,
     /// The loader's delay against its curve at `warned_after_ns`, in ns.
     pub behind_ns: u64,

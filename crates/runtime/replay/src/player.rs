@@ -281,8 +281,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Waits while the replay is paused. Returns `true` if the user asked for a single step: that item is due
-    /// now.
+    /// Waits while the replay is paused. Returns `true` if the user asked for a single step. The item of
+    /// `time_ns` is then due now.
     fn pause(&mut self, time_ns: i64) -> Result<bool, Ended> {
         let since_ns = monotonic_ns();
         while self.control.is_paused() {

@@ -90,7 +90,8 @@ pub struct Sizing {
     /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
     /// the loader is slower than playback and the recording is larger than memory.
     pub least_bytes: Option<u64>,
-    /// The smallest such buffer for a loader that pauses for `stall_asked_ns` longer than measured, in bytes.
+    /// The smallest buffer that suffices for a loader that pauses for `stall_asked_ns` longer than measured, in
+    /// bytes.
     pub wanted_bytes: Option<u64>,
     pub buffer_bytes: u64,
     /// The user gave the size, and a quarter of it is kept for the largest item.

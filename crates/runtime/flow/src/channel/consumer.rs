@@ -117,7 +117,7 @@ impl Consumer {
         self.state.link.get()
     }
 
-    /// Hides this consumer from recorders. For a relay, which only passes items on.
+    /// Hides this consumer from recorders. A relay calls this, because it only passes items on.
     pub fn set_unseen(&mut self) {
         self.events = EndEvents::default();
     }
@@ -143,12 +143,12 @@ impl Consumer {
         Ok(Some(item))
     }
 
-    /// Shows a waiting item without receiving it. Number 0 is the next one.
+    /// Shows a waiting item without receiving it. `nth` 0 stands for the next item.
     ///
-    /// Returns `None` if fewer items wait, or if the consumer may not borrow that many. A shown
-    /// item is in use until it is received and dropped: no newer item replaces it, and its credit
-    /// stays away. A task's condition on contents reads items this way. Real-time safe: no
-    /// allocation, no system call, at most `nth` steps.
+    /// Returns `None` if at most `nth` items wait, or if the consumer may not borrow `nth` + 1
+    /// items. A shown item is in use until it is received and dropped: no newer item replaces it,
+    /// and the producer does not get its credit back. A task's condition on contents reads items
+    /// this way. Real-time safe: no allocation, no system call, at most `nth` steps.
     pub fn peek(&mut self, nth: usize) -> Option<&[u8]> {
         let (peeked, limit) = (&self.peeked, self.state.options.borrowed);
         while peeked.count.get() <= nth {

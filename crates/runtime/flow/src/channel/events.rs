@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct LinkId {
     /// A number that no other link has: random, or computed so that all its bits vary.
     pub number: u64,
-    /// The name of the link in models. Like a topic's, it begins with `/`.
+    /// The name of the link in models. It begins with `/`, like the name of a topic.
     pub name: Arc<str>,
 }
 
@@ -33,8 +33,8 @@ impl LinkId {
     }
 }
 
-/// The data that a recorder reads of an end of a link. `name` is the address of a zero-terminated
-/// string.
+/// The data that a recorder reads about an end of a link. `name` is the address of a
+/// zero-terminated string.
 #[repr(C)]
 #[derive(Debug)]
 struct EndRecord {

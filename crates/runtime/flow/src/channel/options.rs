@@ -16,9 +16,10 @@ pub enum Policy {
         /// The largest number of items that wait for a consumer.
         depth: usize,
     },
-    /// The producer starts with this number of credits for each consumer. Sending takes one, and
-    /// the consumer returns it when it has *consumed* the item. At zero the producer waits (concept
-    /// 3, the modified token bucket). Nothing is lost; the slowest consumer sets the pace.
+    /// The producer starts with this number of credits for each consumer. Each send takes one
+    /// credit, and the consumer returns the credit when it has *consumed* the item. The producer
+    /// waits while it has no credit (concept 3, the modified token bucket). Nothing is lost; the
+    /// slowest consumer sets the pace.
     Credit {
         /// The largest number of items between producer and consumer.
         credits: usize,
@@ -114,8 +115,8 @@ pub struct Options {
     /// The largest number of items that one consumer borrows at a time. It borrows an item from
     /// receiving until dropping it.
     pub borrowed: usize,
-    /// The number of consumers that must attach before the first item is sent, so that none misses
-    /// it.
+    /// The number of consumers that must attach before the first item is sent, so that no consumer
+    /// misses that item.
     pub expected: usize,
     /// The reaction to the death of a participant in another process.
     pub on_death: OnDeath,

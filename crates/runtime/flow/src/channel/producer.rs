@@ -102,8 +102,8 @@ impl Producer {
         self.state.link.get()
     }
 
-    /// Hides this producer from recorders. For a relay, which passes on items that another producer
-    /// has sent.
+    /// Hides this producer from recorders. A relay calls this, because another producer has sent
+    /// its items.
     pub fn set_unseen(&mut self) {
         self.events = EndEvents::default();
     }
@@ -171,8 +171,8 @@ impl Producer {
     /// Looks for consumers in other processes that have died, reclaims their payloads, and acts as
     /// the channel's [`OnDeath`] says. Returns how many died since the last check.
     ///
-    /// A producer that waits, or finds no payload, calls this itself. One that never waits should
-    /// call it now and then. Costs a system call for each consumer.
+    /// A producer that waits, or finds no payload, calls this itself. A producer that never waits
+    /// should call it now and then. Costs a system call for each consumer.
     pub fn check_consumers(&self) -> u64 {
         if !self.state.memory().is_shared() {
             return 0;
@@ -195,8 +195,8 @@ impl Producer {
         self.failed.store(false, Relaxed);
     }
 
-    /// Raises the number of the next item to `sequence`; a smaller one changes nothing. A relay
-    /// calls this when the items between were lost before they reached it. Real-time safe.
+    /// Raises the number of the next item to `sequence`. Does nothing if `sequence` is smaller. A
+    /// relay calls this when items were lost before they reached the relay. Real-time safe.
     pub fn skip_to(&mut self, sequence: u64) {
         self.state.sent().fetch_max(sequence, Ordering::Release);
     }

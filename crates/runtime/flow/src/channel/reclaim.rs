@@ -72,8 +72,8 @@ fn clean(state: &ChannelState, consumer: usize) {
 }
 
 /// Cleans a ring that the caller has claimed, while the producer may be at work. A consumer calls
-/// this when it leaves, or when it attaches to a dead one's ring. Returns `false` if the producer
-/// did not finish its delivery in time.
+/// this when it leaves, or when it attaches to a dead consumer's ring. Returns `false` if the
+/// producer did not finish its delivery in time.
 pub(crate) fn clean_beside_producer(state: &ChannelState, consumer: usize) -> bool {
     state.ring(consumer).state().store(LEFT, Ordering::SeqCst);
     for _ in 0..POLLS {

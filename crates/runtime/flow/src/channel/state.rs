@@ -24,9 +24,9 @@ pub(crate) struct ChannelState {
     pub(crate) layout: MemoryLayout,
     memory: Memory,
     pub(crate) link: OnceLock<LinkId>,
-    /// The waker of each consumer, or null if the consumer's thread sleeps at its ring. Each points
-    /// into an `Arc` that lives until the ring is cleaned. By then no producer can be about to use
-    /// it.
+    /// The waker of each consumer, or null if the consumer's thread sleeps at its ring. Each
+    /// pointer leads into an `Arc` that lives until the ring is cleaned. By then no producer uses
+    /// the pointer any more.
     wakers: Box<[AtomicPtr<WakerWords>]>,
 }
 

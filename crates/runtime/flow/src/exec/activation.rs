@@ -156,14 +156,14 @@ impl Activation {
         }
     }
 
-    /// Sets whether the waiting items fulfil the task's condition on contents. A task without such
-    /// a condition counts as fulfilled.
+    /// Sets whether the waiting items fulfil the task's condition on contents. A task that has no
+    /// condition on contents counts as fulfilled.
     #[inline]
     pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
         self.is_withheld = !is_fulfilled;
     }
 
-    /// Reports whether the task runs on time or data alone ([`TimeAndData::Either`]).
+    /// Reports whether either time or data is enough to run the task ([`TimeAndData::Either`]).
     pub fn is_either(&self) -> bool {
         self.combination == TimeAndData::Either
     }
@@ -173,8 +173,8 @@ impl Activation {
         self.timer.as_ref().is_some_and(|t| t.is_set_by(input))
     }
 
-    /// Returns the number of executions that time has started without data. Counts only a task that
-    /// runs on time or data alone ([`TimeAndData::Either`]).
+    /// Returns the number of executions that time has started without data. It counts only if
+    /// either time or data is enough to run the task ([`TimeAndData::Either`]).
     pub fn by_time(&self) -> u64 {
         self.by_time
     }
@@ -196,7 +196,7 @@ impl Activation {
         matches!(self.condition, Condition::Predicate(_))
     }
 
-    /// Reports whether time, too, decides when the task runs.
+    /// Reports whether the task has releases, slots or a timer.
     pub fn has_schedule(&self) -> bool {
         self.releases.is_some() || self.timer.is_some()
     }
@@ -211,8 +211,8 @@ impl Activation {
         self.overruns
     }
 
-    /// Reports whether enough items have come for the condition, and whether they fulfil the
-    /// condition on contents.
+    /// Reports whether enough items have come for the condition, and the items fulfil the condition
+    /// on contents.
     #[inline]
     pub fn has_data(&self) -> bool {
         !self.is_withheld && self.has_items()

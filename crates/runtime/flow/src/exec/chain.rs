@@ -108,7 +108,7 @@ impl<S> Chain<S> {
         Chain::named("chain", state)
     }
 
-    /// Creates a chain with a name. In recordings the name precedes those of the tasks.
+    /// Creates a chain with a name. In recordings its name precedes the names of the tasks.
     pub fn named(name: &str, state: S) -> Chain<S> {
         Chain {
             state,
@@ -281,8 +281,8 @@ impl<S> Chain<S> {
         }
     }
 
-    /// Runs until no input is pending. Tasks use all items that have arrived, also those that wait
-    /// for a slot; time alone activates no task. Sleeps until a slot where necessary. Setting
+    /// Runs until no input is pending. Tasks use all items that have arrived, even if an item must
+    /// wait for a slot. Time alone activates no task. Sleeps until a slot where necessary. Setting
     /// `stop` and waking `waker` ends it earlier.
     pub fn drain(&mut self, waker: &Waker, stop: &AtomicBool) {
         self.is_draining = true;

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of arrival times that an edge keeps: those of the latest items.
+/// The number of latest items for which an edge keeps the arrival time.
 const TIMES: usize = 64;
 
 #[repr(align(64))]
@@ -56,7 +56,7 @@ impl Edge {
         self.head.store(head, Ordering::SeqCst);
     }
 
-    /// Reports whether every item that may activate the consumer has arrived there.
+    /// Reports whether all items that may activate the consumer have arrived at the consumer.
     pub(crate) fn is_quiet(&self) -> bool {
         !self.wakes || self.tail.load(Ordering::SeqCst) == self.head.load(Ordering::SeqCst)
     }

@@ -109,8 +109,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Creates a graph without tasks, for these threads. In recordings its name precedes those of
-    /// the tasks.
+    /// Creates a graph without tasks, for these threads. In recordings its name precedes the names
+    /// of the tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Graph {
         Graph {
             program: Program::new(name, threads),
@@ -149,7 +149,8 @@ impl Graph {
         self.program.wakers[thread].clone()
     }
 
-    /// Sets the order instead of computing it: all tasks, by thread.
+    /// Sets the order of the tasks on each thread, instead of computing it. `order` has one list
+    /// per thread, and contains each task once.
     pub fn set_order(&mut self, order: Vec<Vec<TaskId>>) {
         let order = order.into_iter();
         self.given_order = Some(
@@ -225,7 +226,7 @@ impl Graph {
     }
 
     /// Checks that a given order contains all tasks, each on a thread where the task may run, and
-    /// that no task waits for a later one.
+    /// that the order and the connections form no circle.
     fn check(&self, order: &[Vec<usize>]) -> Result<(), GraphError> {
         let threads = self.program.threads.len();
         if order.len() != threads {
@@ -260,7 +261,8 @@ impl Graph {
         }
     }
 
-    /// Draws tasks and connections for graphviz, grouped by thread and numbered in its order.
+    /// Draws tasks and connections for graphviz, grouped by thread and numbered in the order in
+    /// which the thread runs them.
     pub fn to_dot(&self) -> String {
         let name = |t: usize| self.program.tasks[t].core.label();
         let groups: Vec<_> = match self.plan() {

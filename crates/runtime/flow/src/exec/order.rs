@@ -49,8 +49,8 @@ pub(super) struct Job {
     pub(super) predecessors: Vec<usize>,
 }
 
-/// Returns the cost of the longest path from each task to an end, the task included. The
-/// connections must have no circle.
+/// Returns the cost of the longest path from each task to a task without followers, both included.
+/// The connections must have no circle.
 fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     let mut costs_ns = vec![0u64; jobs.len()];
     let mut open: Vec<usize> = jobs.iter().map(|j| j.followers.len()).collect();
@@ -68,8 +68,8 @@ fn path_costs_ns(jobs: &[Job]) -> Vec<u64> {
     costs_ns
 }
 
-/// Computes a list schedule: the task with the longest path to an end comes first, on the thread
-/// where it ends earliest. Returns the tasks of each thread in order.
+/// Computes a list schedule: the task with the longest path to a task without followers comes
+/// first, on the thread where it completes earliest. Returns the tasks of each thread in order.
 pub(super) fn list_schedule(jobs: &[Job], threads: usize) -> Vec<Vec<usize>> {
     let path_costs_ns = path_costs_ns(jobs);
     let mut order = vec![Vec::new(); threads];

@@ -147,9 +147,9 @@ impl Running {
         self.join()
     }
 
-    /// Ends the threads once no input is pending. Tasks use all items that have arrived, also those
-    /// that wait for a slot; time alone activates no task. At `deadline_ns` (CLOCK_MONOTONIC) the
-    /// threads stop with items left. Returns whether they used all items.
+    /// Ends the threads once no input is pending. Tasks use all items that have arrived, even if an
+    /// item must wait for a slot. Time alone activates no task. At `deadline_ns` (CLOCK_MONOTONIC)
+    /// the threads stop with items left. Returns whether they used all items.
     pub fn drain(&mut self, deadline_ns: Option<u64>) -> Result<bool, Panicked> {
         let state = Arc::clone(&self.state);
         state.is_draining.store(true, Ordering::Release);

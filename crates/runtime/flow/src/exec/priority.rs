@@ -83,8 +83,8 @@ pub struct Priorities {
 }
 
 impl Priorities {
-    /// Creates an executor without tasks, for these threads. In recordings its name precedes those
-    /// of the tasks.
+    /// Creates an executor without tasks, for these threads. In recordings its name precedes the
+    /// names of the tasks.
     pub fn new(name: &str, threads: Vec<ThreadOptions>) -> Priorities {
         Priorities {
             program: Program::new(name, threads),
@@ -120,7 +120,7 @@ impl Priorities {
     /// wait for it.
     ///
     /// # Errors
-    /// The executor has no such thread, or the channel has as many consumers as it can.
+    /// The executor has no such thread, or the channel has no place for another consumer.
     pub fn receive(
         &mut self,
         thread: usize,

@@ -12,7 +12,7 @@
 use crate::watch::{self, address, c_string, probe};
 use std::ffi::CString;
 
-/// The data that a recorder reads of a task. The names are addresses of zero-terminated strings,
+/// The data that a recorder reads about a task. The names are addresses of zero-terminated strings,
 /// stored as numbers so that the struct may move to another thread.
 #[repr(C)]
 #[derive(Debug)]
@@ -52,7 +52,7 @@ probe! {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InputKind {
-    /// The output of another task, which alone activates this one.
+    /// The output of another task. It activates this task without items of other inputs.
     Alone = 0,
     /// The output of another task, for a task that also waits for items of other inputs.
     Joined = 1,

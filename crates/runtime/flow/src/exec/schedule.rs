@@ -165,8 +165,8 @@ impl Releases {
         Ok(Releases { cycle, slots })
     }
 
-    /// Reports whether the releases are those of a period. Releases of a period that pass unused
-    /// are overruns.
+    /// Reports whether these are the releases of a period, not the slots of a cycle. Only unused
+    /// releases of a period are overruns.
     pub(crate) fn is_periodic(&self) -> bool {
         self.slots.is_none()
     }

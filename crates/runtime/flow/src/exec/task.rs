@@ -65,8 +65,8 @@ impl<S: Send + 'static> Task<S> {
     }
 
     /// Feeds an input from outside the executor, for example from a channel whose consumer is on
-    /// the thread's waker. The thread calls `waiting` in each cycle. `waiting` returns how many
-    /// items wait.
+    /// the thread's waker. The thread calls `waiting` in each pass over its tasks. `waiting`
+    /// returns how many items wait.
     pub fn feed(
         mut self,
         input: usize,
@@ -138,9 +138,9 @@ impl<S: Send + 'static> Task<S> {
 
 impl Task<Consumer> {
     /// Creates a receive task (thesis, 5.4.2, steps 6 to 8). It runs once for each item that has
-    /// come, and borrows it. Receive tasks of equal priority run in the order in which their items
-    /// were sent into the channel. For a channel from another host, that is the order in which they
-    /// came to this host.
+    /// come, and borrows that item. Receive tasks of equal priority run in the order in which their
+    /// items were sent into the channel. For a channel from another host, that is the order in
+    /// which they came to this host.
     pub fn receiving(
         name: &str,
         consumer: Consumer,

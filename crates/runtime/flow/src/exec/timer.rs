@@ -39,7 +39,8 @@ impl Timer {
         }
     }
 
-    /// Sets the timer if there is a reason, and cancels it if the reason is gone. Real-time safe.
+    /// Sets the timer if an event of [`TimerStart`] calls for it, and cancels it if none does any
+    /// more. Real-time safe.
     #[inline]
     pub(crate) fn observe(&mut self, now_ns: u64, arrived: &[u32]) {
         if !self.is_wanted(arrived) {

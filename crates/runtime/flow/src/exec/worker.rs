@@ -52,7 +52,7 @@ pub(crate) struct WorkerTask {
     pub(crate) inputs: Vec<RemoteInput>,
     pub(crate) outputs: Outputs,
     pub(crate) priority: u32,
-    /// The time since when the task is ready, and its place among tasks that became ready at the
+    /// The time at which the task became ready, and its rank among tasks that became ready at the
     /// same time.
     pub(crate) ready_since: Option<(u64, u64)>,
 }

@@ -13,7 +13,7 @@ pub(crate) const MAX_REMOTE_SIGNALS: usize = MAX_SIGNALS - 1;
 /// the thread.
 ///
 /// Up to 32 of the consumers may be on channels in shared memory. Kernels before 5.16 cannot wait
-/// for several words: there a thread with such consumers polls every ms instead.
+/// for several words: on these kernels a thread with such consumers polls every ms instead.
 #[derive(Clone, Default)]
 pub struct Waker {
     words: Arc<WakerWords>,
@@ -74,8 +74,8 @@ impl Waker {
     /// last answer. Calls `ready` again after each wake-up.
     ///
     /// Consumers that join meanwhile count from the next call on. With consumers in shared memory
-    /// the call takes a lock while it copies their list; only joining and leaving take that lock
-    /// too. Without such consumers it takes none.
+    /// the call takes a lock while it copies their list. Only joining and leaving take the same
+    /// lock. Without such consumers the call takes no lock.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         if self.words.remotes.load(Ordering::Acquire) == 0 {
             return self.words.signal().wait(deadline_ns, ready);

@@ -42,8 +42,8 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// missed the last record.
 const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// The number of refusals for different options after which the end still chooses again. The next
-/// one is an error.
+/// The number of refusals for different options after which the end still chooses again. One more
+/// refusal is an error.
 const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.
@@ -74,12 +74,12 @@ impl Auto {
         Ok(Auto::of(Tcp::listen(address, key)?))
     }
 
-    /// Makes the end that connects to `address`. Its key must be that of the listening end.
+    /// Makes the end that connects to `address`. `key` must be the key of the listening end.
     pub fn connect(address: SocketAddr, key: Key) -> Auto {
         Auto::of(Tcp::connect(address, key))
     }
 
-    /// Makes an end with the address of `tcp`. Its options apply if TCP is chosen.
+    /// Makes an end with the address of `tcp`. The options of `tcp` apply if TCP is chosen.
     pub fn of(tcp: Tcp) -> Auto {
         Auto {
             tcp,

@@ -84,8 +84,8 @@ impl fmt::Display for Passed {
 pub struct Choice {
     /// The backend that both ends will use.
     pub way: Way,
-    /// The faster backends that the ends do not use, each with the end that lacks it. Shared memory
-    /// between machines and RDMA that neither end has are left out.
+    /// The faster backends that the ends do not use, each with the end that lacks it. Omits shared
+    /// memory if the ends are on different machines, and RDMA if neither end has it.
     pub passed: Vec<Passed>,
 }
 

@@ -205,8 +205,9 @@ impl Links {
     }
 
     /// Sets the priority of a channel; 0 by default. Larger numbers are more urgent. Both hosts
-    /// must set the same. At the sending host the priority orders the channel's chunks on the port.
-    /// At the receiving host the tasks should use it ([`Links::priority_of`]).
+    /// must set the same priority. At the sending host the priority orders the channel's chunks on
+    /// the port. At the receiving host, give the receive tasks the same priority
+    /// ([`Links::priority_of`]).
     pub fn priority(mut self, channel: &str, priority: u8) -> Links {
         self.priorities.insert(channel.into(), priority);
         self
@@ -225,16 +226,17 @@ impl Links {
         self
     }
 
-    /// Sets the chunk size of channels over `tcp://` and `verbs://` for a host without a port. It
-    /// must be that of the other host's port ([`Settings::chunk`](crate::port::Settings::chunk)).
+    /// Sets the chunk size of channels over `tcp://` and `verbs://` for a host without a port.
+    /// `bytes` must equal the chunk size of the other host's port
+    /// ([`Settings::chunk`](crate::port::Settings::chunk)).
     pub fn chunk_bytes(mut self, bytes: usize) -> Links {
         self.chunk = Some(bytes);
         self
     }
 
-    /// Sends the same channels to one more host. It connects to `place`, an address of this host
-    /// with separate port numbers. Each item is one transfer to each host, however many consumers
-    /// it has there.
+    /// Sends the same channels to one more host. That host connects to `place`, an address of this
+    /// host with separate port numbers. onbeat sends each item once to each host, regardless of the
+    /// number of consumers there.
     ///
     /// # Errors
     /// The text is not an address of a link, or its key file cannot be read. This host receives.
@@ -254,7 +256,7 @@ impl Links {
     /// ([`Links::over`]).
     ///
     /// # Errors
-    /// Those of [`Links::and_to`].
+    /// The errors of [`Links::and_to`].
     pub fn and_over(
         mut self,
         connector: impl Fn(&str, u16) -> Result<Box<dyn Backend>, LinksError> + Send + Sync + 'static,

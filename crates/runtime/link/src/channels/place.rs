@@ -21,7 +21,8 @@ use std::str::FromStr;
 /// The first channel uses this port number, the next channel the following one, and so on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// A name for processes of this machine. The names of their channels begin with it.
+    /// A name that processes of this machine agree on. The names of their channels begin with this
+    /// name.
     Shm(String),
     /// An address for TCP, and the path of the key file.
     Tcp(SocketAddr, PathBuf),

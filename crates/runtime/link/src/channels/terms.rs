@@ -63,8 +63,8 @@ pub(super) fn credits(policy: Policy) -> Option<usize> {
 }
 
 const LEAST_BYTES: usize = 1024;
-/// The most messages of a direction that are sent and not consumed yet. With more of them, a newer
-/// item would only wait longer.
+/// The largest number of messages in one direction that are sent and not consumed yet. With a
+/// larger number, a newer item would only wait longer.
 const MOST_MESSAGES: usize = 4;
 
 #[derive(Debug, Clone)]

@@ -82,8 +82,8 @@ pub struct Patience {
     since_ns: Option<u64>,
     granted: u64,
     passed: u64,
-    /// Two counts of the chunks that the port had granted: when this want was published, and when
-    /// its own chunk was granted.
+    /// Two counts of the chunks that the port had granted. The first was read when the seat
+    /// published its want, the second when its own chunk was granted (0 before).
     counted: Option<(u64, u64)>,
 }
 
@@ -131,8 +131,9 @@ impl<'p> Arbiter<'p> {
         ahead.is_none_or(|(other, at)| (other, SEATS - at) < (want, SEATS - seat))
     }
 
-    /// Returns for how long a share is still lent, in ns, or the share's word if it is free. Clears
-    /// a word that no transfer can have written, so that it does not become a lease later.
+    /// Returns the time for which a share is still lent, in ns. If the share is free, returns its
+    /// word as the error. Clears a word that no transfer can have written, so that it does not
+    /// become a lease later.
     fn lease_left_ns(&self, share: &AtomicU64, now_ns: u64) -> Result<u64, u64> {
         let seen = share.load(SeqCst);
         match lease_end_left_ns(seen, now_ns) {
@@ -187,8 +188,8 @@ impl<'p> Arbiter<'p> {
         None
     }
 
-    /// Gives shares back. Skips shares that the port has lent to another transfer since, and
-    /// returns their number.
+    /// Gives shares back. Skips shares that another transfer has got in the meantime, and returns
+    /// the number of skipped shares.
     pub fn give_back(&self, seat: usize, lent: &Lent) -> u64 {
         let mine = (seat as u64 + 1) << 56 | (lent.until_ns & INSTANT);
         let mut lost = 0;
@@ -201,8 +202,9 @@ impl<'p> Arbiter<'p> {
         lost
     }
 
-    /// Publishes what a seat wants next, or `None`. Returns how many chunks the port had granted by
-    /// then. Wakes no thread. If the seat wants less than before, call [`Arbiter::wake_next`].
+    /// Publishes what a seat wants next. `None` means that it wants nothing. Returns the number of
+    /// chunks that the port had granted up to this call. Wakes no thread. If the seat wants less
+    /// than before, call [`Arbiter::wake_next`].
     pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
         let own = self.seat(seat);
         if let Some((_, need)) = next {
@@ -214,9 +216,10 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Asks for `need` shares for a chunk of this urgency. Until the shares are granted, the caller
-    /// asks again when the bell rings, and at the latest at the answer's instant; or it calls
-    /// [`Arbiter::withdraw`]. After a grant the want stays published until the caller has posted
-    /// the chunk, so that no later chunk overtakes it. Then the caller publishes its next want.
+    /// asks again when the bell rings, and at the latest at the answer's instant. To give up, the
+    /// caller calls [`Arbiter::withdraw`]. After a grant the want stays published until the caller
+    /// has posted the chunk, so that no later chunk overtakes it. Then the caller publishes its
+    /// next want.
     pub fn ask(
         &self,
         seat: usize,
@@ -424,7 +427,7 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a seat that has no other one: seat, priority, shares per chunk,
+        /// A message arrives at a seat that has no other message: seat, priority, shares per chunk,
         /// number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,

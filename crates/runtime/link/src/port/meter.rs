@@ -87,8 +87,8 @@ impl Meter {
 
     /// Counts acknowledged bytes. At the end of an interval, returns its bytes and its length in
     /// ns, from which the caller makes a sample for [`Meter::judge`]. Returns `None` for an
-    /// interval in which the port was idle, or in which transfers waited during less than three
-    /// quarters of the bytes.
+    /// interval in which the port was idle. Also returns `None` if less than three quarters of the
+    /// bytes were acknowledged while a transfer waited.
     pub fn acknowledged(
         &self,
         more: u64,

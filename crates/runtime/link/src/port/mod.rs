@@ -143,7 +143,8 @@ impl Port {
     /// real-time safe: searches all processes of the machine.
     ///
     /// # Errors
-    /// Those of [`Port::alone`]; other processes use the port with other settings.
+    /// The errors of [`Port::alone`]. In addition, other processes may use the port with other
+    /// settings.
     pub fn shared(name: &str, settings: Settings) -> Result<Port, PortError> {
         let settings = settings.check()?;
         let (mapped, terms) = Mapped::shared(&memory_name(name), settings.terms())?;
@@ -228,7 +229,7 @@ impl Seated {
         self.watched.end(&self.transfer);
     }
 
-    /// Makes the port's thread wait for acknowledgements, since the posting thread waits for
+    /// Makes the port's thread wait for acknowledgements, because the posting thread waits for
     /// something else.
     pub(crate) fn hand_over(&self) {
         if self.transfer.hand_over() {

@@ -175,7 +175,8 @@ impl Settings {
     }
 
     /// Returns the longest time for which dead, stopped or stalled transfers can delay the others,
-    /// in ns. It ends when their last lease has ended and the others have passed them over.
+    /// in ns. The delay ends when the last lease of these transfers has ended and the others have
+    /// passed them over.
     pub fn stall_ns(&self) -> u64 {
         self.lease_ns() + self.patience_ns
     }
@@ -249,7 +250,7 @@ impl Settings {
         self.share_bytes() * shares as u64
     }
 
-    /// Returns how many bytes on the wire `bytes` of a connection need, if they leave in full
+    /// Returns the number of bytes on the wire for `bytes` of a connection that leave in full
     /// chunks.
     pub(super) fn carried(&self, bytes: u64) -> u64 {
         let whole = on_wire(self.chunk_bytes);

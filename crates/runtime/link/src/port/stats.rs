@@ -58,8 +58,8 @@ pub struct TransferStats {
     pub expired: u64,
 }
 
-/// The bytes of content, the chunks, and the complete messages and values that a transfer has sent
-/// through the port.
+/// The numbers of content bytes, of chunks, and of complete messages and values that a transfer has
+/// sent through the port.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sent {

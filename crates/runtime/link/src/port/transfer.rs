@@ -17,8 +17,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-/// The part of a lease that must be left when a chunk is posted: one half. The thread may have been
-/// preempted since the grant.
+/// The divisor of a lease: half of the lease must be left when a chunk is posted. The thread may
+/// have been preempted after the grant.
 const LEAST_LEFT: u64 = 2;
 
 struct Posted {
@@ -43,7 +43,7 @@ struct Connection {
 }
 
 /// The sending side of a connection on a port. Only one thread posts chunks. Other threads may ring
-/// its bell.
+/// the transfer's bell.
 pub struct Transfer {
     mapped: Arc<Mapped>,
     rules: Rules,
@@ -195,10 +195,10 @@ impl Transfer {
         usize::try_from(shares).map_or(self.rules.shares, |n| n.min(self.rules.shares))
     }
 
-    /// Publishes the next message, or `None`: the size of its next chunk, and the instant since
-    /// which it waits. The message then has its place before its thread wakes up. Real-time safe: a
-    /// few stores. If the next message is less urgent than the one before, call
-    /// [`Transfer::pass_on`].
+    /// Publishes the next message: the size of its next chunk, and the instant since which the
+    /// message waits. `None` means that no message waits. The message then has its place before its
+    /// thread wakes up. Real-time safe: a few stores. If the next message is less urgent than the
+    /// one before, call [`Transfer::pass_on`].
     pub fn publish(&self, next: Option<(usize, u64)>) {
         let urgency = |since_ns| Urgency::new(self.priority, since_ns);
         let next = next.map(|(bytes, since_ns)| (urgency(since_ns), self.shares_needed(bytes)));
@@ -345,8 +345,8 @@ impl Transfer {
         self.connection().stream.as_ref().map(watch)
     }
 
-    /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether there
-    /// were any. `reported` is true if a socket event led here.
+    /// Gives back the shares of the chunks that the peer has acknowledged. Returns whether it gave
+    /// back any shares. `reported` is true if a socket event led here.
     fn settle(&self, reported: bool) -> bool {
         let mut connection = self.connection();
         let connection = &mut *connection;

@@ -53,7 +53,8 @@ impl QosOutgoing {
     /// own limit applies.
     ///
     /// # Errors
-    /// Those of [`Outgoing::send`]; [`Breach`] where the policy is to fail.
+    /// The errors of [`Outgoing::send`]. In addition, a [`Breach`] if a promise is broken and its
+    /// policy is to fail.
     pub fn send_expiring(
         &mut self,
         bytes: usize,

@@ -222,7 +222,7 @@ impl<B: Backend> QosLink<B> {
     /// becomes stale.
     ///
     /// # Errors
-    /// Those of [`Backend::initialize`].
+    /// The errors of [`Backend::initialize`].
     pub fn connect(
         &self,
         sizes: Sizes,

@@ -32,7 +32,8 @@ impl Pace {
         late.map_or(0, |period| 1 + (now_ns - due_ns) / period)
     }
 
-    /// Counts the periods that have ended without a message, and returns how many are new.
+    /// Counts the periods that have ended without a message. Returns how many of them were not
+    /// counted before.
     pub fn pass(&self, now_ns: u64) -> u64 {
         let late = self.overdue(now_ns);
         if let Some(period) = self.period_ns.filter(|_| late > 0) {
@@ -42,8 +43,8 @@ impl Pace {
         late
     }
 
-    /// Counts a message, which begins a new period. Returns how many periods have ended without
-    /// one.
+    /// Counts a message, which begins a new period. Returns the number of periods that ended
+    /// without a message and were not counted before.
     pub fn happens(&self, now_ns: u64) -> u64 {
         let late = self.pass(now_ns);
         if let Some(period) = self.period_ns {

@@ -14,8 +14,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Lets `fill` write the content, and writes the head before it. The head gets the age that is
-    /// left now. Returns the head.
+    /// Lets `fill` write the content into the slot behind the head, and then writes the head. The
+    /// head states for how long the content stays fresh from now on. Returns the head.
     pub fn write(&self, slot: &mut [u8], mut head: Head, fill: &mut dyn FnMut(&mut [u8])) -> Head {
         let (place, content) = slot.split_at_mut(HEAD_BYTES);
         fill(content);

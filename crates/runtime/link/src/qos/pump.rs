@@ -16,7 +16,8 @@ const MOST_WAIT_NS: u64 = 100_000_000;
 #[derive(Debug, Clone, Copy)]
 pub struct Rhythm {
     pub timeout_ns: Option<u64>,
-    /// The longest time between two signs of life of this end. The peer asks for it.
+    /// The longest time between two signs of life of this end, ns: half of the time after which the
+    /// peer counts it as silent.
     pub beat_ns: Option<u64>,
     pub silence_ns: Option<u64>,
 }

@@ -109,7 +109,7 @@ impl Outbox {
     }
 
     /// Returns the number of the oldest message that is neither acknowledged nor given up. If there
-    /// is none, returns that of the next message.
+    /// is none, returns the number of the next message.
     pub fn oldest(&self) -> u64 {
         self.numbers()
             .find(|n| self.is_open(*n))
@@ -180,7 +180,8 @@ pub enum Came {
 pub struct Inbox {
     credits: u64,
     consumed: u64,
-    /// The messages after the consumed ones that have arrived, one per bit.
+    /// The messages that have arrived and are not consumed, one per bit. Bit 0 stands for message
+    /// `consumed`.
     arrived: u64,
     oldest: u64,
 }
@@ -244,8 +245,8 @@ impl Inbox {
         self.arrived >>= 1;
     }
 
-    /// Returns the status for the sender: how many messages are consumed, and which later ones have
-    /// arrived, one per bit.
+    /// Returns the status for the sender: the number of consumed messages, and one bit for each
+    /// message from that number on, set if it has arrived.
     pub fn progress(&self) -> (u64, u64) {
         (self.consumed, self.arrived)
     }

@@ -63,8 +63,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until `done`. Gives up after `limit_ns` in which no chunk left and the peer received
-    /// nothing.
+    /// Waits until `done` returns true. Gives up after `limit_ns` in which no chunk left and the
+    /// peer received nothing.
     fn linger(&self, limit_ns: u64, done: impl Fn(&State) -> bool) {
         let shared = &*self.shared;
         let moved = |state: &State| (shared.chunks_written(), state.sender.progress());

@@ -135,7 +135,7 @@ impl Hello {
     /// Checks that the sizes and options of the two ends are the same.
     ///
     /// # Errors
-    /// The first difference.
+    /// Fails with the first difference.
     pub fn check(&self, theirs: &Hello) -> Result<(), Refusal> {
         if self.sizes != theirs.sizes {
             let (ours, theirs) = (self.sizes, theirs.sizes);
@@ -261,7 +261,7 @@ const PROOF_NONCE: u64 = u64::MAX - 1;
 /// and a reason if this end refuses the peer.
 ///
 /// # Errors
-/// Those of [`connect`].
+/// The errors of [`connect`].
 pub fn accept<S: Read + Write>(
     stream: &mut S,
     key: &Key,

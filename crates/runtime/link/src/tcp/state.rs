@@ -229,8 +229,8 @@ impl Shared {
         }
     }
 
-    /// Makes the kernel acknowledge the part of a message that has arrived, since the peer's window
-    /// may wait for it. The last chunk needs no such call, because a status follows.
+    /// Makes the kernel acknowledge the part of a message that has arrived, because the peer's
+    /// window may wait for this. The last chunk needs no such call, because a status follows.
     pub fn acknowledge_now(&self, generation: u64) {
         let connection = self.lock().link.connection.clone();
         if let Some(connection) = connection.filter(|c| c.generation == generation) {
@@ -245,7 +245,7 @@ impl Shared {
     }
 
     /// Installs a new connection of this session. Leaves the old one first, so that no message can
-    /// arrive by it after this end has reported its counts.
+    /// arrive over the old connection after this end has reported its counts.
     pub fn install(&self, stream: TcpStream, keys: Option<StatelessTransportState>) {
         let mut state = self.lock();
         state.leave();
@@ -323,8 +323,8 @@ impl State {
         self.peer.sends_no_more == Some(self.receiver.progress().received)
     }
 
-    /// Reports whether the link has ended, or the peer has received all counts of this end and all
-    /// messages that it still accepts.
+    /// Returns `true` if the link has ended. Also returns `true` if the peer has received all
+    /// counts of this end, and all messages that the peer still accepts.
     pub fn peer_has_all(&self) -> bool {
         let all = self.sender.progress().received == self.sender.posted();
         self.end.is_some()
@@ -339,7 +339,7 @@ impl State {
         }
     }
 
-    /// Returns the most urgent thing to write. Counts come first, since the peer may wait for
+    /// Returns the most urgent thing to write. Counts come first, because the peer may wait for
     /// credits.
     pub fn next_work(&mut self) -> Option<Work> {
         if std::mem::take(&mut self.status_due) {

@@ -116,7 +116,7 @@ pub fn keep_connecting(shared: &Shared, address: SocketAddr, terms: &Terms) {
 }
 
 /// Keeps a listening end connected until the link ends. Accepts a new connection of its session
-/// even if the old one seems to work, since the peer may have noticed a break earlier.
+/// even if the old one seems to work, because the peer may have noticed a break earlier.
 pub fn keep_listening(
     shared: &Shared,
     listener: &TcpListener,

@@ -123,8 +123,8 @@ impl Device {
         Ok(queue)
     }
 
-    /// Connects a new queue pair to one of the peer's. The queue pair breaks if the peer does not
-    /// answer for about `gone_after`.
+    /// Connects a new queue pair to a queue pair of the peer. The queue pair breaks if the peer
+    /// does not answer for about `gone_after`.
     pub fn join(
         &self,
         queue: &mut Queue,

@@ -180,7 +180,7 @@ impl VerbsOutgoing {
     }
 
     /// Posts a message in chunks, each when the port allows it. Returns when the peer's device has
-    /// the whole message, since only this thread reads the acknowledgements.
+    /// the whole message, because only this thread reads the acknowledgements.
     fn write_in_chunks(&mut self, number: u64, place: usize, bytes: usize) -> Result<(), End> {
         let since_ns = now_ns();
         let chunk = self.egress.as_ref().map_or(bytes, |e| e.chunk).max(1);

@@ -80,11 +80,11 @@ pub struct Verbs {
     gone_after: Duration,
 }
 
-/// The chunk size in the hello of an end that does not use chunks. Chunks over TCP have at least
-/// one byte.
+/// The chunk size in the hello of an end that does not use chunks. No TCP end states this size,
+/// because chunks over TCP have at least one byte.
 const NO_CHUNKS: usize = 0;
-/// The bit that marks the chunk size in the hello of an end that uses chunks. Chunks over TCP are
-/// smaller.
+/// The bit that marks the chunk size in the hello of an end that uses chunks. No TCP end sets this
+/// bit, because chunks over TCP are smaller.
 const IN_CHUNKS: usize = 1 << 31;
 const SETUP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -130,7 +130,7 @@ impl Verbs {
     /// transfers. Larger priorities are more urgent. If the other end is not on such a port, it
     /// needs [`Verbs::chunk_bytes`] with [`Settings::chunk`](crate::port::Settings::chunk).
     ///
-    /// A send then lasts until the peer's device has the whole message, since only the sending
+    /// A send then lasts until the peer's device has the whole message, because only the sending
     /// thread reads the acknowledgements. The deadline applies to the credit alone. Values do not
     /// count in the port's window, because the peer fetches them. The chunk size stays as it was
     /// given, even if the port measures a lower rate.

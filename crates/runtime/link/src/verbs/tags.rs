@@ -30,7 +30,7 @@ pub fn of_message(number: u64, chunks: usize) -> u32 {
     (before as u32) << COUNT_BITS | of_count(number)
 }
 
-/// Reads the tag of a message's last write, which had `last` bytes. Returns the tag of the
+/// Reads the tag of a message's last write, which had `last` bytes. Returns the low bits of the
 /// message's number, and the length of the message. Returns `None` if the message came in chunks
 /// although no chunk size was agreed.
 pub fn message(tag: u32, last: usize, chunk: Option<usize>) -> Option<(u32, usize)> {

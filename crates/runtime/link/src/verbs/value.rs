@@ -93,7 +93,7 @@ pub trait Remote {
 /// the peer has published none. It was the latest value at some time during the call.
 ///
 /// # Errors
-/// Those of `remote`.
+/// The errors of `remote`.
 pub fn fetch_newest<R: Remote>(
     remote: &mut R,
     most: usize,
@@ -146,8 +146,8 @@ mod tests {
         slots: [[u64; 2]; SLOTS],
         publisher: Publisher,
         writing: Option<(usize, usize)>,
-        /// The number of steps before each access of the reader. After the last one, there is one
-        /// step before each access.
+        /// The numbers of publisher steps before the reader's accesses, the last entry first. When
+        /// the list is empty, one step precedes each access.
         script: Vec<u8>,
         fetched: [u64; 2],
         accesses: usize,

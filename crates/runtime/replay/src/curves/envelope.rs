@@ -1,7 +1,7 @@
 //! Defines envelopes, and the distances between them: concave upper curves (minimum of leaky
 //! buckets) and rate-latency lower curves.
 
-/// A rate of items or bytes: `units` in `ns` nanoseconds, of which 0 counts as 1.
+/// A rate of items or bytes: `units` in `ns` nanoseconds. If `ns` is 0, it counts as 1.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
@@ -72,8 +72,8 @@ impl RateLatency {
 
 /// A concave upper curve: any closed stretch of length `d` has at most `at(d)` units.
 ///
-/// The curve is a polygon through `points`, followed by a ray of slope `rate`. It equals the minimum of as
-/// many leaky buckets.
+/// The curve is a polygon through `points`, followed by a ray of slope `rate`. The curve equals the minimum of
+/// leaky buckets, one for each point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upper {
     /// Length in ns and units of each corner. The first length is 0. Lengths and units rise, slopes
@@ -139,8 +139,8 @@ impl Upper {
         self.rate
     }
 
-    /// Returns the leaky buckets whose minimum is this curve. Each has the length from which on it is the
-    /// curve, the units at that length, and its rate.
+    /// Returns the leaky buckets whose minimum is this curve. Each item states the length from which on its
+    /// bucket is the minimum, the units at that length, and the bucket's rate.
     pub fn buckets(&self) -> impl ExactSizeIterator<Item = (u64, u64, Rate)> + '_ {
         self.points.iter().enumerate().map(|(at, &(ns, units))| {
             let rate = match self.points.get(at + 1) {

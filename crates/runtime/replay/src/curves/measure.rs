@@ -15,7 +15,7 @@ struct Clump {
     last_ns: i64,
     items: u64,
     bytes: u64,
-    /// The loader waited for room before this clump, so no stretch crosses this point.
+    /// The loader waited for room before this clump, so no stretch crosses the clump's beginning.
     resumed: bool,
 }
 
@@ -298,9 +298,9 @@ impl ServiceMeter {
         }
     }
 
-    /// Returns the bounds by units of one kind. If any stretch of length `g` has `x` units, then `n` such
-    /// stretches have `n x`. So the rate `x / g` holds in the long run, after the latency that shorter
-    /// stretches need.
+    /// Returns the bounds by units of one kind. If any stretch of length `g` has at least `x` units, then `n`
+    /// stretches of that length have at least `n x` units. So the rate `x / g` holds in the long run, after the
+    /// latency that shorter stretches need.
     fn bounds(&self, all: u64, unit: Unit) -> Vec<RateLatency> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut bounds = Vec::new();

@@ -148,7 +148,8 @@ impl LoaderMonitor {
         }
     }
 
-    /// Returns the loader's delay against its curve in ns if the delay exceeds the reserve, otherwise `None`.
+    /// Returns the loader's delay against its curve in ns if the delay exceeds the monitor's `reserve_ns`,
+    /// otherwise `None`.
     pub fn observe(&mut self, now: Seen) -> Option<u64> {
         let last = self.last.replace(now)?;
         if now.holds != last.holds || now.holds % 2 == 1 {

@@ -151,7 +151,7 @@ pub(super) enum Joined<'f> {
     Whole {
         /// The payload of the datagram, without its UDP header.
         payload: &'f [u8],
-        /// The number of fragments of which the datagram consists.
+        /// The number of fragments in the datagram.
         parts: u32,
     },
     /// The fragment repeats an earlier one, or the complete datagram contradicts its header.
@@ -174,7 +174,8 @@ impl Fragments {
         }
     }
 
-    /// Removes the datagram that was complete last, because it was sent or can never be sent. Real-time safe.
+    /// Removes the complete datagram that [`Fragments::join`] found last, because it was sent or can never be
+    /// sent. Real-time safe.
     pub(super) fn sent(&mut self) {
         if let Some(at) = self.whole.take() {
             (self.datagrams[at].key, self.datagrams[at].touched) = (None, 0);

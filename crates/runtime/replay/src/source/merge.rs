@@ -3,9 +3,9 @@
 use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
 
 /// Merges recordings into one, with items in the order of time. Items of the same time keep the order of the
-/// sources. The streams of the first source keep their numbers, and those of the other sources follow. With
-/// `align`, all recordings begin at the time of the earliest one, so that recordings of different days play
-/// together.
+/// sources. The streams of the first source keep their numbers, and the streams of the other sources follow.
+/// With `align`, all recordings begin at the time of the earliest one, so that recordings of different days
+/// play together.
 ///
 /// # Errors
 /// Fails if a source cannot be read.

@@ -207,7 +207,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Returns the longest time by which a message is behind an earlier-written one, in ns.
+    /// Returns the longest time by which a message is earlier than a message written before it, in ns.
     fn survey(&mut self) -> u64 {
         let (mut newest, mut back_ns) = (i64::MIN, 0);
         let mut unsaid = Damage::default();

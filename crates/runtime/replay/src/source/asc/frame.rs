@@ -9,7 +9,8 @@ const NOT_A_FRAME: &str = "lines with an incomplete frame";
 const OTHERS: &str = "events of other buses or protocols (LIN, J1939, FlexRay ...), not replayed";
 const NAMED: &str = "frames whose identifier is a name, not replayed";
 const REQUESTED: &str = "requests to send (TxRq), not replayed";
-/// A flag of a line `CANFD` for remote frames. Such lines also contain classic frames.
+/// The flag of remote frames in a `CANFD` line. A `CANFD` line can also contain a classic frame, which may be
+/// remote.
 const RTR: i64 = 0x10;
 const FDF: i64 = 0x1000;
 
@@ -23,8 +24,8 @@ pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     Some((time_ns, rest_from(line, words.next()?)))
 }
 
-/// Returns whether a line without a time is a remark of the recorder. Other such lines are damaged
-/// frames.
+/// Returns whether a line without a time is a remark of the recorder. Any other line without a time is a
+/// damaged frame.
 pub fn is_remark(line: &[u8]) -> bool {
     line.first()
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 /// The link type `LINKTYPE_CAN_SOCKETCAN`: packets are CAN frames, with the identifier in network byte order.
 const SOCKETCAN: u32 = 227;
-/// The link types of captures of all interfaces (`tcpdump -i any`), with a header of 16 bytes, or today of
-/// 20.
+/// The link types of captures of all interfaces (`tcpdump -i any`), with a header of 16 bytes, or of 20 bytes
+/// in newer captures.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
 /// The kernel's type number of CAN interfaces, which both headers contain.

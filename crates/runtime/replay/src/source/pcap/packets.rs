@@ -35,7 +35,7 @@ enum Parsed<T> {
 
 pub struct Packets<R> {
     bytes: R,
-    /// The bytes read from the file. Those of `start..end` were not used yet.
+    /// The bytes read from the file. The bytes in `start..end` were not used yet.
     buffer: Vec<u8>,
     start: usize,
     end: usize,

@@ -27,8 +27,10 @@ pub enum Program {
     Info,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
-    /// Watches a running system.
+    /// Shows a running system.
     Top,
+    /// Judges requirements on a running system.
+    Monitor,
 }
 
 #[derive(clap::Args)]
@@ -46,6 +48,7 @@ impl Program {
             Program::Info,
             Program::Store,
             Program::Top,
+            Program::Monitor,
         ]
         .into_iter()
         .find(|program| name == program.command())
@@ -58,6 +61,7 @@ impl Program {
             Program::Info => "info",
             Program::Store => "store",
             Program::Top => "top",
+            Program::Monitor => "monitor",
         }
     }
 

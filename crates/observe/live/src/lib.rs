@@ -122,9 +122,15 @@ pub struct Live {
     /// Cuts executions of chains into stretches, once later events cannot change them.
     every: Every<Ended>,
     structure: Structure,
-    deadlines: BTreeMap<String, u64>,
-    late: Vec<LateSeen>,
+    deadlines: Deadlines,
     is_stale: bool,
+}
+
+/// The largest latency that each chain may have, by chain id, and the executions beyond them.
+#[derive(Debug, Clone, Default)]
+struct Deadlines {
+    ns: BTreeMap<String, u64>,
+    late: Vec<LateSeen>,
 }
 
 impl Live {
@@ -149,22 +155,21 @@ impl Live {
             machine: Machine::new(),
             every: Every::default(),
             structure,
-            deadlines: BTreeMap::new(),
-            late: Vec::new(),
+            deadlines: Deadlines::default(),
             is_stale: true,
         }
     }
 
     /// Sets the largest latency that each chain may have, by chain id, ns.
     pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
-        self.deadlines = deadlines;
+        self.deadlines.ns = deadlines;
         self.set_limits();
     }
 
     /// Returns the executions beyond the deadlines since the last call, in the order in which their
     /// ends were found. Executions beyond 4096 are left out.
     pub fn drain_late(&mut self) -> Vec<LateSeen> {
-        std::mem::take(&mut self.late)
+        std::mem::take(&mut self.deadlines.late)
     }
 
     /// Processes the next events.
@@ -296,7 +301,8 @@ impl Live {
         // Data that was published before counts in the age of data only.
         if end.reread {
             if let Some(path) = self.paths.get_mut(&key) {
-                path.tally.at(time_ns, |tally| tally.reread_ns.record(latency));
+                path.tally
+                    .at(time_ns, |tally| tally.reread_ns.record(latency));
             }
             return;
         }
@@ -322,10 +328,12 @@ impl Live {
                 tally.reaction_ns.record(time_ns.saturating_sub(before));
             }
         });
-        if path.deadline_ns.is_some_and(|most| latency > most) && self.late.len() < LATE_MAX {
+        if path.deadline_ns.is_some_and(|most| latency > most)
+            && self.deadlines.late.len() < LATE_MAX
+        {
             let chain = self.structure.chain_of.get(&key);
             if let Some(chain) = chain.and_then(|&at| self.structure.chains.get(at)) {
-                self.late.push(LateSeen {
+                self.deadlines.late.push(LateSeen {
                     chain: chain.id.clone(),
                     end_ns: time_ns,
                     latency_ns: latency,
@@ -354,7 +362,7 @@ impl Live {
     /// Decides above which latency the next executions of each path are late.
     fn set_limits(&mut self) {
         let structure = &self.structure;
-        let deadlines = &self.deadlines;
+        let deadlines = &self.deadlines.ns;
         for (number, path) in self.paths.iter_mut() {
             let chain = structure.chain_of.get(number);
             let chain = chain.and_then(|&at| structure.chains.get(at));

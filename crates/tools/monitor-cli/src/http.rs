@@ -77,7 +77,11 @@ fn turn(listener: &TcpListener, clients: &mut VecDeque<Client>, latest: &Latest)
         revents: 0,
     };
     let mut polled = vec![entry(listener.as_raw_fd(), libc::POLLIN)];
-    polled.extend(clients.iter().map(|c| entry(c.stream.as_raw_fd(), wanted(c))));
+    polled.extend(
+        clients
+            .iter()
+            .map(|c| entry(c.stream.as_raw_fd(), wanted(c))),
+    );
     let timeout = match clients.is_empty() {
         true => -1,
         false => 1000,
@@ -192,7 +196,11 @@ fn answer(request: &[u8], is_whole: bool, latest: &Latest) -> Vec<u8> {
             ("200 OK", style.content_type(), body)
         }
         ("GET" | "HEAD", Some("/")) => ("200 OK", plain, "onbeat monitor: /metrics\n".into()),
-        ("GET" | "HEAD", _) => ("404 Not Found", plain, "the metrics are at /metrics\n".into()),
+        ("GET" | "HEAD", _) => (
+            "404 Not Found",
+            plain,
+            "the metrics are at /metrics\n".into(),
+        ),
         _ => ("405 Method Not Allowed", plain, "use GET\n".into()),
     };
     let mut bytes = format!(
@@ -264,7 +272,10 @@ mod tests {
             at,
             b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n",
         );
-        assert!(text.contains("application/openmetrics-text; version=1.0.0"), "{text}");
+        assert!(
+            text.contains("application/openmetrics-text; version=1.0.0"),
+            "{text}"
+        );
         assert!(text.ends_with("up 1\n# EOF\n"), "{text}");
         assert!(asked(at, b"HEAD /metrics HTTP/1.0\n\n").ends_with("\r\n\r\n"));
         for (request, status) in [
@@ -277,9 +288,16 @@ mod tests {
             let text = asked(at, request);
             assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{text}");
         }
-        let long = [b"GET /metrics HTTP/1.1\r\nX: ", &[b'x'; 3 * REQUEST_MAX][..]].concat();
+        let long = [
+            b"GET /metrics HTTP/1.1\r\nX: ",
+            &[b'x'; 3 * REQUEST_MAX][..],
+        ]
+        .concat();
         let text = asked(at, &long);
-        assert!(text.is_empty() || text.starts_with("HTTP/1.1 431"), "{text}");
+        assert!(
+            text.is_empty() || text.starts_with("HTTP/1.1 431"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub struct Incident {
     last_violated_ns: u64,
 }
 
-/// What has happened to an incident.
+/// A step in the life of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The incident with this number began.
@@ -372,7 +372,11 @@ mod tests {
         for i in 0..10_000 {
             all.step(102 * SECOND, &[violated.clone()], vec![late("a", i, 90)]);
             let other = finding(&format!("n{i}"), "latency.max", Verdict::Violated);
-            all.step((102 + 20 * i) * SECOND, &[other, passed.clone()], vec![late("b", i, 90)]);
+            all.step(
+                (102 + 20 * i) * SECOND,
+                &[other, passed.clone()],
+                vec![late("b", i, 90)],
+            );
             all.take_ended();
         }
         assert!(all.waiting.len() <= KEPT && all.open.len() <= OPEN_MAX);

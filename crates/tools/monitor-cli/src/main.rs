@@ -83,19 +83,19 @@ fn outputs(args: &Args, store: Option<Store>, is_live: bool) -> Result<Outputs, 
     };
     Ok(Outputs {
         journal,
-        saver: Saver::begin(store, args.saves_per_hour, !is_live),
+        saver: Saver::begin(store, args.saves.saves_per_hour, !is_live),
         programs: Programs::new(args.exec.as_deref(), !is_live),
         latest,
         textfile: args.textfile.clone(),
-        incidents: args.incidents.clone(),
+        incidents: args.saves.incidents.clone(),
     })
 }
 
 fn saving(args: &Args, recording: Option<PathBuf>, delay_ns: u64) -> Saving {
     Saving {
         recording,
-        before_ns: ns(args.before),
-        after_ns: ns(args.after),
+        before_ns: ns(args.saves.before),
+        after_ns: ns(args.saves.after),
         delay_ns,
     }
 }
@@ -105,21 +105,18 @@ fn watch(args: &Args, synth: SynthOptions, requirements: Requirements, is_live: 
         synth,
         requirements,
         span: args.window,
-        join_ns: ns(args.after),
+        join_ns: ns(args.saves.after),
         is_paced: is_live,
     })
 }
 
 fn store(args: &Args) -> Result<Option<Store>, CliError> {
-    let path = args.incidents.as_deref();
-    path.map(|path| Store::open(path, args.max_size)).transpose()
+    let path = args.saves.incidents.as_deref();
+    path.map(|path| Store::open(path, args.saves.max_size))
+        .transpose()
 }
 
-fn of_trace(
-    args: &Args,
-    trace: &Path,
-    requirements: Requirements,
-) -> Result<ExitStatus, CliError> {
+fn of_trace(args: &Args, trace: &Path, requirements: Requirements) -> Result<ExitStatus, CliError> {
     onbeat_rights::give_up(&[]).map_err(CliError::failed)?;
     let reader = source::open(trace)?;
     let store = store(args)?;

@@ -499,7 +499,10 @@ mod tests {
             let incidents = |line: &&str| line.starts_with("onbeat_incidents_total");
             assert_eq!(text.lines().filter(incidents).count(), 1);
             // Two thousand of each of the three counters of topics, and one chain thrice.
-            assert!(text.contains("onbeat_series_left_out 6003\n"), "{text:.200}");
+            assert!(
+                text.contains("onbeat_series_left_out 6003\n"),
+                "{text:.200}"
+            );
         }
     }
 

@@ -46,6 +46,33 @@ pub struct Args {
     /// Judge the last 10s or the last 60s
     #[arg(long, value_name = "T", value_parser = parse_window, default_value = "60s")]
     pub window: Span,
+    #[command(flatten)]
+    pub saves: Saves,
+    #[command(flatten)]
+    pub target: Targets,
+    /// Serve metrics at /metrics of this port on the loopback interface, or at ADDRESS:PORT
+    #[arg(long, value_name = "PORT", value_parser = parse_address)]
+    pub http: Option<SocketAddr>,
+    /// Write metrics into this file every 10 s, for the node exporter's textfile collector
+    #[arg(long, value_name = "FILE")]
+    pub textfile: Option<PathBuf>,
+    /// Start this program when an incident begins, was saved, or ends
+    #[arg(long, value_name = "PROGRAM")]
+    pub exec: Option<PathBuf>,
+    /// End after this time: 500ms, 60s, 10min, 2h
+    #[arg(long, value_name = "T", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+    /// Load a library into COMMAND that records its calls. It needs no special rights
+    #[arg(long, requires = "command")]
+    pub preload: bool,
+    /// Start this command and watch it from its first instruction to its end
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// The options of saved incidents.
+#[derive(clap::Args)]
+pub struct Saves {
     /// Save incidents in this directory, which belongs to the monitor alone
     #[arg(long, value_name = "DIR")]
     pub incidents: Option<PathBuf>,
@@ -64,18 +91,11 @@ pub struct Args {
     /// Save at most this number of incidents in an hour
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub saves_per_hour: u32,
-    /// Serve metrics at /metrics of this port on the loopback interface, or at ADDRESS:PORT
-    #[arg(long, value_name = "PORT", value_parser = parse_address)]
-    pub http: Option<SocketAddr>,
-    /// Write metrics into this file every 10 s, for the node exporter's textfile collector
-    #[arg(long, value_name = "FILE")]
-    pub textfile: Option<PathBuf>,
-    /// Start this program when an incident begins, was saved, or ends
-    #[arg(long, value_name = "PROGRAM")]
-    pub exec: Option<PathBuf>,
-    /// End after this time: 500ms, 60s, 10min, 2h
-    #[arg(long, value_name = "T", value_parser = parse_duration)]
-    pub duration: Option<Duration>,
+}
+
+/// The options that choose processes.
+#[derive(clap::Args)]
+pub struct Targets {
     /// Watch only this process and its children; repeatable
     #[arg(long, value_name = "PID", conflicts_with = "command")]
     pub pid: Vec<u32>,
@@ -88,12 +108,6 @@ pub struct Args {
     /// Watch only processes in the container (the pid namespace) of this process
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "pid"])]
     pub container: Option<u32>,
-    /// Load a library into COMMAND that records its calls. It needs no special rights
-    #[arg(long, requires = "command")]
-    pub preload: bool,
-    /// Start this command and watch it from its first instruction to its end
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<String>,
 }
 
 fn parse_window(text: &str) -> Result<Span, String> {
@@ -111,11 +125,15 @@ pub fn ns(duration: Duration) -> u64 {
 
 impl Args {
     /// Returns the options of the recording, which is written to `directory`.
-    pub fn record_options(&self, directory: &Path, hangup: Option<Arc<AtomicBool>>) -> RecordOptions {
+    pub fn record_options(
+        &self,
+        directory: &Path,
+        hangup: Option<Arc<AtomicBool>>,
+    ) -> RecordOptions {
         RecordOptions {
             files: FileOptions {
                 output: directory.into(),
-                segment_bytes: (self.recording / SEGMENTS).max(64 << 10),
+                segment_bytes: (self.saves.recording / SEGMENTS).max(64 << 10),
                 max_segments: Some(SEGMENTS as usize),
                 flush_every: Duration::from_secs(1),
                 is_private: true,
@@ -125,11 +143,11 @@ impl Args {
                 false => Way::Either,
             },
             // The command's output would be mixed with the journal.
-            target: Target::new(self.command.clone(), true, self.pid.clone()),
+            target: Target::new(self.command.clone(), true, self.target.pid.clone()),
             limits: Limits {
-                domain: self.domain,
-                cgroup: self.cgroup.clone(),
-                container: self.container,
+                domain: self.target.domain,
+                cgroup: self.target.cgroup.clone(),
+                container: self.target.container,
             },
             duration: self.duration,
             hangup,
@@ -146,7 +164,7 @@ impl Args {
     pub fn check(&self) -> Result<(), CliError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let usage = |text: &str| Err(CliError::Usage(text.into()));
-        if self.before > HOUR || self.after > HOUR {
+        if self.saves.before > HOUR || self.saves.after > HOUR {
             return usage("--before and --after are too long. Write at most 1h");
         }
         if self.exec.as_ref().is_some_and(|path| !path.is_absolute()) {

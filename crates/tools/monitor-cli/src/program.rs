@@ -13,7 +13,7 @@ const RUNNING_MAX: usize = 4;
 /// The time after which a program is killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a program is told about an incident.
+/// The facts about an incident that a program gets.
 pub struct Told<'a> {
     /// `began`, `saved` or `ended`.
     pub what: &'a str,
@@ -44,7 +44,7 @@ impl Programs {
         }
     }
 
-    /// Starts the program. Returns whether it was started, or `None` if there is no program.
+    /// Starts the program. Returns whether it was started, or `None` without a program.
     ///
     /// # Errors
     ///
@@ -76,7 +76,10 @@ impl Programs {
             .env("ONBEAT_SUBJECT", without_nul(told.subject))
             .env("ONBEAT_LIMIT", without_nul(told.limit))
             .env("ONBEAT_MEASURED", without_nul(told.measured))
-            .env("ONBEAT_DIRECTORY", told.directory.clone().unwrap_or_default())
+            .env(
+                "ONBEAT_DIRECTORY",
+                told.directory.clone().unwrap_or_default(),
+            )
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_PID")
             .env_remove("WATCHDOG_USEC")

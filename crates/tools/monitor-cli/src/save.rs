@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// The file that explains the worst execution.
 const WHY: &str = "why.txt";
 
-/// What is to be saved.
+/// An order to save an incident.
 #[derive(Debug)]
 pub struct Order {
     pub incident: Incident,
@@ -57,7 +57,7 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// What a later change of the figures needs.
+/// The facts about a saved incident that a later change of its figures needs.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,
@@ -88,7 +88,10 @@ impl Known {
 pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
     let mut reader = Reader::open(&order.recording).map_err(|e| e.to_string())?;
     let start = &reader.manifest().span;
-    let since = order.incident.begin_ns.saturating_sub(start.start_monotonic_ns);
+    let since = order
+        .incident
+        .begin_ns
+        .saturating_sub(start.start_monotonic_ns);
     let begin_realtime_ns = start.start_realtime_ns.saturating_add(since);
     let stamp = date::stamp(begin_realtime_ns);
     let (name, known) = store.add(&stamp, |part| {
@@ -103,9 +106,9 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
         fs::write(part.join(FIGURES), figures).map_err(|e| e.to_string())?;
         Ok(known)
     })?;
-    let removed = store.make_room(&name).map_err(|e| {
-        format!("it was saved, but older ones cannot be removed: {e}")
-    })?;
+    let removed = store
+        .make_room(&name)
+        .map_err(|e| format!("it was saved, but older ones cannot be removed: {e}"))?;
     let saved = Saved {
         incident: order.incident.clone(),
         name,
@@ -119,7 +122,7 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
 fn explain(part: &Path, incident: &Incident) -> Result<Option<String>, String> {
     let mut reader = Reader::open(part.join("trace")).map_err(|e| e.to_string())?;
     let mut options = SynthOptions::new(run_of(&reader, None));
-    // What happened before the trace begins is missing in it.
+    // The events before the trace begins are missing in it.
     options.shortened = true;
     let mut synth = Synth::new(options.clone());
     for event in reader.events() {
@@ -262,7 +265,11 @@ fn why_text(
     sentence: Option<&str>,
     clock: &dyn Fn(u64) -> u64,
 ) -> String {
-    let mut out = format!("{}\n{}\n", term::one_line(&subject.title), counts(explanation));
+    let mut out = format!(
+        "{}\n{}\n",
+        term::one_line(&subject.title),
+        counts(explanation)
+    );
     if let Some(sentence) = sentence {
         let _ = writeln!(out, "\n{}", term::one_line(sentence));
     }
@@ -278,7 +285,12 @@ fn why_text(
     let all = worst.latency_ns.max(1) as f64;
     let mut line = |ns: u64, indent: usize, what: &str| {
         let (time, share) = (duration(ns as f64), percent(ns as f64 / all));
-        let _ = writeln!(out, "{time:>9} {share:>6}  {:indent$}{}", "", term::one_line(what));
+        let _ = writeln!(
+            out,
+            "{time:>9} {share:>6}  {:indent$}{}",
+            "",
+            term::one_line(what)
+        );
     };
     for share in worst.stretches.chunk_by(|a, b| a.place == b.place) {
         line(share.iter().map(|s| s.ns).sum(), 0, &share[0].place);

@@ -223,7 +223,10 @@ impl Session {
                 }
             }
             Change::Ended(_) => {
-                let since = incident.end_ns.unwrap_or(0).saturating_sub(incident.begin_ns);
+                let since = incident
+                    .end_ns
+                    .unwrap_or(0)
+                    .saturating_sub(incident.begin_ns);
                 let lasted = duration(since as f64);
                 let text = format!("incident {number} ends after {lasted}{}", late(&incident));
                 self.say(Level::Notice, &text);
@@ -291,7 +294,12 @@ impl Session {
     fn saved(&mut self, saved: &Saved) {
         self.counters.saved += 1;
         self.counters.removed += saved.removed;
-        let directory = self.out.incidents.clone().unwrap_or_default().join(&saved.name);
+        let directory = self
+            .out
+            .incidents
+            .clone()
+            .unwrap_or_default()
+            .join(&saved.name);
         let mut text = format!(
             "incident {} is saved in {}",
             saved.incident.number,

@@ -200,7 +200,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // What stays is removed at the next start.
+        // The next start removes the rest.
         let _ = fs::remove_dir_all(self.way(RECORDING));
     }
 }

@@ -21,7 +21,7 @@ const OLD_NS: u64 = 60 * SECOND_NS;
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
-/// What the monitor has counted since its start.
+/// The counts since the monitor's start.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     pub incidents: u64,
@@ -127,7 +127,9 @@ impl Watch {
             true => NEW_NS,
             false => OLD_NS,
         };
-        let is_due = self.refreshed_ns.is_none_or(|at| now.saturating_sub(at) >= wait);
+        let is_due = self
+            .refreshed_ns
+            .is_none_or(|at| now.saturating_sub(at) >= wait);
         let may = self.not_before.is_none_or(|at| Instant::now() >= at);
         if is_due && may {
             self.refresh();

@@ -191,7 +191,7 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
             0 => Plant::Neighbour,
             _ => Plant::Slow,
         };
-        plants.insert(20_050_000 + 31_370_000 * i, plant);
+        plants.insert(20_050_000 + 31_400_000 * i, plant);
     }
     let dense = 420_000_000;
     for i in 0..20 {
@@ -206,7 +206,10 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
     let lines = stdout(&output);
     let saved = incidents(&at.join("incidents"));
     assert_eq!(saved.len(), 14, "{lines}");
-    let mut found: Vec<u64> = saved.iter().flat_map(|(_, figures)| ends(figures)).collect();
+    let mut found: Vec<u64> = saved
+        .iter()
+        .flat_map(|(_, figures)| ends(figures))
+        .collect();
     found.sort_unstable();
     assert_eq!(found, truth.ends_ns);
     for (i, (path, figures)) in saved.iter().enumerate() {
@@ -220,8 +223,14 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
         assert_eq!(figures["late_executions"], expected, "{path:?}");
         assert!(figures["end_ns"].is_u64(), "{path:?}: it has ended");
         let why = fs::read_to_string(path.join("why.txt")).unwrap();
-        let cause = match plants.values().nth(i.min(12) + i.saturating_sub(12) * 20).unwrap() {
-            Plant::Neighbour => "preemptions of /fusion:subscription(/chatter) by neighbour (worker)",
+        let cause = match plants
+            .values()
+            .nth(i.min(12) + i.saturating_sub(12) * 20)
+            .unwrap()
+        {
+            Plant::Neighbour => {
+                "preemptions of /fusion:subscription(/chatter) by neighbour (worker)"
+            }
             _ => "the execution of /fusion:subscription(/chatter)",
         };
         assert!(why.contains(cause), "{i}: {cause} is not in {why}");
@@ -251,10 +260,7 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
     fs::rename(at.join("incidents"), at.join("before")).unwrap();
     let again = monitor(at, ALL);
     assert_eq!(stdout(&again), lines);
-    assert_eq!(
-        fs::read_to_string(at.join("onbeat.prom")).unwrap(),
-        metrics
-    );
+    assert_eq!(fs::read_to_string(at.join("onbeat.prom")).unwrap(), metrics);
     let figures = |all: Vec<(PathBuf, Value)>| -> Vec<Value> {
         all.into_iter().map(|(_, figures)| figures).collect()
     };
@@ -333,9 +339,17 @@ cpus:
     let output = monitor(at, &["r.yaml", RECORDED, "--textfile", "m"]);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let lines = stdout(&output);
-    assert!(lines.contains("begins: chains[0].latency.max of "), "{lines}");
+    assert!(
+        lines.contains("begins: chains[0].latency.max of "),
+        "{lines}"
+    );
     let metrics = fs::read_to_string(at.join("m")).unwrap();
-    for requirement in ["chains[0].jitter", "chains[0].loss", "topics[1]", "cpus[0].load"] {
+    for requirement in [
+        "chains[0].jitter",
+        "chains[0].loss",
+        "topics[1]",
+        "cpus[0].load",
+    ] {
         let start = format!("onbeat_requirement_violated{{requirement=\"{requirement}");
         assert!(metrics.contains(&start), "{requirement}: {metrics}");
     }
@@ -352,14 +366,34 @@ fn what_is_wrong_with_the_options_is_one_line_and_an_exit_code() {
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = busy.local_addr().unwrap().port().to_string();
     for (words, code, expected) in [
-        (&["nowhere.yaml", RECORDED][..], 1, "nowhere.yaml: no such file"),
+        (
+            &["nowhere.yaml", RECORDED][..],
+            1,
+            "nowhere.yaml: no such file",
+        ),
         (&["wrong.yaml", RECORDED], 1, "chains[0]: it limits nothing"),
         (&["r.yaml", "nowhere"], 1, "nowhere: no such file"),
-        (&["r.yaml", RECORDED, "--incidents", "link"], 1, "it is a link or a file"),
-        (&["r.yaml", RECORDED, "--http", &port], 1, "Choose another port"),
+        (
+            &["r.yaml", RECORDED, "--incidents", "link"],
+            1,
+            "it is a link or a file",
+        ),
+        (
+            &["r.yaml", RECORDED, "--http", &port],
+            1,
+            "Choose another port",
+        ),
         (&["r.yaml", RECORDED, "--http", "here"], 2, "write a port"),
-        (&["r.yaml", RECORDED, "--window", "30s"], 2, "write 10s or 60s"),
-        (&["r.yaml", RECORDED, "--exec", "program"], 2, "begins with /"),
+        (
+            &["r.yaml", RECORDED, "--window", "30s"],
+            2,
+            "write 10s or 60s",
+        ),
+        (
+            &["r.yaml", RECORDED, "--exec", "program"],
+            2,
+            "begins with /",
+        ),
         (&["r.yaml", RECORDED, "--before", "9h"], 2, "at most 1h"),
     ] {
         let output = monitor(at, words);

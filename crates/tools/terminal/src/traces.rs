@@ -61,7 +61,8 @@ pub fn warn(path: &Path, warnings: &[String]) {
 ///
 /// # Errors
 ///
-/// Returns the reason in one line, also if there is no event in the span. The directory then contains an unfinished trace.
+/// Returns the reason in one line, also if the span has no event. The directory then contains an
+/// unfinished trace.
 pub fn copy_part(
     reader: &mut Reader,
     to: &Path,

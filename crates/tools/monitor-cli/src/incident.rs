@@ -105,6 +105,25 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
+/// Returns the latency above which a single execution is late, by chain id. Of one rule, that is its
+/// largest limit: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
+pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
+    let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for finding in findings {
+        let rule = finding.requirement.split('.').next().unwrap_or_default();
+        if let Some(limit) = finding.late_above_ns {
+            let largest = rules.entry((&finding.id, rule)).or_default();
+            *largest = limit.max(*largest);
+        }
+    }
+    let mut deadlines: BTreeMap<String, u64> = BTreeMap::new();
+    for ((id, _), limit) in rules {
+        let least = deadlines.entry(id.into()).or_insert(limit);
+        *least = limit.min(*least);
+    }
+    deadlines
+}
+
 impl Incidents {
     pub fn new(join_ns: u64, window_ns: u64) -> Incidents {
         Incidents {
@@ -134,18 +153,14 @@ impl Incidents {
     /// Takes the findings at `now_ns`, and the executions beyond deadlines since the last call.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
-        let mut deadlines: BTreeMap<&str, u64> = BTreeMap::new();
+        let deadlines = deadlines(findings);
         for finding in findings {
-            if let Some(limit) = finding.late_above_ns {
-                let least = deadlines.entry(&finding.id).or_insert(limit);
-                *least = limit.min(*least);
-            }
             if finding.verdict == Verdict::Violated {
                 self.violated(now_ns, finding, &mut changes);
             }
         }
         for seen in late {
-            if let Some(&deadline_ns) = deadlines.get(seen.chain.as_str()) {
+            if let Some(&deadline_ns) = deadlines.get(&seen.chain) {
                 self.waiting.push_back(Late {
                     chain: seen.chain,
                     end_ns: seen.end_ns,
@@ -336,6 +351,21 @@ mod tests {
         assert_eq!(ended.violations.len(), 1, "{:?}", ended.violations);
         assert_eq!(ended.worst.map(|w| w.latency_ns), Some(189));
         assert_eq!(ended.late_executions, ended.executions.len() as u64);
+    }
+
+    #[test]
+    fn a_limit_of_the_median_does_not_make_single_executions_late() {
+        let limited = |requirement: &str, limit| Finding {
+            late_above_ns: Some(limit),
+            ..finding("a", requirement, Verdict::Passed)
+        };
+        let findings = [
+            limited("chains[0].latency.p50", 70),
+            limited("chains[0].latency.max", 90),
+            limited("chains[1].latency.max", 80),
+        ];
+        assert_eq!(deadlines(&findings)["a"], 80);
+        assert_eq!(deadlines(&findings[..2])["a"], 90);
     }
 
     #[test]

@@ -84,10 +84,6 @@ impl Session {
         }
     }
 
-    pub fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
     /// Reports whether a callback ran.
     pub fn has_found(&mut self) -> bool {
         !self.watch.view().callbacks.is_empty()
@@ -156,7 +152,7 @@ impl Session {
         self.save_due(u64::MAX);
         let open = self.counters.open;
         if open > 0 {
-            let text = format!("{open} incidents go on at the end");
+            let text = format!("the end; incidents that go on: {open}");
             self.say(Level::Notice, &text);
         }
         let incidents: Vec<Incident> = self.watch.incidents.open().cloned().collect();

@@ -1,6 +1,6 @@
 //! Models continuously, and judges the requirements on a sliding window.
 
-use crate::incident::{Change, Incidents};
+use crate::incident::{deadlines, Change, Incidents};
 use onbeat_check::{Finding, Requirements, Verdict};
 use onbeat_document::Model;
 use onbeat_live::view::{View, Wanted};
@@ -8,7 +8,7 @@ use onbeat_live::window::Span;
 use onbeat_live::{Live, LiveOptions};
 use onbeat_synth::SynthOptions;
 use onbeat_trace::Event;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -151,19 +151,15 @@ impl Watch {
         let begin = Instant::now();
         let mut model = self.live.refresh();
         model.evidence = serde_json::Value::Null;
-        let mut deadlines: BTreeMap<String, u64> = BTreeMap::new();
+        let findings = onbeat_check::check(&model, &self.requirements);
+        self.live.set_deadlines(deadlines(&findings));
         self.wanted.clear();
-        for finding in onbeat_check::check(&model, &self.requirements) {
+        for finding in findings {
             for (topic, reader) in finding.losses_at {
                 self.wanted.extend([topic, reader]);
             }
-            if let Some(limit) = finding.late_above_ns {
-                let least = deadlines.entry(finding.id.clone()).or_insert(limit);
-                *least = limit.min(*least);
-            }
             self.wanted.insert(finding.id);
         }
-        self.live.set_deadlines(deadlines);
         self.model = Some(model);
         self.refreshed_ns = Some(self.now_ns());
         if self.is_paced {

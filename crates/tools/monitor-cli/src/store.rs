@@ -271,7 +271,7 @@ mod tests {
     fn the_oldest_and_least_severe_incidents_go_first() {
         let held = tempfile::tempdir().unwrap();
         let path = held.path().join("incidents");
-        let store = Store::open(&path, 300_000).unwrap();
+        let store = Store::open(&path, 330_000).unwrap();
         for (stamp, severity) in [("1", 9.0), ("2", 1.1), ("3", 1.2), ("4", 5.0)] {
             save(&store, stamp, severity, 60_000);
         }

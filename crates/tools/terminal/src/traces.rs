@@ -4,7 +4,7 @@ use crate::term;
 use onbeat_document::schema::{Run, DEFAULT_MODE};
 use onbeat_trace::manifest::State;
 use onbeat_trace::table::is_state;
-use onbeat_trace::{Reader, Writer, WriterOptions};
+use onbeat_trace::{Event, EventKind, Reader, Writer, WriterOptions};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -55,6 +55,15 @@ pub fn warn(path: &Path, warnings: &[String]) {
     }
 }
 
+/// The recorder repeats the names of threads that are not observed this often, ns.
+const NAMED_EVERY_NS: u64 = 10_000_000_000;
+
+/// Reports whether an event names a thread that is not observed, and is not repeated before `start`.
+fn is_name(event: &Event, start: u64) -> bool {
+    let is_latest = start.saturating_sub(event.time_ns) <= NAMED_EVERY_NS + NAMED_EVERY_NS / 10;
+    is_latest && matches!(event.kind, EventKind::Bystander { .. })
+}
+
 /// Copies the part of a recording with the times in `span` (CLOCK_MONOTONIC, ns) into a new trace in
 /// the directory `to`. Events before the span are copied if they describe the system. Returns the
 /// times of the first and the last event in the span.
@@ -78,7 +87,7 @@ pub fn copy_part(
         if event.time_ns >= *span.start() {
             let first = found.map_or(event.time_ns, |found| found.0);
             found = Some((first, event.time_ns));
-        } else if !is_state(&event.kind) {
+        } else if !is_state(&event.kind) && !is_name(&event, *span.start()) {
             continue;
         }
         writer.push(&event).map_err(|e| e.to_string())?;

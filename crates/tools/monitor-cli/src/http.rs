@@ -25,10 +25,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The metrics as text, in both styles.
-#[derive(Default)]
 pub struct Texts {
     pub open_metrics: String,
     pub plain: String,
+}
+
+impl Default for Texts {
+    /// Returns the metrics before the first judgement: none.
+    fn default() -> Texts {
+        Texts {
+            open_metrics: "# EOF\n".into(),
+            plain: String::new(),
+        }
+    }
 }
 
 /// The latest metrics, which the server's thread reads.

@@ -13,9 +13,13 @@ use onbeat_trace::{Event, Reader};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The parts in which a trace's events are taken, ns of recorded time.
 const PART_NS: u64 = 100_000_000;
+
+/// The time between two signs of life for the service manager.
+const NOTIFY: Duration = Duration::from_millis(500);
 
 /// The request to read the requirements again.
 pub struct Reload {
@@ -28,6 +32,7 @@ struct Watching<'a> {
     session: &'a mut Session,
     reload: Reload,
     notifier: Notifier,
+    notified: Option<Instant>,
     keeps: bool,
 }
 
@@ -37,8 +42,12 @@ impl Watching<'_> {
             let read = onbeat_rights::as_caller(|| read_requirements(&self.reload.path));
             self.session.reload(read.map_err(|e| e.to_string()));
         }
-        let status = self.session.status();
-        self.notifier.lives(&status);
+        let is_due = self.notified.is_none_or(|at| at.elapsed() >= NOTIFY);
+        if is_due {
+            self.notified = Some(Instant::now());
+            let status = self.session.status();
+            self.notifier.lives(&status);
+        }
     }
 }
 
@@ -74,6 +83,7 @@ pub fn watch(
         session,
         reload,
         notifier: Notifier::of_environment(),
+        notified: None,
         keeps,
     };
     let summary = onbeat_record::record_observed(options, &mut watching);

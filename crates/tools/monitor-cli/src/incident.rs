@@ -393,14 +393,21 @@ mod tests {
         let passed = finding("a", "latency.p99", Verdict::Passed);
         let violated = finding("a", "latency.p99", Verdict::Violated);
         let early = vec![late("a", SECOND, 90), late("a", 80 * SECOND, 99)];
-        assert_eq!(all.step(100 * SECOND, &[passed.clone()], early), []);
+        assert_eq!(
+            all.step(100 * SECOND, std::slice::from_ref(&passed), early),
+            []
+        );
         let changes = all.step(101 * SECOND, std::slice::from_ref(&violated), vec![]);
         assert_eq!(changes, [Change::Began(1)]);
         let executions = &all.get(1).unwrap().executions;
         let ends: Vec<u64> = executions.iter().map(|e| e.end_ns).collect();
         assert_eq!(ends, [80 * SECOND], "the first one is out of the window");
         for i in 0..10_000 {
-            all.step(102 * SECOND, &[violated.clone()], vec![late("a", i, 90)]);
+            all.step(
+                102 * SECOND,
+                std::slice::from_ref(&violated),
+                vec![late("a", i, 90)],
+            );
             let other = finding(&format!("n{i}"), "latency.max", Verdict::Violated);
             all.step(
                 (102 + 20 * i) * SECOND,

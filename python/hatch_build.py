@@ -10,7 +10,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # Programs, and their packages in the workspace.
 PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
-            "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli"}
+            "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli",
+            "onbeat-monitor": "onbeat-monitor-cli"}
 
 
 class CommandHook(BuildHookInterface):

@@ -92,7 +92,7 @@ def reduced(crates):
 # Where a crate's box stands: column (130 wide) and row, top to bottom.
 PLACES = {
     "store-cli": (0, 0), "lab": (1.3, 0), "cli": (3.6, 0), "link-cli": (5.2, 0), "replay-cli": (6.8, 0),
-    "top-cli": (2.4, 0),
+    "top-cli": (2.4, 0), "monitor-cli": (-0.05, 0.9),
     "terminal": (2.6, 0.9),
     "store": (-0.05, 2.2), "tables": (0.95, 2.2), "redact": (1.95, 2.2), "live": (0.95, 2.95), "advise": (-0.05, 2.95), "check": (0.95, 2.95),
     "diff": (1.95, 2.95), "why": (0.45, 3.7), "views": (1.95, 3.7), "synth": (0.95, 4.4), "record": (2.3, 4.4),

@@ -23,8 +23,8 @@ def make(built, to):
         files.write(os.path.join(documents, "third-party-licences.txt"), licences.whole())
         for document in ("LICENSE", "README.md", "CHANGELOG.md"):
             files.copy(os.path.join(programs.ROOT, document), os.path.join(documents, document))
-        files.copy(os.path.join(files.PACKAGING, "systemd/onbeat-shape.service"),
-                   os.path.join(documents, "examples/onbeat-shape.service"))
+        for unit in files.UNITS:
+            files.copy(os.path.join(files.PACKAGING, "systemd", unit), os.path.join(documents, "examples", unit))
         files.settle(tree)
         memory = io.BytesIO()
         with tarfile.open(fileobj=memory, mode="w", format=tarfile.GNU_FORMAT) as archive:

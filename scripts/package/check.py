@@ -132,7 +132,7 @@ def debian_package_installs_records_and_leaves_nothing():
         root.run(f"apt-get install -y -qq --no-install-recommends {put(root, package)}")
         for user in ("root", "robot"):
             expect(root.run("onbeat --version", user), f"onbeat {programs.version()}")
-            for command in ("link", "replay", "store", "top"):
+            for command in ("link", "monitor", "replay", "store", "top"):
                 expect(root.run(f"onbeat {command} --help", user), "Exit codes")
         expect(root.run("zcat /usr/share/man/man1/onbeat-record.1.gz"), "flight recorder")
         root.run("ldconfig -p | grep libonbeat_c.so.0")

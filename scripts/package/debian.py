@@ -84,8 +84,9 @@ def make(built, to):
         compressed(os.path.join(documents, "changelog.gz"), changelog())
         compressed(os.path.join(documents, "third-party-licences.gz"), licences.whole())
         files.copy(os.path.join(DEBIAN, "lintian-overrides"), os.path.join(tree, "usr/share/lintian/overrides/onbeat"))
-        files.copy(os.path.join(files.PACKAGING, "systemd/onbeat-shape.service"),
-                   os.path.join(tree, "usr/lib/systemd/system/onbeat-shape.service"))
+        for unit in files.UNITS:
+            files.copy(os.path.join(files.PACKAGING, "systemd", unit),
+                       os.path.join(tree, "usr/lib/systemd/system", unit))
         control(tree)
         files.settle(tree)
         for script in SCRIPTS:

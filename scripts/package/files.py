@@ -11,6 +11,7 @@ import pages
 import programs
 
 PACKAGING = os.path.join(programs.ROOT, "packaging")
+UNITS = ("onbeat-shape.service", "onbeat-monitor.service")
 
 
 def fill(source, to, **words):

@@ -21,7 +21,8 @@ TARGET = "x86_64-unknown-linux-gnu"
 # Python packages: the compiler, its use by cargo, the check of wheels, and what builds wheels.
 TOOLS = ("ziglang==0.17.1", "cargo-zigbuild==0.24.1", "auditwheel==6.8.2", "hatchling==1.28.0")
 PROGRAMS = {"onbeat": "onbeat", "onbeat-link": "onbeat-link-cli", "onbeat-replay": "onbeat-replay-cli",
-            "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli"}
+            "onbeat-store": "onbeat-store-cli", "onbeat-top": "onbeat-top-cli",
+            "onbeat-monitor": "onbeat-monitor-cli"}
 # The interface of the library for C changes with the second number of versions 0.x.
 SO_NAME = "libonbeat_c.so.0"
 

@@ -12,6 +12,7 @@
 mod kept;
 pub mod late;
 mod machine;
+mod span;
 mod structure;
 pub mod tally;
 pub mod view;
@@ -42,6 +43,9 @@ const NAME_MAX: usize = 64;
 
 /// The number of seconds in a chain's history.
 const HISTORY: u64 = 60;
+
+/// The most executions beyond a deadline that are kept until [`Live::drain_late`].
+const LATE_MAX: usize = 4096;
 
 /// The options of a live model.
 #[derive(Debug, Clone)]
@@ -75,6 +79,20 @@ struct Path {
     /// The largest latency of each second, ns.
     history: Ring<u64>,
     causes: Causes,
+    /// The start of the latest first callback on which an output depended, ns.
+    origin_ns: Option<u64>,
+    deadline_ns: Option<u64>,
+}
+
+/// An execution of a chain that took longer than its deadline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LateSeen {
+    /// The chain's id, as it was at the last [`Live::refresh`].
+    pub chain: String,
+    /// The time of the output, CLOCK_MONOTONIC.
+    pub end_ns: u64,
+    /// The time from the start of the first callback to the output.
+    pub latency_ns: u64,
 }
 
 /// An execution of a chain that waits to be cut: its path, and its end and latency in ns.
@@ -97,6 +115,8 @@ pub struct Live {
     events: Windows<u64>,
     lost_events: Windows<u64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
+    /// The latest start of each callback, ns.
+    starts: Kept<u32, u64>,
     paths: Kept<PathNumber, Path>,
     edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
     /// The number of publications by topic.
@@ -105,8 +125,15 @@ pub struct Live {
     /// Cuts executions of chains into stretches, once later events cannot change them.
     every: Every<Ended>,
     structure: Structure,
-    deadlines: BTreeMap<String, u64>,
+    deadlines: Deadlines,
     is_stale: bool,
+}
+
+/// The largest latency that each chain may have, by chain id, and the executions beyond them.
+#[derive(Debug, Clone, Default)]
+struct Deadlines {
+    ns: BTreeMap<String, u64>,
+    late: Vec<LateSeen>,
 }
 
 impl Live {
@@ -124,13 +151,14 @@ impl Live {
             events: Windows::default(),
             lost_events: Windows::default(),
             callbacks: Kept::new(ENTRIES_MAX),
+            starts: Kept::new(ENTRIES_MAX),
             paths: Kept::new(ENTRIES_MAX),
             edges: Kept::new(ENTRIES_MAX),
             published: Kept::new(ENTRIES_MAX),
             machine: Machine::new(),
             every: Every::default(),
             structure,
-            deadlines: BTreeMap::new(),
+            deadlines: Deadlines::default(),
             is_stale: true,
         }
     }
@@ -138,7 +166,14 @@ impl Live {
     /// Sets the largest latency that each chain may have, in ns, by chain id. Longer executions count
     /// as late.
     pub fn set_deadlines(&mut self, deadlines: BTreeMap<String, u64>) {
-        self.deadlines = deadlines;
+        self.deadlines.ns = deadlines;
+        self.set_limits();
+    }
+
+    /// Returns the executions beyond the deadlines since the last call, in the order in which their
+    /// ends were found. Executions beyond 4096 are left out.
+    pub fn drain_late(&mut self) -> Vec<LateSeen> {
+        std::mem::take(&mut self.deadlines.late)
     }
 
     /// Processes the next events, which must not be earlier than those before.
@@ -234,8 +269,16 @@ impl Live {
             self.machine.ran(seen.tid, seen.callback);
             self.every.ran(&seen);
             let new = Windows::default;
+            let since_ns = self.starts.at(seen.callback, seen.end_ns, || u64::MAX);
+            let since_ns = since_ns.map(|at| std::mem::replace(at, seen.start_ns));
             if let Some(windows) = self.callbacks.at(seen.callback, seen.end_ns, new) {
-                windows.at(seen.end_ns, |tally| tally.record(&seen));
+                windows.at(seen.end_ns, |tally| {
+                    tally.record(&seen);
+                    if let Some(before) = since_ns.filter(|&at| at < u64::MAX) {
+                        let interval = seen.start_ns.saturating_sub(before);
+                        tally.interarrival_ns.record(interval);
+                    }
+                });
             }
         }
         let items: Vec<ItemSeen> = self.synth.drain_items().collect();
@@ -254,12 +297,19 @@ impl Live {
     }
 
     fn chain_ended(&mut self, end: ChainEnd) {
-        // Data that was published before counts in the age of data only.
-        let Some(first) = end.steps.first().filter(|_| !end.reread) else {
+        let Some(origin_ns) = end.steps.first().map(|first| first.start_ns) else {
             return;
         };
-        let (time_ns, latency) = (end.end_ns, end.end_ns.saturating_sub(first.start_ns));
+        let (time_ns, latency) = (end.end_ns, end.end_ns.saturating_sub(origin_ns));
         let key = (end.path, end.cut);
+        // Data that was published before counts in the age of data only.
+        if end.reread {
+            if let Some(path) = self.paths.get_mut(&key) {
+                path.tally
+                    .at(time_ns, |tally| tally.reread_ns.record(latency));
+            }
+            return;
+        }
         self.is_stale |= !self.structure.has_path(key);
         let new = || Path {
             steps: end.steps.clone(),
@@ -268,11 +318,32 @@ impl Live {
             latest: (0, 0),
             history: Ring::new(SECOND_NS, HISTORY),
             causes: Causes::default(),
+            origin_ns: None,
+            deadline_ns: None,
         };
         let Some(path) = self.paths.at(key, time_ns, new) else {
             return;
         };
-        path.tally.at(time_ns, |tally| tally.record(&end));
+        let before = path.origin_ns.filter(|&before| before < origin_ns);
+        path.origin_ns = path.origin_ns.max(Some(origin_ns));
+        path.tally.at(time_ns, |tally| {
+            tally.record(&end);
+            if let Some(before) = before {
+                tally.reaction_ns.record(time_ns.saturating_sub(before));
+            }
+        });
+        if path.deadline_ns.is_some_and(|most| latency > most)
+            && self.deadlines.late.len() < LATE_MAX
+        {
+            let chain = self.structure.chain_of.get(&key);
+            if let Some(chain) = chain.and_then(|&at| self.structure.chains.get(at)) {
+                self.deadlines.late.push(LateSeen {
+                    chain: chain.id.clone(),
+                    end_ns: time_ns,
+                    latency_ns: latency,
+                });
+            }
+        }
         if time_ns >= path.latest.0 {
             path.latest = (time_ns, latency);
         }
@@ -296,7 +367,7 @@ impl Live {
     /// Sets the latency above which the next executions of each path are late.
     fn set_limits(&mut self) {
         let structure = &self.structure;
-        let deadlines = &self.deadlines;
+        let deadlines = &self.deadlines.ns;
         for (number, path) in self.paths.iter_mut() {
             let chain = structure.chain_of.get(number);
             let chain = chain.and_then(|&at| structure.chains.get(at));
@@ -304,12 +375,14 @@ impl Live {
             let usual = || late_limit(&path.tally.total().latency_ns);
             let known = path.causes.knows_usual();
             path.causes.limit_ns = deadline.or_else(|| known.then(usual));
+            path.deadline_ns = deadline;
         }
     }
 
     fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forget_after_ns);
         self.callbacks.forget_before(before);
+        self.starts.forget_before(before);
         self.paths.forget_before(before);
         self.edges.forget_before(before);
         self.published.forget_before(before);

@@ -28,6 +28,8 @@ pub struct CallbackTally {
     pub response_ns: Dist,
     /// The time from an execution's release to its start.
     pub queued_ns: Dist,
+    /// The time from one start to the next.
+    pub interarrival_ns: Dist,
     /// The time per execution in which the thread was ready and had no CPU.
     pub preempted_ns: Dist,
     /// The time per execution in which the thread slept.
@@ -69,6 +71,7 @@ impl Add for CallbackTally {
         self.exec_ns.merge(&other.exec_ns);
         self.response_ns.merge(&other.response_ns);
         self.queued_ns.merge(&other.queued_ns);
+        self.interarrival_ns.merge(&other.interarrival_ns);
         self.preempted_ns.merge(&other.preempted_ns);
         self.blocked_ns.merge(&other.blocked_ns);
         self.untimed += other.untimed;
@@ -82,6 +85,10 @@ impl Add for CallbackTally {
 pub struct ChainTally {
     /// The time from the start of the first callback to the output.
     pub latency_ns: Dist,
+    /// The reaction time, see [`onbeat_document::schema::ChainFigures::reaction_ns`].
+    pub reaction_ns: Dist,
+    /// The ages of data that was read again. They count in the data age only.
+    pub reread_ns: Dist,
     /// The sum over all executions of each part of the latency in ns: first callback, first edge,
     /// second callback and so on.
     pub parts_ns: Vec<u128>,
@@ -110,6 +117,8 @@ impl ChainTally {
 impl Add for ChainTally {
     fn add(&mut self, other: &Self) {
         self.latency_ns.merge(&other.latency_ns);
+        self.reaction_ns.merge(&other.reaction_ns);
+        self.reread_ns.merge(&other.reread_ns);
         if self.parts_ns.len() < other.parts_ns.len() {
             self.parts_ns.resize(other.parts_ns.len(), 0);
         }

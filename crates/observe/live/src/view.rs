@@ -368,7 +368,7 @@ impl Live {
         });
         let latest = paths.iter().map(|p| p.latest).max_by_key(|latest| latest.0);
         let minute = Span::Minute.since_ns(self.start_ns(), now);
-        let deadline_ns = self.deadlines.get(&chain.id).copied();
+        let deadline_ns = self.deadlines.ns.get(&chain.id).copied();
         let above = |dist: &Dist, limit: u64| {
             let over = dist.buckets().filter(|(low, ..)| *low > limit);
             over.map(|(.., n)| n).sum()

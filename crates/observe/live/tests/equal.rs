@@ -5,10 +5,11 @@
 #[path = "../../synth/tests/random/mod.rs"]
 mod random;
 
-use onbeat_document::schema::{EdgeFigures, Run};
+use onbeat_document::schema::{CallbackType, EdgeFigures, Run};
 use onbeat_document::Model;
 use onbeat_live::tally::EdgeTally;
 use onbeat_live::view::{Times, Wanted};
+use onbeat_live::window::Span;
 use onbeat_live::{Live, LiveOptions};
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{generate, Event, Reader, Writer, WriterOptions};
@@ -245,6 +246,68 @@ fn a_live_model_equals_the_model_of_a_generated_trace_cut_at_any_event() {
             callbacks > 5 && chains > 1 && edges > 3,
             "{callbacks} {chains} {edges}"
         );
+    }
+}
+
+#[test]
+fn a_model_with_the_figures_since_the_start_equals_the_model_of_the_trace() {
+    for trace in recorded() {
+        let events = read(&trace);
+        let model = model_of(&events);
+        let mut live = live();
+        events.chunks(700).for_each(|part| live.push(part));
+        live.end();
+        let mut spanned = live.refresh();
+        live.set_figures(&mut spanned, Span::Start, |_| true);
+        for (of_span, callback) in spanned.callbacks.iter().zip(&model.callbacks) {
+            let (a, b) = (&of_span.figures, &callback.figures);
+            assert_eq!(a.exec_ns, b.exec_ns, "{}", callback.id);
+            assert_eq!(a.response_ns, b.response_ns, "{}", callback.id);
+            // The intervals of synchronisers are conclusions of the model.
+            if callback.kind != CallbackType::Sync {
+                assert_eq!(a.interarrival_ns, b.interarrival_ns, "{}", callback.id);
+            }
+            assert!(
+                (a.load - b.load).abs() < 0.01 * b.load + 1e-4,
+                "{}",
+                callback.id
+            );
+        }
+        for (of_span, chain) in spanned.chains.iter().zip(&model.chains) {
+            let (a, b) = (&of_span.figures, &chain.figures);
+            assert_eq!(a.latency_ns, b.latency_ns, "{}", chain.id);
+            assert_eq!(a.data_age_ns(), b.data_age_ns(), "{}", chain.id);
+            assert_eq!(a.reaction_ns, b.reaction_ns, "{}", chain.id);
+            assert_eq!(
+                (a.executions, a.jitter_ns, a.lost),
+                (b.executions, b.jitter_ns, b.lost),
+                "{}",
+                chain.id
+            );
+        }
+        for (of_span, edge) in spanned.edges.iter().zip(&model.edges) {
+            let (a, b) = (&of_span.figures, &edge.figures);
+            assert_eq!(a.latency_ns, b.latency_ns, "{edge:?}");
+            assert_eq!(
+                (a.taken, a.lost, a.overwritten),
+                (b.taken, b.lost, b.overwritten)
+            );
+        }
+        // A span without events has no figures, and the structure stays.
+        let mut later = live.clone();
+        let last = events.last().expect("events");
+        later.push(&[Event {
+            time_ns: last.time_ns + 100_000_000_000,
+            kind: onbeat_trace::EventKind::ClockOffset {
+                realtime_minus_monotonic_ns: 0,
+            },
+            ..last.clone()
+        }]);
+        later.set_figures(&mut spanned, Span::Minute, |_| true);
+        assert_eq!(spanned.chains.len(), model.chains.len());
+        let chains = spanned.chains.iter().map(|c| c.figures.executions);
+        let callbacks = spanned.callbacks.iter().map(|c| c.figures.executions());
+        assert_eq!(chains.chain(callbacks).sum::<u64>(), 0);
     }
 }
 

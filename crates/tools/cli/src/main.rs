@@ -13,7 +13,6 @@ mod merge;
 mod mode;
 mod model;
 mod modes;
-mod notify;
 mod plan;
 mod programs;
 mod record;
@@ -101,6 +100,8 @@ enum Command {
     Store(programs::Words),
     /// Watch the timing of a running system: chains, callbacks, topics and CPUs
     Top(programs::Words),
+    /// Watch a system for weeks: judge requirements all the time, report and save violations
+    Monitor(programs::Words),
     #[command(hide = true)]
     Shaper(shaper::Args),
     #[command(hide = true)]
@@ -130,7 +131,8 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Info(_)
         | Command::Compare(_)
         | Command::Store(_)
-        | Command::Top(_) => {
+        | Command::Top(_)
+        | Command::Monitor(_) => {
             unreachable!("another program reads these words")
         }
         Command::Shaper(args) => shaper::run(args),
@@ -144,7 +146,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {
-        Some("record" | "top") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
+        Some("record" | "top" | "monitor") => onbeat_rights::limit_to(onbeat_record::AT_START)?,
         // With the rights of its file, the command refuses to run.
         Some("shape") if !onbeat_rights::is_elevated() => {
             onbeat_rights::limit_to(&onbeat_shape::rights())?

@@ -29,8 +29,10 @@ pub enum Program {
     Compare,
     /// Stores traces and models, and writes tables as Parquet.
     Store,
-    /// Watches a running system.
+    /// Shows a running system.
     Top,
+    /// Judges requirements on a running system.
+    Monitor,
 }
 
 #[derive(clap::Args)]
@@ -49,6 +51,7 @@ impl Program {
             Program::Compare,
             Program::Store,
             Program::Top,
+            Program::Monitor,
         ]
         .into_iter()
         .find(|program| name == program.command())
@@ -62,6 +65,7 @@ impl Program {
             Program::Compare => "compare",
             Program::Store => "store",
             Program::Top => "top",
+            Program::Monitor => "monitor",
         }
     }
 

@@ -13,12 +13,12 @@ mod status;
 
 pub use args::Args;
 
-use crate::notify::Notifier;
 use onbeat_plan::Plan;
 use onbeat_record::User;
 use onbeat_shape::status::Board;
 use onbeat_shape::{Live, ShapeError, ShapeOptions, Summary};
 use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::notify::Notifier;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{term, ExitStatus};
 use service::write_as;

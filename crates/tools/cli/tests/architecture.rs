@@ -111,12 +111,13 @@ const NOT_AS_ROOT: [&str; 20] = [
     "url",
 ];
 
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "onbeat",
     "onbeat-link-cli",
     "onbeat-replay-cli",
     "onbeat-store-cli",
     "onbeat-top-cli",
+    "onbeat-monitor-cli",
 ];
 
 fn compiled(edges: &str, packages: &[&str]) -> BTreeSet<String> {

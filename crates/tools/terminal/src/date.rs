@@ -4,17 +4,22 @@ use std::path::PathBuf;
 
 /// Returns a directory name with the present time in UTC, such as `trace-20260131-140501`.
 pub fn trace_directory() -> PathBuf {
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ns = since.map_or(0, |d| d.as_nanos());
+    PathBuf::from(format!("trace-{}", stamp(u64::try_from(ns).unwrap_or(0))))
+}
+
+/// Formats a time in ns since 1970 for file names, in UTC: `20260131-140501`.
+pub fn stamp(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
     let (year, month, day) = civil(seconds / 86_400);
     let s = seconds % 86_400;
-    PathBuf::from(format!(
-        "trace-{year:04}{month:02}{day:02}-{:02}{:02}{:02}",
+    format!(
+        "{year:04}{month:02}{day:02}-{:02}{:02}{:02}",
         s / 3600,
         s / 60 % 60,
         s % 60
-    ))
+    )
 }
 
 /// Converts a day, counted from 1970, to year, month and day of the proleptic Gregorian calendar.
@@ -81,6 +86,10 @@ mod tests {
         assert_eq!(civil(0), (1970, 1, 1));
         assert_eq!(civil(19_782), (2024, 2, 29));
         assert_eq!(civil(20_454), (2026, 1, 1));
+        assert_eq!(
+            stamp(20_454 * 86_400_000_000_000 + 3_661_000_000_000),
+            "20260101-010101"
+        );
         for (text, shown) in [
             ("2024-02-29", "2024-02-29 00:00"),
             ("2026-11-24T15:07Z", "2026-11-24 15:07"),

@@ -4,6 +4,7 @@ pub mod date;
 mod error;
 pub mod files;
 pub mod live;
+pub mod notify;
 mod program;
 pub mod progress;
 pub mod summary;

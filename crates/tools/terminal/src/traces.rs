@@ -3,8 +3,10 @@
 use crate::term;
 use onbeat_document::schema::{Run, DEFAULT_MODE};
 use onbeat_trace::manifest::State;
-use onbeat_trace::Reader;
+use onbeat_trace::table::is_state;
+use onbeat_trace::{Event, EventKind, Reader, Writer, WriterOptions};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// The number of warnings shown for one trace. The rest are only counted.
@@ -51,4 +53,51 @@ pub fn warn(path: &Path, warnings: &[String]) {
         let more = warnings.len() - WARNINGS_SHOWN;
         let _ = writeln!(err, "onbeat: warning: {}: {more} more", path.display());
     }
+}
+
+/// The recorder repeats the names of threads that are not observed this often, ns.
+const NAMED_EVERY_NS: u64 = 10_000_000_000;
+
+/// Reports whether an event names a thread that is not observed, and is not repeated before `start`.
+fn is_name(event: &Event, start: u64) -> bool {
+    let is_latest = start.saturating_sub(event.time_ns) <= NAMED_EVERY_NS + NAMED_EVERY_NS / 10;
+    is_latest && matches!(event.kind, EventKind::Bystander { .. })
+}
+
+/// Copies the part of a recording with the times in `span` (CLOCK_MONOTONIC, ns) into a new trace in
+/// the directory `to`. Events before the span are copied if they describe the system. Returns the
+/// times of the first and the last event in the span.
+///
+/// # Errors
+///
+/// Returns the reason in one line, also if the span has no event. The directory then contains an
+/// unfinished trace.
+pub fn copy_part(
+    reader: &mut Reader,
+    to: &Path,
+    span: &RangeInclusive<u64>,
+) -> Result<(u64, u64), String> {
+    let mut manifest = reader.manifest().clone();
+    let mut writer = Writer::create(to, WriterOptions::default()).map_err(|e| e.to_string())?;
+    let mut found: Option<(u64, u64)> = None;
+    for event in reader.events() {
+        if event.time_ns > *span.end() {
+            break;
+        }
+        if event.time_ns >= *span.start() {
+            let first = found.map_or(event.time_ns, |found| found.0);
+            found = Some((first, event.time_ns));
+        } else if !is_state(&event.kind) && !is_name(&event, *span.start()) {
+            continue;
+        }
+        writer.push(&event).map_err(|e| e.to_string())?;
+    }
+    let (first, last) = found.ok_or("nothing is recorded there")?;
+    let start = (*span.start()).max(manifest.span.start_monotonic_ns);
+    let before = start - manifest.span.start_monotonic_ns;
+    manifest.span.start_monotonic_ns += before;
+    manifest.span.start_realtime_ns += before;
+    manifest.span.duration_ns = last.saturating_sub(start);
+    writer.finish(manifest).map_err(|e| e.to_string())?;
+    Ok((first, last))
 }

@@ -1,8 +1,8 @@
 //! Saves the last minute of the running recording as a trace.
 
 use onbeat_terminal::date;
-use onbeat_trace::table::is_state;
-use onbeat_trace::{Reader, Writer, WriterOptions};
+use onbeat_terminal::traces::copy_part;
+use onbeat_trace::Reader;
 use std::path::{Path, PathBuf};
 
 const LENGTH_NS: u64 = 60_000_000_000;
@@ -19,25 +19,15 @@ fn copy(recording: &Path, to: &Path, length_ns: u64) -> Result<(), String> {
     let mut reader = Reader::open(recording).map_err(|e| e.to_string())?;
     let last = reader.events().map(|event| event.time_ns).max();
     let last = last.ok_or("nothing is recorded yet")?;
-    let from = last.saturating_sub(length_ns);
-    let mut manifest = reader.manifest().clone();
-    let before = from.saturating_sub(manifest.span.start_monotonic_ns);
-    manifest.span.start_monotonic_ns += before;
-    manifest.span.start_realtime_ns += before;
-    manifest.span.duration_ns = last - manifest.span.start_monotonic_ns.min(last);
-    let mut writer = Writer::create(to, WriterOptions::default()).map_err(|e| e.to_string())?;
-    for event in reader.events() {
-        if event.time_ns >= from || is_state(&event.kind) {
-            writer.push(&event).map_err(|e| e.to_string())?;
-        }
-    }
-    writer.finish(manifest).map_err(|e| e.to_string())
+    let span = last.saturating_sub(length_ns)..=u64::MAX;
+    copy_part(&mut reader, to, &span).map(|_| ())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onbeat_trace::generate;
+    use onbeat_trace::table::is_state;
+    use onbeat_trace::{generate, Event, EventKind, Writer, WriterOptions};
 
     #[test]
     fn a_saved_last_minute_keeps_the_names_of_the_system() {
@@ -58,7 +48,9 @@ mod tests {
             saved.iter().filter(is_late).count(),
             all.iter().filter(is_late).count()
         );
-        assert!(saved.iter().all(|e| is_late(&e) || is_state(&e.kind)));
+        let is_name = |e: &Event| matches!(e.kind, EventKind::Bystander { .. });
+        let belongs = |e: &Event| is_late(&e) || is_state(&e.kind) || is_name(e);
+        assert!(saved.iter().all(belongs));
         assert!(saved.len() < all.len());
         assert!(
             copy(&from, &to, SECOND).is_err(),

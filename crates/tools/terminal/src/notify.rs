@@ -15,6 +15,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
+    /// Connects to the service manager that the environment names.
     pub fn of_environment() -> Notifier {
         let variable = |name: &str| std::env::var_os(name);
         let for_us = variable("WATCHDOG_PID")
@@ -27,6 +28,8 @@ impl Notifier {
         }
     }
 
+    /// Reports that the session lives, and its state in one line. Must be called more often than the
+    /// watchdog of the unit demands.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {
@@ -43,6 +46,7 @@ impl Notifier {
         self.send(&text);
     }
 
+    /// Reports that the session ends.
     pub fn ends(&self) {
         self.send("STOPPING=1\n");
     }

@@ -1,0 +1,176 @@
+//! `onbeat-monitor`: the program behind `onbeat monitor`, which keeps watch over a system.
+
+mod http;
+mod incident;
+mod journal;
+mod metrics;
+mod options;
+mod program;
+mod save;
+mod saver;
+mod session;
+mod source;
+mod store;
+mod watch;
+
+use http::Latest;
+use journal::{Journal, Level};
+use onbeat_check::Requirements;
+use onbeat_record::Summary;
+use onbeat_synth::SynthOptions;
+use onbeat_terminal::{files, CliError, ExitStatus};
+use options::{ns, Args};
+use program::Programs;
+use saver::Saver;
+use session::{Outputs, Saving, Session};
+use source::Reload;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use store::Store;
+use watch::{Watch, WatchOptions};
+
+/// The time until an event is in the files of a running recording, with room for a slow disk.
+const DELAY_NS: u64 = 2_500_000_000;
+
+#[derive(clap::Parser)]
+#[command(name = "onbeat", max_term_width = 100)]
+enum Words {
+    Monitor(Box<Args>),
+}
+
+/// Sets the rights of recording aside until files that the caller named have been read.
+fn confine() -> io::Result<()> {
+    onbeat_rights::limit_to(onbeat_record::AT_START)
+}
+
+fn main() -> ExitCode {
+    onbeat_terminal::helper(&["monitor"], confine, |Words::Monitor(args)| run(&args))
+}
+
+fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    args.check()?;
+    let requirements = read_requirements(&args.requirements)?;
+    match &args.trace {
+        Some(trace) => of_trace(args, trace, requirements),
+        None => of_system(args, requirements),
+    }
+}
+
+fn read_requirements(path: &Path) -> Result<Requirements, CliError> {
+    let bytes = files::read_at_most(path, onbeat_check::MAX_BYTES)?;
+    onbeat_check::read(&bytes).map_err(CliError::in_file(path))
+}
+
+/// Opens everything that the options name. `is_live` is set for a running system.
+fn outputs(args: &Args, store: Option<Store>, is_live: bool) -> Result<Outputs, CliError> {
+    let mut journal = Journal::begin(!is_live);
+    let latest = match args.http {
+        None => None,
+        Some(at) => {
+            let latest = Latest::default();
+            let served = http::serve(at, Arc::clone(&latest));
+            let at = served.map_err(|e| {
+                CliError::Failed(format!(
+                    "cannot serve metrics at {at}: {e}. Choose another port with --http"
+                ))
+            })?;
+            journal.say(Level::Notice, &format!("metrics: http://{at}/metrics"));
+            Some(latest)
+        }
+    };
+    Ok(Outputs {
+        journal,
+        saver: Saver::begin(store, args.saves.saves_per_hour, !is_live),
+        programs: Programs::new(args.exec.as_deref(), !is_live),
+        latest,
+        textfile: args.textfile.clone(),
+        incidents: args.saves.incidents.clone(),
+    })
+}
+
+fn saving(args: &Args, recording: Option<PathBuf>, delay_ns: u64) -> Saving {
+    Saving {
+        recording,
+        before_ns: ns(args.saves.before),
+        after_ns: ns(args.saves.after),
+        delay_ns,
+    }
+}
+
+fn watch(args: &Args, synth: SynthOptions, requirements: Requirements, is_live: bool) -> Watch {
+    Watch::new(WatchOptions {
+        synth,
+        requirements,
+        span: args.window,
+        join_ns: ns(args.saves.after),
+        is_paced: is_live,
+    })
+}
+
+fn store(args: &Args) -> Result<Option<Store>, CliError> {
+    let path = args.saves.incidents.as_deref();
+    path.map(|path| Store::open(path, args.saves.max_size))
+        .transpose()
+}
+
+fn of_trace(args: &Args, trace: &Path, requirements: Requirements) -> Result<ExitStatus, CliError> {
+    onbeat_rights::give_up(&[]).map_err(CliError::failed)?;
+    let reader = source::open(trace)?;
+    let store = store(args)?;
+    let recording = store.is_some().then(|| trace.to_path_buf());
+    let outputs = outputs(args, store, false)?;
+    let watch = watch(args, source::synth_options(&reader), requirements, false);
+    let mut session = Session::new(watch, outputs, saving(args, recording, 0), true);
+    source::play(reader, &mut session)?;
+    Ok(ended(args, session))
+}
+
+fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliError> {
+    let held = tempfile::Builder::new().prefix("onbeat-monitor-").tempdir();
+    let held = held.map_err(|e| {
+        CliError::failed(format!(
+            "cannot make a temporary directory: {e}. Set TMPDIR"
+        ))
+    })?;
+    let store = store(args)?;
+    let directory = match &store {
+        Some(store) => store.way(store::RECORDING),
+        None => held.path().join("trace"),
+    };
+    let recording = store.is_some().then(|| directory.clone());
+    let hangup = Arc::new(AtomicBool::new(false));
+    // With a terminal, SIGHUP means that the terminal was closed.
+    let is_service = std::fs::File::open("/dev/tty").is_err();
+    let options = args.record_options(&directory, is_service.then(|| Arc::clone(&hangup)));
+    let outputs = outputs(args, store, true)?;
+    let watch = watch(args, source::live_options(), requirements, true);
+    let keeps = recording.is_some();
+    let mut session = Session::new(watch, outputs, saving(args, recording, DELAY_NS), false);
+    let reload = Reload {
+        asked: hangup,
+        path: args.requirements.clone(),
+    };
+    let summary = source::watch(&options, &mut session, reload, keeps)?;
+    let status = ended(args, session);
+    Ok(with_command(&summary, status))
+}
+
+fn ended(args: &Args, mut session: Session) -> ExitStatus {
+    let has_found = session.has_found();
+    let counters = session.close();
+    match (has_found, counters.incidents > 0 && args.is_test()) {
+        (_, true) => ExitStatus::PromiseBroken,
+        (true, false) => ExitStatus::Success,
+        (false, false) => ExitStatus::NothingFound,
+    }
+}
+
+fn with_command(summary: &Summary, status: ExitStatus) -> ExitStatus {
+    match summary.command_status {
+        Some(code) if code != 0 => ExitStatus::Command(code),
+        _ => status,
+    }
+}

@@ -1,0 +1,249 @@
+//! Saves incidents on a thread of its own, so that neither a slow disk nor a long explanation delays
+//! the recorder. The rate of saves is limited.
+
+use crate::incident::Incident;
+use crate::save::{save, Known, Order, Saved};
+use crate::store::Store;
+use onbeat_terminal::files;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::mpsc::{channel, sync_channel, Receiver, SyncSender, TrySendError};
+use std::thread::JoinHandle;
+
+const HOUR_NS: f64 = 3600e9;
+
+/// The most incidents that wait to be saved, and the most jobs of any kind that wait.
+const SAVES_MAX: usize = 8;
+const WAITING_MAX: usize = 256;
+
+/// The most saved incidents whose figures can still change.
+const KNOWN_MAX: usize = 256;
+
+enum Job {
+    Save(Box<Order>),
+    /// The incident has ended, and its figures are written again.
+    End(Box<Incident>),
+    /// Metrics for the textfile collector.
+    Text(PathBuf, String),
+}
+
+/// The result of a job.
+pub enum Done {
+    Saved(Saved),
+    /// The incident with this number was not saved, for this reason.
+    NotSaved(u64, String),
+    /// Something else could not be written, for this reason.
+    Failed(String),
+}
+
+/// Why an incident is not saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too many were saved in the last hour.
+    Rate,
+    /// Too many wait to be saved.
+    Busy,
+}
+
+pub struct Saver {
+    jobs: Option<SyncSender<Job>>,
+    waiting: VecDeque<Job>,
+    reports: Receiver<Option<Done>>,
+    done: Vec<Done>,
+    thread: Option<JoinHandle<()>>,
+    rate: Rate,
+    /// Each job is done before the next event is read.
+    waits: bool,
+}
+
+/// A limit for saves: a bucket that fills up in an hour.
+struct Rate {
+    per_hour: f64,
+    left: f64,
+    at_ns: u64,
+}
+
+impl Rate {
+    fn admits(&mut self, now_ns: u64) -> bool {
+        let since = now_ns.saturating_sub(self.at_ns) as f64;
+        self.at_ns = now_ns.max(self.at_ns);
+        self.left = (self.left + since * self.per_hour / HOUR_NS).min(self.per_hour);
+        let admits = self.left >= 1.0;
+        if admits {
+            self.left -= 1.0;
+        }
+        admits
+    }
+}
+
+impl Saver {
+    /// Starts the thread. Without a store, only texts are written. If `waits` is set, each job is done
+    /// before the call that orders it returns.
+    pub fn begin(store: Option<Store>, saves_per_hour: u32, waits: bool) -> Saver {
+        let (jobs, taken) = sync_channel::<Job>(1);
+        let (report, reports) = channel();
+        let work = move || {
+            let known = BTreeMap::new();
+            let mut worker = Worker { store, known };
+            for job in taken {
+                if report.send(worker.run(job)).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("saver".into());
+        let per_hour = f64::from(saves_per_hour);
+        Saver {
+            jobs: Some(jobs),
+            waiting: VecDeque::new(),
+            reports,
+            done: Vec::new(),
+            thread: thread.spawn(work).ok(),
+            rate: Rate {
+                per_hour,
+                left: per_hour,
+                at_ns: 0,
+            },
+            waits,
+        }
+    }
+
+    /// Orders that an incident is saved.
+    ///
+    /// # Errors
+    ///
+    /// Returns why it is not.
+    pub fn save(&mut self, now_ns: u64, order: Order) -> Result<(), Refusal> {
+        let is_save = |job: &&Job| matches!(job, Job::Save(_));
+        if self.waiting.iter().filter(is_save).count() >= SAVES_MAX {
+            return Err(Refusal::Busy);
+        }
+        if !self.rate.admits(now_ns) {
+            return Err(Refusal::Rate);
+        }
+        self.order(Job::Save(Box::new(order)));
+        Ok(())
+    }
+
+    /// Orders that the figures of an incident that has ended are written again, if it was saved.
+    pub fn ended(&mut self, incident: Incident) {
+        self.order(Job::End(Box::new(incident)));
+    }
+
+    /// Orders that a file gets this text.
+    pub fn text(&mut self, path: PathBuf, text: String) {
+        // Only the latest text counts.
+        self.waiting.retain(|job| !matches!(job, Job::Text(..)));
+        self.order(Job::Text(path, text));
+    }
+
+    fn order(&mut self, job: Job) {
+        if self.waiting.len() < WAITING_MAX {
+            self.waiting.push_back(job);
+        }
+        self.pass_on();
+    }
+
+    fn pass_on(&mut self) {
+        let Some(jobs) = &self.jobs else { return };
+        while let Some(job) = self.waiting.pop_front() {
+            if self.waits {
+                let report = jobs.send(job).ok().and_then(|()| self.reports.recv().ok());
+                self.done.extend(report.flatten());
+                continue;
+            }
+            match jobs.try_send(job) {
+                Ok(()) => {}
+                Err(TrySendError::Full(job)) => return self.waiting.push_front(job),
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+        }
+    }
+
+    /// Returns the results of jobs that are done.
+    pub fn done(&mut self) -> Vec<Done> {
+        self.done.extend(self.reports.try_iter().flatten());
+        self.pass_on();
+        std::mem::take(&mut self.done)
+    }
+
+    /// Waits until all jobs are done, and returns their results.
+    pub fn end(&mut self) -> Vec<Done> {
+        if let Some(jobs) = self.jobs.take() {
+            for job in self.waiting.drain(..) {
+                // Fails only if the thread has ended.
+                let _ = jobs.send(job);
+            }
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.done()
+    }
+}
+
+/// The state of the saver's thread.
+struct Worker {
+    store: Option<Store>,
+    known: BTreeMap<u64, (OsString, Known)>,
+}
+
+impl Worker {
+    fn run(&mut self, job: Job) -> Option<Done> {
+        match job {
+            Job::Save(order) => self.save(&order),
+            Job::End(incident) => self.ended(&incident),
+            Job::Text(path, text) => {
+                let write = |out: &mut dyn std::io::Write| out.write_all(text.as_bytes());
+                let written = files::write_whole(&path, write);
+                written.err().map(|e| Done::Failed(e.to_string()))
+            }
+        }
+    }
+
+    fn save(&mut self, order: &Order) -> Option<Done> {
+        let number = order.incident.number;
+        Some(match save(self.store.as_ref()?, order) {
+            Ok((saved, known)) => {
+                self.known.insert(number, (saved.name.clone(), known));
+                while self.known.len() > KNOWN_MAX {
+                    self.known.pop_first();
+                }
+                Done::Saved(saved)
+            }
+            Err(why) => Done::NotSaved(number, why),
+        })
+    }
+
+    fn ended(&mut self, incident: &Incident) -> Option<Done> {
+        let (name, known) = self.known.remove(&incident.number)?;
+        let figures = known.figures(incident);
+        let store = self.store.as_ref()?;
+        let written = store.replace(&name, crate::store::FIGURES, &figures);
+        written.err().map(|e| {
+            let name = name.to_string_lossy();
+            Done::Failed(format!("cannot write the figures of {name}: {e}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_saves_is_limited_and_recovers() {
+        let mut rate = Rate {
+            per_hour: 4.0,
+            left: 4.0,
+            at_ns: 0,
+        };
+        let minute = 60_000_000_000;
+        let admitted = |rate: &mut Rate, at: u64| (0..10).filter(|_| rate.admits(at)).count();
+        assert_eq!(admitted(&mut rate, 1000 * minute), 4);
+        assert_eq!(admitted(&mut rate, 1014 * minute), 0);
+        assert_eq!(admitted(&mut rate, 1015 * minute), 1);
+        assert_eq!(admitted(&mut rate, 9000 * minute), 4);
+    }
+}

@@ -1,0 +1,428 @@
+//! A session of the monitor: takes events, judges, and acts on what has changed.
+
+use crate::http::{Latest, Texts};
+use crate::incident::{Change, Incident};
+use crate::journal::{Journal, Level};
+use crate::metrics::{self, Figures, Style};
+use crate::program::{Programs, Told};
+use crate::save::{Order, Saved};
+use crate::saver::{Done, Refusal, Saver};
+use crate::watch::{Counters, Watch};
+use onbeat_check::{Finding, Requirements};
+use onbeat_document::text::duration;
+use onbeat_trace::Event;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// The recorded time between two judgements.
+const JUDGE_NS: u64 = SECOND_NS / 2;
+
+/// The time between two texts for the textfile collector.
+const TEXT_NS: u64 = 10 * SECOND_NS;
+
+/// The time after which names are reported that the system does not have.
+const ABSENT_NS: u64 = 30 * SECOND_NS;
+
+/// The most names that are remembered as reported.
+const REPORTED_MAX: usize = 10_000;
+
+/// The places where a session keeps and shows what it finds.
+pub struct Outputs {
+    pub journal: Journal,
+    pub saver: Saver,
+    pub programs: Programs,
+    /// The metrics for HTTP.
+    pub latest: Option<Latest>,
+    pub textfile: Option<PathBuf>,
+    /// The directory of incidents as the user named it.
+    pub incidents: Option<PathBuf>,
+}
+
+/// How incidents are saved.
+pub struct Saving {
+    /// The recording from which traces are copied. `None` saves nothing.
+    pub recording: Option<PathBuf>,
+    pub before_ns: u64,
+    pub after_ns: u64,
+    /// The time until an event of now is in the recording's files.
+    pub delay_ns: u64,
+}
+
+pub struct Session {
+    watch: Watch,
+    out: Outputs,
+    saving: Saving,
+    counters: Counters,
+    /// The times at which incidents are saved, and the times around which, by number.
+    due: BTreeMap<u64, (u64, u64)>,
+    judged_ns: Option<u64>,
+    written_ns: Option<u64>,
+    /// The requirements whose absence or silence was reported.
+    reported: BTreeSet<(String, String)>,
+    /// The requirements and subjects that have been measured.
+    measured: BTreeSet<(String, String)>,
+    /// Lines begin with the time since the first event.
+    has_times: bool,
+}
+
+impl Session {
+    pub fn new(watch: Watch, out: Outputs, saving: Saving, has_times: bool) -> Session {
+        Session {
+            watch,
+            out,
+            saving,
+            counters: Counters::default(),
+            due: BTreeMap::new(),
+            judged_ns: None,
+            written_ns: None,
+            reported: BTreeSet::new(),
+            measured: BTreeSet::new(),
+            has_times,
+        }
+    }
+
+    /// Reports whether a callback ran.
+    pub fn has_found(&mut self) -> bool {
+        !self.watch.view().callbacks.is_empty()
+    }
+
+    /// Returns the state in one line.
+    pub fn status(&self) -> String {
+        let [passed, unknown, violated] = self.watch.verdicts();
+        format!(
+            "{passed} requirements hold, {violated} are violated, {unknown} are not known; {} incidents, {} go on",
+            self.counters.incidents, self.counters.open
+        )
+    }
+
+    pub fn say(&mut self, level: Level, text: &str) {
+        let now = self.watch.now_ns();
+        let since = now.saturating_sub(self.watch.start_ns());
+        match self.has_times {
+            true => {
+                let text = format!("{:.1} s  {text}", since as f64 / 1e9);
+                self.out.journal.say(level, &text);
+            }
+            false => self.out.journal.say(level, text),
+        }
+    }
+
+    /// Judges other requirements from now on.
+    pub fn reload(&mut self, read: Result<Requirements, String>) {
+        match read {
+            Ok(requirements) => {
+                self.watch.set_requirements(requirements);
+                self.counters.reloads += 1;
+                self.reported.clear();
+                self.say(Level::Notice, "the requirements were read again");
+            }
+            Err(why) => {
+                self.counters.reloads_failed += 1;
+                let text = format!("the requirements stay as they were: {why}");
+                self.say(Level::Error, &text);
+            }
+        }
+    }
+
+    /// Takes the next events, and judges when it is time.
+    pub fn push(&mut self, events: &[Event]) {
+        self.watch.push(events);
+        let now = self.watch.now_ns();
+        if now == 0 {
+            return;
+        }
+        let is_due = |at: Option<u64>, every: u64| at.is_none_or(|at| now / every > at / every);
+        if is_due(self.judged_ns, JUDGE_NS) {
+            self.judged_ns = Some(now);
+            self.judge();
+            if is_due(self.written_ns, TEXT_NS) {
+                self.written_ns = Some(now);
+                self.write_text();
+            }
+        }
+    }
+
+    /// Judges what has come until now. No event may follow.
+    pub fn end(&mut self) {
+        self.watch.end();
+        self.judge();
+        self.save_due(u64::MAX);
+        let open = self.counters.open;
+        if open > 0 {
+            let text = format!("the end; incidents that go on: {open}");
+            self.say(Level::Notice, &text);
+        }
+        let incidents: Vec<Incident> = self.watch.incidents.open().cloned().collect();
+        for incident in incidents {
+            self.out.saver.ended(incident);
+        }
+        self.write_text();
+        let done = self.out.saver.end();
+        self.act_on(done);
+    }
+
+    /// Waits until the journal is written.
+    pub fn close(self) -> Counters {
+        self.out.journal.end();
+        self.counters
+    }
+
+    fn judge(&mut self) {
+        let changes = self.watch.judge();
+        self.counters.late = self.watch.late;
+        self.counters.open = self.watch.incidents.open().count() as u64;
+        self.out.programs.reap();
+        for change in changes {
+            self.act(change);
+        }
+        for incident in self.watch.incidents.take_ended() {
+            self.save(&incident);
+            self.out.saver.ended(incident);
+        }
+        self.report_unknown();
+        self.save_due(self.watch.now_ns());
+        let done = self.out.saver.done();
+        self.act_on(done);
+        self.show_metrics();
+    }
+
+    fn act(&mut self, change: Change) {
+        let (Change::Began(number) | Change::Joined(number) | Change::Ended(number)) = change;
+        let Some(incident) = self.watch.incidents.get(number).cloned() else {
+            return;
+        };
+        match change {
+            Change::Began(_) => {
+                self.counters.incidents += 1;
+                let text = match incident.violations.first() {
+                    Some(v) => format!("incident {number} begins: {}", said(v)),
+                    None => format!("incident {number} begins"),
+                };
+                self.say(Level::Warning, &text);
+                self.start_program("began", &incident, None);
+                if self.saving.recording.is_some() {
+                    // The evidence lies around the latest late execution.
+                    let now = incident.begin_ns;
+                    let late = incident.executions.iter().map(|late| late.end_ns).max();
+                    let around = late.unwrap_or(now).min(now);
+                    let at = now + self.saving.after_ns + self.saving.delay_ns;
+                    self.due.insert(number, (at, around));
+                }
+            }
+            Change::Joined(_) => {
+                if let Some(violation) = incident.violations.last() {
+                    let text = format!("incident {number}, too: {}", said(violation));
+                    self.say(Level::Warning, &text);
+                }
+            }
+            Change::Ended(_) => {
+                let since = incident
+                    .end_ns
+                    .unwrap_or(0)
+                    .saturating_sub(incident.begin_ns);
+                let lasted = duration(since as f64);
+                let text = format!("incident {number} ends after {lasted}{}", late(&incident));
+                self.say(Level::Notice, &text);
+                self.start_program("ended", &incident, None);
+            }
+        }
+    }
+
+    fn save_due(&mut self, until_ns: u64) {
+        let due = self.due.iter().filter(|(_, (at, _))| *at <= until_ns);
+        let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+        for number in due {
+            if let Some(incident) = self.watch.incidents.get(number).cloned() {
+                self.save(&incident);
+            }
+        }
+    }
+
+    /// Saves an incident if it is to be saved and has not been.
+    fn save(&mut self, incident: &Incident) {
+        let number = incident.number;
+        let Some((_, around)) = self.due.remove(&number) else {
+            return;
+        };
+        let Some(recording) = self.saving.recording.clone() else {
+            return;
+        };
+        let longest = incident.worst.as_ref().map_or(0, |worst| worst.latency_ns);
+        let from = around.saturating_sub(longest.saturating_add(self.saving.before_ns));
+        let to = incident.begin_ns.saturating_add(self.saving.after_ns);
+        let order = Order {
+            incident: incident.clone(),
+            span: from..=to,
+            recording,
+        };
+        let why = match self.out.saver.save(self.watch.now_ns(), order) {
+            Ok(()) => return,
+            Err(Refusal::Rate) => {
+                self.counters.not_saved_rate += 1;
+                "too many were saved in the last hour (--saves-per-hour)"
+            }
+            Err(Refusal::Busy) => {
+                self.counters.not_saved_busy += 1;
+                "others are still being saved"
+            }
+        };
+        let text = format!("incident {number} is not saved: {why}");
+        self.say(Level::Warning, &text);
+    }
+
+    fn act_on(&mut self, done: Vec<Done>) {
+        for done in done {
+            match done {
+                Done::Saved(saved) => self.saved(&saved),
+                Done::NotSaved(number, why) => {
+                    self.counters.not_saved_failed += 1;
+                    let text = format!("incident {number} is not saved: {why}");
+                    self.say(Level::Error, &text);
+                }
+                Done::Failed(why) => self.say(Level::Error, &why),
+            }
+        }
+    }
+
+    fn saved(&mut self, saved: &Saved) {
+        self.counters.saved += 1;
+        self.counters.removed += saved.removed;
+        let directory = self
+            .out
+            .incidents
+            .clone()
+            .unwrap_or_default()
+            .join(&saved.name);
+        let mut text = format!(
+            "incident {} is saved in {}",
+            saved.incident.number,
+            directory.display()
+        );
+        if let Some(sentence) = &saved.sentence {
+            text += &format!(": {sentence}");
+        }
+        if saved.removed > 0 {
+            text += &format!(" {} older incidents were removed.", saved.removed);
+        }
+        self.say(Level::Notice, &text);
+        self.start_program("saved", &saved.incident, Some(directory));
+    }
+
+    fn start_program(&mut self, what: &str, incident: &Incident, directory: Option<PathBuf>) {
+        let Some(first) = incident.violations.first() else {
+            return;
+        };
+        let absolute = directory.map(|path| std::path::absolute(&path).unwrap_or(path));
+        let told = Told {
+            what,
+            number: incident.number,
+            severity: incident.severity,
+            requirement: &first.requirement,
+            subject: &first.subject,
+            limit: &first.limit,
+            measured: &first.measured,
+            directory: absolute.map(PathBuf::into_os_string),
+        };
+        match self.out.programs.start(&told) {
+            None => {}
+            Some(Ok(true)) => self.counters.programs_started += 1,
+            Some(Ok(false)) => self.counters.programs_left_out += 1,
+            Some(Err(error)) => {
+                self.counters.programs_left_out += 1;
+                let text = format!("the program of --exec cannot be started: {error}");
+                self.say(Level::Error, &text);
+            }
+        }
+    }
+
+    /// Reports requirements whose subject never came, and subjects that have gone silent.
+    fn report_unknown(&mut self) {
+        let since = self.watch.now_ns().saturating_sub(self.watch.start_ns());
+        let mut lines = Vec::new();
+        for finding in &self.watch.findings {
+            let key = (finding.requirement.clone(), finding.id.clone());
+            let is_absent = finding.id.is_empty() && finding.limit.is_empty();
+            if !finding.measured.is_empty() {
+                if self.reported.remove(&key) {
+                    lines.push((Level::Notice, format!("{} is measured", named(finding))));
+                }
+                if self.measured.len() < REPORTED_MAX {
+                    self.measured.insert(key);
+                }
+                continue;
+            }
+            let was_there = self.measured.contains(&key);
+            let is_worth = was_there || (is_absent && since >= ABSENT_NS);
+            if !is_worth || self.reported.len() >= REPORTED_MAX || self.reported.contains(&key) {
+                continue;
+            }
+            let why = &finding.why;
+            let text = format!("{} is not measured now: {why}", named(finding));
+            lines.push((Level::Warning, text));
+            self.reported.insert(key);
+        }
+        for (level, text) in lines {
+            self.say(level, &text);
+        }
+    }
+
+    fn show_metrics(&mut self) {
+        let Some(latest) = self.out.latest.clone() else {
+            return;
+        };
+        let view = self.watch.view();
+        let figures = self.figures(&view);
+        let texts = Arc::new(Texts {
+            open_metrics: metrics::text(&figures, Style::OpenMetrics),
+            plain: metrics::text(&figures, Style::Plain),
+        });
+        *latest.lock().unwrap_or_else(PoisonError::into_inner) = texts;
+    }
+
+    fn figures<'a>(&'a self, view: &'a onbeat_live::view::View) -> Figures<'a> {
+        Figures {
+            view,
+            span: self.watch.span(),
+            findings: &self.watch.findings,
+            counters: &self.counters,
+        }
+    }
+
+    fn write_text(&mut self) {
+        if let Some(path) = self.out.textfile.clone() {
+            let view = self.watch.view();
+            let text = metrics::text(&self.figures(&view), Style::Plain);
+            self.out.saver.text(path, text);
+        }
+    }
+}
+
+fn named(finding: &Finding) -> String {
+    format!("{} ({})", finding.subject, finding.requirement)
+}
+
+fn said(violation: &crate::incident::Violation) -> String {
+    let mut text = format!(
+        "{} of {} is {}, and the limit is {}",
+        violation.requirement, violation.subject, violation.measured, violation.limit
+    );
+    if !violation.why.is_empty() {
+        text += &format!(" ({})", violation.why);
+    }
+    text
+}
+
+fn late(incident: &Incident) -> String {
+    match &incident.worst {
+        None => String::new(),
+        Some(worst) => format!(
+            ": {} late executions, the worst took {} of {}",
+            incident.late_executions,
+            duration(worst.latency_ns as f64),
+            duration(worst.deadline_ns as f64)
+        ),
+    }
+}

@@ -42,8 +42,8 @@ impl BatchMeans {
         }
     }
 
-    /// Returns how many independent values the recorded values are worth, at most their number.
-    /// Returns 0 if there are too few values for an estimate.
+    /// Returns the number of independent values that the recorded values are worth. It is at most
+    /// the number of recorded values. Returns 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {
             return 0;

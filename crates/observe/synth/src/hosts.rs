@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
 /// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
-/// step. The largest step is used with which all numbers stay below 256, the limit of a model.
+/// step. onbeat uses the largest step for which all CPU numbers stay below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 /// The number of process and thread ids that Linux has on one host.
 const IDS: u32 = 1 << 22;

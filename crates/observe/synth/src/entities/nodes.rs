@@ -37,8 +37,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// Returns the node that a stand-in turned out to be, or the guessed node if that is still
-    /// open.
+    /// Returns the node that a stand-in turned out to be. If that node is still unknown, returns the guessed
+    /// node.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;

@@ -14,7 +14,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client of which only the identifier is known so far.
+/// A response of a service to a client. So far, only the client's identifier is known.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -40,7 +40,7 @@ const NO_GID: Gid = [0; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Known(EntityId),
-    /// Several clients may have sent the request. The value is the one that sent first.
+    /// Several clients may have sent the request. The value is the client that sent first.
     Ambiguous(EntityId),
     Unknown,
 }

@@ -127,7 +127,7 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from`, but not the origins of its data. The caller continues those.
+    /// Continues the paths of `from`, but not the origins of its data. The caller continues the origins.
     fn follow(
         &mut self,
         notes: &mut Notes,
@@ -219,8 +219,8 @@ impl Flow {
         }
     }
 
-    /// Counts an item of `from` as lost or overwritten if `n` is 1. If the item arrives after all, takes this
-    /// back with an `n` of -1.
+    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier count back,
+    /// because the item arrived after all.
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),

@@ -309,7 +309,7 @@ impl Spans {
     }
 
     /// Records that the thread became runnable. `by` is the thread of the same process that woke it
-    /// up, or 0 for any other.
+    /// up, or 0 if something else woke it up.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {

@@ -127,7 +127,8 @@ impl Exact {
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
-    /// Inputs from the candidate set on that the search has put aside while it looks for a narrower set.
+    /// The inputs that the search for a narrower set has put aside, beginning with the candidate set's first
+    /// input.
     past: Vec<Vec<Stamped>>,
     /// For each subscription: a dropped input might have been better than the inputs that wait.
     dropped: Vec<bool>,

@@ -475,7 +475,7 @@ fn timers_made_repeatedly_are_one_callback_if_their_publications_show_the_node()
 }
 
 /// Returns the events of `lines` in process 10. The lines begin at `t` us, but the recording lacks
-/// those before `seen` us. At the end, process 20 takes `/path`.
+/// the lines before `seen` us. At the end, process 20 takes `/path`.
 fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     let mut text = String::new();
     for (after, what) in lines {

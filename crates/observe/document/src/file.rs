@@ -111,7 +111,8 @@ fn check(model: &Model) -> Result<(), ModelFileError> {
 
 /// Writes a model: a line for each callback, edge, chain and so on, and no other white space.
 ///
-/// # Errors Fails if writing to `out` fails.
+/// # Errors
+/// Fails if writing to `out` fails.
 pub fn write(out: &mut dyn Write, model: &Model) -> io::Result<()> {
     let lines = Lines::default();
     model.serialize(&mut serde_json::Serializer::with_formatter(

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The time after which waiting rows are written to the index. If a file is being put at that time, the rows
-/// wait until it is complete.
+/// wait until the file is complete.
 const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
 /// The result of putting one model or trace into a store.
@@ -172,8 +172,8 @@ impl<'s> Pending<'s> {
 }
 
 impl Written<'_> {
-    /// Writes the object again if one of its files is gone. Tidying may have removed a file that existed
-    /// before, if it listed the store before this writer wrote the file again.
+    /// Writes the object again if one of its files is gone. Tidying may have removed a file that already
+    /// existed. This happens if tidying listed the store before this writer wrote the file again.
     fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),

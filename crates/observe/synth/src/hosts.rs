@@ -102,7 +102,8 @@ pub struct Clock {
     /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
     /// exchanged messages.
     pub at_ns: u64,
-    /// The number of messages that this host took from the host `beside`, and the number that it sent there.
+    /// The number of messages that this host took from the host `beside`, and the number of messages that it
+    /// sent to that host.
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
@@ -201,7 +202,7 @@ impl Clock {
 
 /// Estimates each host's clock in comparison with the first host's clock.
 ///
-/// Each host is compared with one whose clock is already known. The pair with the smallest possible error
+/// Each host is compared with a host whose clock is already known. The pair with the smallest possible error
 /// comes first.
 ///
 /// # Errors

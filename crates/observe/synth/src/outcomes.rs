@@ -47,8 +47,8 @@ pub enum Loss {
     /// The middleware does not connect publisher and subscription, because this QoS setting does not
     /// match.
     Refused(Setting),
-    /// The subscription took its first item of this publisher later. The middleware had perhaps not
-    /// connected the two yet.
+    /// The item is older than the first item that the subscription took from this publisher. The
+    /// middleware had perhaps not connected the two yet.
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,

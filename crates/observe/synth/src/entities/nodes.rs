@@ -142,8 +142,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Makes a process's guessed node the same as its known node, if it has only one. With a second
-    /// known node, the guess stays open.
+    /// Makes a process's guessed node the same as its known node, if the process has only one known node.
+    /// With a second known node, the guess stays open.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {

@@ -366,7 +366,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that an entity first belonged to. The caller can settle it again when more is known.
+    /// Returns the node that an entity first belonged to. The caller can settle the node again when more is
+    /// known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -45,8 +45,8 @@ pub(super) struct Awaited {
     pub(super) name: NameId,
     pub(super) route: Route,
     pub(super) lineages: Lineages,
-    /// `Some` if the entity took a later item first: `true` if this item then counted as overwritten, `false`
-    /// if it counted as lost.
+    /// `Some` if the entity took a later item first. The value is `true` if the skipped item counted as
+    /// overwritten, and `false` if it counted as lost.
     pub(super) skipped: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ impl Lineage {
     }
 
     /// Appends each lineage of `from`, continued by `vertex` at `start`, to `to`. The data was published at
-    /// `via` on the topic `name`. `reread` is set if the callback read the data before.
+    /// `via` on the topic `name`. `reread` is set if the callback had already read the data.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,

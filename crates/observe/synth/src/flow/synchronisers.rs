@@ -996,7 +996,7 @@ fn is_guessed(cx: &Context, by: &Published) -> bool {
 }
 
 impl Group {
-    /// Returns the synchroniser of all subscriptions that would publish exactly when they did.
+    /// Returns the synchroniser of all subscriptions that would publish exactly when the subscriptions did.
     /// Returns `None` if there is none.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);

@@ -75,8 +75,8 @@ pub(super) struct Goal {
 const PENDING_NS: u64 = 200_000_000;
 
 /// The time for which a response is kept on a pool of threads if no code seems to wait for it, in
-/// ns. It is longer because the code may wait for a CPU. It does not apply to clients whose code
-/// has never published.
+/// ns. It is longer than [`PENDING_NS`] because the code may wait for a CPU. It does not apply to
+/// clients whose code has never published.
 const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
 
 const MAX_PENDING: usize = 64;

@@ -166,8 +166,8 @@ impl Spans {
         }
     }
 
-    /// Puts the running callback aside if it can have nested ones, because an entity is read or
-    /// another callback begins within it.
+    /// Puts the running callback aside if it can have nested callbacks, because an entity is read or another
+    /// callback begins within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {

@@ -489,8 +489,8 @@ fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
 }
 
 /// Returns a round of `/planner`'s timer from `t` us on, recorded from `seen` us on. The timer
-/// calls `/plan` through an executor of its own. It continues when that executor has the response,
-/// and publishes.
+/// calls `/plan` through an executor of its own. When that executor has the response, the timer
+/// continues and publishes.
 fn nested(t: u64, sequence: u64, seen: u64) -> String {
     let (outer, inner) = ("guard_trigger guard=0x8", "guard_trigger guard=0x9");
     let lines = [

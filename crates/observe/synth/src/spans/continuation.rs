@@ -502,7 +502,7 @@ impl Spans {
     }
 
     /// Ends the thread's continuation, if it has one. The end is the trigger after the last
-    /// publication, the time at which a worker went to sleep, or the start of the executor's own
+    /// publication, the time at which a worker fell asleep, or the start of the executor's own
     /// part.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];

@@ -29,7 +29,7 @@ pub struct Redacted {
     pub unknown: Vec<String>,
 }
 
-/// The node name of the callbacks that stand for callbacks without a connection to visible names.
+/// The node name of the callbacks that stand for all callbacks without a connection to visible names.
 const REST: &str = "/rest";
 
 /// Hides every name and structure that the policy does not show.

@@ -112,7 +112,7 @@ fn check(model: &Model) -> Result<(), ModelFileError> {
 /// Writes a model: a line for each callback, edge, chain and so on, and no other white space.
 ///
 /// # Errors
-/// Fails if `out` does.
+/// Fails if writing to `out` fails.
 pub fn write(out: &mut dyn Write, model: &Model) -> io::Result<()> {
     let lines = Lines::default();
     model.serialize(&mut serde_json::Serializer::with_formatter(
@@ -121,8 +121,8 @@ pub fn write(out: &mut dyn Write, model: &Model) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// A JSON formatter that begins a line for each field of the file and for each element of such a
-/// field.
+/// A JSON formatter that begins a line for each field of the file and for each element of these
+/// fields.
 #[derive(Default)]
 struct Lines {
     depth: usize,

@@ -140,12 +140,12 @@ pub enum CallbackType {
     Task,
     /// The vertex is the AND junction of a synchroniser (thesis section 3.5).
     Sync,
-    /// The vertex is a thread of the application's own, which publishes and runs no callbacks.
+    /// The vertex is a thread of the application itself, which publishes but runs no callbacks.
     Thread,
 }
 
-/// A group of callbacks that run on the same threads. It covers one executor, or several that one
-/// thread spins in turn. Each callback that ran is in exactly one group.
+/// A group of callbacks that run on the same threads. It covers one executor, or all executors that one thread
+/// spins in turn. Each callback that ran is in exactly one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executor {
     /// The ids of the callbacks in the group, sorted.
@@ -214,7 +214,7 @@ pub enum Identity {
     /// The recording shows the node's own name.
     #[default]
     Known,
-    /// The name is that of the process, and may stand for several nodes.
+    /// The node has the name of its process, and may stand for several nodes.
     Guessed,
 }
 
@@ -241,7 +241,7 @@ pub struct Callback {
     /// The name of the topic or service that triggers the callback. Empty for a timer and for a
     /// thread.
     pub input: String,
-    /// The client's node whose requests this vertex serves. `None` unless the vertex is a service.
+    /// The node of the client whose requests this vertex serves. `None` unless the vertex is a service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// The period of a timer in ns. For other callbacks the median inter-arrival time, if it is
@@ -355,13 +355,13 @@ pub struct Typical {
 }
 
 impl Typical {
-    /// The minimum number of values for which a 99th percentile is kept. Two of so many values lie
-    /// beyond the percentile.
+    /// The minimum number of values for which a 99th percentile is kept. With this many values, two lie beyond
+    /// the percentile.
     pub const TAIL: u64 = 200;
 }
 
-/// The threads with one name, policy and priority that ran a callback. Runs are compared by these
-/// three, because thread ids differ.
+/// The threads with one name, policy and priority that ran a callback. Runs are compared by name, policy and
+/// priority, because thread ids differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ThreadUse {
     /// The thread's name, as in `/proc/PID/comm`. It is untrusted.
@@ -449,8 +449,8 @@ pub struct EdgeFigures {
     pub published: u64,
     /// The number of items that the subscription took.
     pub taken: u64,
-    /// The number of items that were not taken for an unknown reason. An item counts only if a later item was taken,
-    /// or if the recording went on for a second after it.
+    /// The number of items that were not taken, for an unknown reason. An item counts only if a later item was
+    /// taken, or if the recording went on for a second after it.
     pub lost: u64,
     /// The number of items that were not taken because later ones filled the queue. `lost` does not
     /// include them.
@@ -508,8 +508,8 @@ impl Matching {
 /// A possible meaning of an ambiguous junction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With
-    /// OR, each input alone triggers it, and stored data of the others may be read.
+    /// The kind of the junction in this reading. With AND, the output waits for all inputs. With OR, each
+    /// input alone triggers the output, and stored data of the other inputs may be read.
     pub kind: JunctionKind,
     /// The ids of the callbacks that are inputs in this reading.
     pub inputs: Vec<String>,
@@ -595,8 +595,8 @@ pub struct EndToEndFigures {
     /// output's publication. `None` means that they equal the latencies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ns: Option<Dist>,
-    /// The number of outputs in another mode than that of the newest start on which they depend.
-    /// Each counts in the mode of this start.
+    /// The number of outputs that were published in another mode than the newest start on which they depend.
+    /// Each output counts in the mode of this start.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
 }
@@ -673,8 +673,8 @@ pub struct ChainFigures {
     /// chain's output (thesis Algorithm 1). Without an output, they end with the last callback. See
     /// [`Chain::from_input`].
     pub latency_ns: Dist,
-    /// The reaction times: from the start that led to one output until the next output. They limit
-    /// the delay of data that arrived just after the first callback looked.
+    /// The reaction times: from the start that led to one output until the next output. They limit the delay
+    /// of data that arrived just after the first callback looked for data.
     #[serde(default)]
     pub reaction_ns: Dist,
     /// The data ages: the latencies, including outputs from stored data that were read again

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// The visible names: those of the interface.
+    /// The names of the interface, which stay visible.
     pub visible: Visible,
-    /// Collapses hidden callbacks into parts, which have the timing of these callbacks. Otherwise all
-    /// callbacks stay, with replaced names.
+    /// Hidden callbacks are collapsed into parts, which have the timing of these callbacks. If not set,
+    /// all callbacks stay, with replaced names.
     pub collapse: bool,
 }
 

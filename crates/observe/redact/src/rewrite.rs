@@ -36,8 +36,8 @@ const REST: &str = "/rest";
 ///
 /// # Errors
 ///
-/// Returns a [`Leak`] if a word of a hidden name would remain in a visible text. The policy does not name
-/// this text.
+/// Returns a [`Leak`] if a word of a hidden name would remain in the redacted model. Words of visible names
+/// and of the model format are allowed.
 pub fn redact(model: &Model, policy: &Policy, key: &Key) -> Result<Redacted, Leak> {
     let names = Names::new(model, policy, key);
     let heads = heads(model, &names, policy.collapse);
@@ -171,8 +171,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         kept.into_iter().filter(|&i| times[&way(i)] == 1).collect()
     }
 
-    /// Returns the replacement ids of heads without a connection to the interface: one id per executor and
-    /// its CPUs.
+    /// Returns the replacement ids of heads without a connection to the interface: one id for each executor
+    /// and each set of CPUs that its heads use.
     fn untouched(&self) -> BTreeMap<&'m str, String> {
         if !self.collapse {
             return BTreeMap::new();
@@ -347,8 +347,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
             .collect()
     }
 
-    /// Returns publishers and subscriptions. If parts are collapsed, only those on visible topics stay, as
-    /// endpoints of their parts.
+    /// Returns publishers and subscriptions. If parts are collapsed, only publishers and subscriptions on
+    /// visible topics stay. They become endpoints of their parts.
     fn endpoints(&self) -> Vec<Endpoint> {
         let stays = |e: &&Endpoint| !self.collapse || self.names.shows_topic(&e.topic);
         let renamed = |e: &Endpoint| {
@@ -642,7 +642,7 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Returns the chains that stay. Also returns the number of paths through parts of which only the mean
+    /// Returns the chains that stay. Also returns the number of paths through parts for which only the mean
     /// latency is known.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];

@@ -45,7 +45,7 @@ pub enum StoreError {
     /// A file on this machine cannot be read, written, or put into the store.
     #[error("{}: {what}", path.display())]
     Input { path: PathBuf, what: String },
-    /// The store has no object whose id begins with these digits, or several.
+    /// The store has no object whose id begins with these digits, or it has several of them.
     #[error(
         "{what} '{}' in {place}. List the objects with `onbeat store list`.",
         visible(name)
@@ -54,7 +54,7 @@ pub enum StoreError {
         place: String,
         /// The digits that the user gave.
         name: String,
-        /// The beginning of the message: it says whether no object fits, or several.
+        /// The beginning of the message: it says whether no object or several objects fit.
         what: &'static str,
     },
     /// Two models that the query finds contain the same run, so the run would count twice.

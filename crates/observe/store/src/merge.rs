@@ -18,7 +18,7 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-/// The prefix of the names of kept merges. The number must be increased when merging gives other results.
+/// The prefix of the names of kept merges. Increase the number in it when merging gives other results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
 const MAX_MERGE_BYTES: u64 = 4 << 30;
@@ -38,7 +38,7 @@ pub struct Merged {
     pub merges_made: usize,
     /// A line for each model that was left out because it is damaged.
     pub damaged: Vec<String>,
-    /// The first error of keeping a merge in the store. `None` if all could be kept.
+    /// The first error while a merge was kept in the store. `None` if all merges could be kept.
     pub not_kept: Option<String>,
 }
 

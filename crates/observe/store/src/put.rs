@@ -16,8 +16,8 @@ use std::io::{self, Seek};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time after which waiting rows are written to the index. If a file is being put, they wait until its
-/// end.
+/// The time after which waiting rows are written to the index. If a file is being put at that time, the rows
+/// wait until the file is complete.
 const MAX_ROW_DELAY: Duration = Duration::from_secs(3600);
 
 /// The result of putting one model or trace into a store.
@@ -35,9 +35,9 @@ pub struct Put {
     pub known: bool,
 }
 
-/// Puts model files and trace directories into a store, all under one build name. Queries find them when the
-/// function returns. If it fails, queries find the inputs before the failed one. Calls `done` after each
-/// input.
+/// Puts model files and trace directories into a store, all under one build name. Queries find all inputs
+/// when the function returns without an error. After an error, they find only the inputs before the failed
+/// one. Calls `done` after each input.
 ///
 /// # Errors
 ///
@@ -173,7 +173,7 @@ impl<'s> Pending<'s> {
 
 impl Written<'_> {
     /// Writes the object again if one of its files is gone. Tidying may have removed a file that already
-    /// existed, because tidying had listed the store before the file was written again.
+    /// existed. This happens if tidying listed the store before this writer wrote the file again.
     fn rewrite_if_removed(&self, store: &Store) -> Result<(), StoreError> {
         let is_gone = |key: &String| match store.backend().age(key) {
             Ok(age) => Ok(age.is_none()),

@@ -55,7 +55,8 @@ impl Query {
             && !self.without.contains(&row.object)
     }
 
-    /// Returns the rows that fit. An object that was put under two build names fits if one of them does.
+    /// Returns the rows that fit. An object that was put under two build names fits if one of the names
+    /// fits.
     pub fn of(&self, rows: &[Row]) -> Found {
         let mut objects: BTreeMap<(Id, &str), (Vec<&Row>, usize)> = BTreeMap::new();
         for row in rows {

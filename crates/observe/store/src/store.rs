@@ -272,7 +272,8 @@ impl Store {
         Ok(key)
     }
 
-    /// Returns the id of the object whose id begins with these digits. Fails if no object fits, or several.
+    /// Returns the id of the object whose id begins with these digits. Fails if no object or more than one
+    /// object fits.
     pub fn find(&self, index: &Index, begin: &str) -> Result<Id, StoreError> {
         let fault = |what| StoreError::Name {
             place: self.place().into(),

@@ -42,8 +42,8 @@ impl BatchMeans {
         }
     }
 
-    /// Returns how many independent values the recorded values are worth, at most their number.
-    /// Returns 0 if there are too few values for an estimate.
+    /// Returns the number of independent values that the recorded values are worth. It is at most
+    /// the number of recorded values. Returns 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {
             return 0;
@@ -80,8 +80,8 @@ fn variance_of(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Simulates `count` values in which only every `fresh`-th is new and the others repeat the
-    /// value before. Returns their effective number.
+    /// Simulates `count` values in which only every `fresh`-th is new and the other values repeat
+    /// the previous value. Returns their effective number.
     fn effective_of_repeating(count: u64, fresh: u64) -> u64 {
         let mut values = BatchMeans::default();
         let (mut random, mut value) = (1u64, 1_000_000u64);

@@ -12,7 +12,7 @@ use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// The thread id that stands for the hypervisor, in waits during which it had the CPU.
+/// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
 pub(super) const HOST: u32 = UNTOLD - 1;
 
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
@@ -25,8 +25,8 @@ const NAMES_MAX: usize = 1 << 16;
 /// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
 
-/// The maximum number of causes per callback in one run. The list is cut before any merge, so that
-/// merging stays independent of the order.
+/// The maximum number of causes per callback in one run. The list is cut before any merge, so that the result
+/// does not depend on the order of merges.
 const CAUSES_PER_CALLBACK_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,7 +193,7 @@ impl Causes {
 
     /// Reports which threads had the CPU while a preempted or woken thread waited for it.
     ///
-    /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which it was
+    /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which the waiting thread was
     /// preempted. Call this before [`Causes::record_switch`] for that switch.
     pub(super) fn waited(
         &mut self,
@@ -311,8 +311,8 @@ impl Causes {
         })
     }
 
-    /// Adds the waits of an instance to those of its callback: the waits within the instance and right before
-    /// its start.
+    /// Adds an instance's waits to the waits of its callback: the waits within the instance, and the waits
+    /// right before its start.
     pub(super) fn add(&mut self, instance: InstanceId, start: Option<u64>, to: &mut Waits) {
         if self.pending_waits.is_empty() {
             return;

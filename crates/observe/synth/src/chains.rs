@@ -102,8 +102,8 @@ struct Step {
     began: Began,
     /// The data came this way before: a callback had stored the data and now reads it again.
     reread: bool,
-    /// The sum of the doubts of all junctions on the way. The higher it is, the less certain is
-    /// this way of the data.
+    /// The sum of the doubts of all junctions on the way. A higher sum means that it is less certain that the
+    /// data came this way.
     doubts: u8,
 }
 
@@ -256,7 +256,7 @@ impl Steps {
         lineages.origins = Some(self.origins.begin(before, root, start));
     }
 
-    /// Adds the origins of an item to those of the execution that takes the item.
+    /// Adds the origins of an item to the origins of the execution that takes the item.
     pub(crate) fn enter(
         &mut self,
         lineages: &mut Lineages,
@@ -346,7 +346,8 @@ pub(crate) struct PathNode {
     /// At least one execution continued beyond this path, so no chain ends with the path.
     extended: bool,
     /// `Some` if the user cut the path here. Its executions then end with their first publication here, even
-    /// if others continue. The value is the start of the last callback in the latest execution that ended.
+    /// if other executions continue beyond this path. The value is the start of the last callback in the
+    /// latest execution that ended.
     cut: Option<u64>,
     /// Counts items that were lost between the callback before and the path's last callback.
     pub(crate) lost: PerMode<u64>,
@@ -413,7 +414,7 @@ impl Paths {
 
     /// Returns the callbacks of a path from which the data certainly came, last to first.
     ///
-    /// The list ends at a synchroniser that the path reaches from a callback that is not the publishing one.
+    /// The list ends at a synchroniser if the path reaches it from a callback other than the publishing one.
     pub(crate) fn certain<'a>(
         &'a self,
         path: PathId,
@@ -537,9 +538,9 @@ impl Paths {
 
     /// Reports whether the model leaves out the chain of this path, although executions ended there.
     ///
-    /// This is so in a dense graph in which lineages were dropped, unless the user cut the path. It concerns
-    /// callbacks that only store their inputs, and callbacks whose data continues while lineages of the path
-    /// were dropped.
+    /// The model leaves out chains only in a dense graph in which lineages were dropped, and never a path
+    /// that the user cut. The path's last callback must only store its inputs, or its data must continue
+    /// while lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);

@@ -22,7 +22,8 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Reports whether the response time and the CPU times of such an execution count in the model.
+    /// Reports whether the model counts the response time and the CPU times of an execution that
+    /// ended this way.
     pub fn is_timed(self) -> bool {
         matches!(self, Ended::Exact | Ended::Inferred)
     }

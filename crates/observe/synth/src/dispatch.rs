@@ -583,8 +583,8 @@ impl Synth {
         }
     }
 
-    /// Late attach: reports whether a response belongs to no recorded request. The request is older
-    /// than the recording, or a callback sent it that began before the recording.
+    /// Late attach: reports whether a response belongs to no recorded request. Either the request is older
+    /// than the recording, or its sender is a callback that began before the recording.
     ///
     /// In rclpy, the code that waited for this response then continues, but its callback is
     /// unknown.
@@ -741,8 +741,8 @@ impl Synth {
         e
     }
 
-    /// Returns the publisher of a message. It is found by its rmw handle, or by the `rcl_publish`
-    /// call before.
+    /// Returns the publisher of a message. Finds it by its rmw handle, or else by the thread's last
+    /// `rcl_publish` of this message.
     fn publisher(&self, at: At, rmw: u64, message: u64) -> Option<EntityId> {
         let by_rmw = self.handle(at, HandleKind::RmwPublisher, rmw);
         by_rmw.or_else(|| {

@@ -170,7 +170,7 @@ pub(super) enum SpanEvent {
     NotHanded {
         work: HandedId,
     },
-    /// The instance hands on work to be done later, or the result of such work, within the process.
+    /// The instance hands on work to be done later, or the result of earlier work, within the process.
     Hand {
         instance: InstanceId,
         hand: HandId,

@@ -55,8 +55,8 @@ impl Synth {
         self.callback_ids()
     }
 
-    /// Returns the components by the numbers of [`Synth::component_of`]. Their names are those that
-    /// are known so far.
+    /// Returns the components by the numbers of [`Synth::component_of`]. Each has the names that are known
+    /// so far.
     pub fn components(&self) -> Vec<Component> {
         let by_pid = nodes_by_pid(self);
         let nodes = |pid| by_pid.get(&pid).cloned().unwrap_or_default();

@@ -11,8 +11,8 @@ pub struct ChainEnd {
     pub end_ns: u64,
     /// The user cut the chain at this output, so it ends here even if the data continues.
     pub cut: bool,
-    /// The last callback had stored the data and published it before. Such an output counts in the chain's
-    /// data age, but is not an execution of the chain.
+    /// The last callback had stored the data and published it before. The repeated output counts in the
+    /// chain's data age, but is not an execution of the chain.
     pub reread: bool,
     /// The executions of the chain's callbacks, first to last.
     pub steps: Vec<ChainStep>,
@@ -29,8 +29,8 @@ pub struct ChainStep {
     /// The number of the topic over which the data came, for [`Synth::name`](super::Synth::name). `None` for
     /// the first step.
     pub name: Option<u32>,
-    /// The step is a synchroniser, and the callback before it completed the set of inputs. The model
-    /// leaves such a step out if the callback does not wait for other inputs.
+    /// The step is a synchroniser, and the callback before it completed the set of inputs. The model leaves
+    /// this step out if the callback does not wait for other inputs.
     pub own: bool,
     /// The time at which the step before published the data. It is not before the start of that
     /// step.
@@ -60,9 +60,8 @@ pub struct Joined {
     pub steps: Vec<ChainStep>,
 }
 
-/// The start of a callback on the thread `tid`, and the time since when it could have started.
-/// Times are CLOCK_MONOTONIC. `callback` is an index into
-/// [`Synth::callback_ids`](super::Synth::callback_ids).
+/// The start of a callback on the thread `tid`, and the time from which on it could have started. Times are
+/// CLOCK_MONOTONIC. `callback` is an index into [`Synth::callback_ids`](super::Synth::callback_ids).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {

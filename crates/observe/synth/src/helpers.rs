@@ -24,7 +24,7 @@ pub(super) struct HelperCandidate {
 }
 
 impl HelperCandidate {
-    /// Records that the thread calls ROS 2. Such a thread is not a helper.
+    /// Records that the thread calls ROS 2. The thread is therefore not a helper.
     pub(super) fn calls_ros(&mut self) {
         self.calls_ros = true;
         self.ready = None;

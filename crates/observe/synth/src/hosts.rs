@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
 /// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
-/// step. The largest step is used with which all numbers stay below 256, the limit of a model.
+/// step. onbeat uses the largest step for which all CPU numbers stay below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 /// The number of process and thread ids that Linux has on one host.
 const IDS: u32 = 1 << 22;
@@ -102,7 +102,8 @@ pub struct Clock {
     /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
     /// exchanged messages.
     pub at_ns: u64,
-    /// The number of messages that this host took from the host `beside`, and the number that it sent there.
+    /// The number of messages that this host took from the host `beside`, and the number of messages that it
+    /// sent to that host.
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
@@ -201,7 +202,7 @@ impl Clock {
 
 /// Estimates each host's clock in comparison with the first host's clock.
 ///
-/// Each host is compared with one whose clock is already known. The pair with the smallest possible error
+/// Each host is compared with a host whose clock is already known. The pair with the smallest possible error
 /// comes first.
 ///
 /// # Errors

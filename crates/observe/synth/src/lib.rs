@@ -78,7 +78,8 @@ struct Context {
 
 #[derive(Debug, Clone, Default)]
 struct Recording {
-    /// The time of the first event from which the recording's duration counts, in ns.
+    /// The time from which the recording's duration counts, in ns. It is the time of the first event that
+    /// counts for the duration.
     first: Option<u64>,
     now: u64,
     events: PerMode<u64>,

@@ -44,9 +44,8 @@ pub struct SynthOptions {
     /// The callback ids from an earlier pass over the same events, as
     /// [`Synth::callback_ids`](super::Synth::callback_ids) returned them at its end.
     ///
-    /// Links and cuts are matched with these ids. Without them, they are matched when a callback
-    /// first runs, and the period of a timer created before the recording is then missing from its
-    /// id.
+    /// Links and cuts are matched with these ids. Without the ids, links and cuts are matched when
+    /// a callback first runs. The id of a timer created before the recording then lacks the period.
     pub ids: Vec<Option<String>>,
 }
 

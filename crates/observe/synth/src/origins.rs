@@ -181,8 +181,8 @@ impl Origins {
     }
 
     /// Adds the origins `from` of an item that enters a callback to the callback's own origins
-    /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback read the
-    /// item before.
+    /// `to`. Takes over the caller's reference to `to`. `reread` is set if the callback had already
+    /// read the item.
     pub(crate) fn enter(
         &mut self,
         to: Option<OriginsId>,

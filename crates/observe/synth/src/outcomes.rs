@@ -47,8 +47,8 @@ pub enum Loss {
     /// The middleware does not connect publisher and subscription, because this QoS setting does not
     /// match.
     Refused(Setting),
-    /// The subscription took its first item of this publisher later. The middleware had perhaps not
-    /// connected the two yet.
+    /// The item is older than the first item that the subscription took from this publisher. The
+    /// middleware had perhaps not connected the two yet.
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
@@ -70,7 +70,7 @@ pub enum Loss {
     RecordingEnded,
     /// A synchroniser joined a later input of the same subscription.
     PassedOver {
-        /// The number of the callback with the fewest inputs since the output before. `None` if all
+        /// The number of the callback with the fewest inputs since the previous output. `None` if all
         /// of the synchroniser's callbacks had as many inputs.
         lacks: Option<u32>,
     },
@@ -91,7 +91,7 @@ pub enum Setting {
     Liveliness,
 }
 
-/// Returns the first setting because of which the middleware does not connect a publisher with a
+/// Returns the first setting that keeps the middleware from connecting a publisher with a
 /// subscription. Settings that the middleware chooses are not compared.
 pub fn refused(offered: &Qos, requested: &Qos) -> Option<Setting> {
     let exceeds = |offered: Option<u64>, requested: Option<u64>| {

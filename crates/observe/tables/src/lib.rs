@@ -47,8 +47,8 @@ pub struct Exported {
     pub rows: u64,
 }
 
-/// Writes all events to the Parquet file `path`, or to `events.parquet` in it if `path` is a directory.
-/// Replaces an existing file only when the new one is complete.
+/// Writes all events to the Parquet file `path`. If `path` is a directory, writes them to
+/// `events.parquet` in this directory. Replaces an existing file only when the new one is complete.
 pub fn export_parquet(reader: &mut Reader, path: &Path) -> Result<Exported, ExportError> {
     let path = if path.is_dir() {
         path.join("events.parquet")

@@ -59,8 +59,8 @@ struct Between<'a> {
     ends: Ends<'a>,
     groups: &'a Groups<'a>,
     before: BTreeMap<&'a str, Vec<&'a str>>,
-    /// The callbacks whose outputs synthesis followed by other junctions than those that were
-    /// concluded.
+    /// The callbacks for whose outputs synthesis assumed other junctions than onbeat concluded from
+    /// all evidence.
     misread: BTreeSet<&'a str>,
     graph: &'a Graph,
 }
@@ -211,12 +211,13 @@ impl<'a> Between<'a> {
     }
 }
 
-/// The number of outputs that synthesis may have followed by other junctions before the evidence
+/// The number of outputs for which synthesis may have assumed a wrong junction before the evidence
 /// was clear.
 const UNCLEAR: u64 = 10;
 
-/// Returns the callbacks whose outputs synthesis followed wrongly, judged by all evidence: with an
-/// input for which the callback does not wait, or without one for which it waits.
+/// Returns the callbacks whose outputs synthesis followed wrongly, judged by all evidence. It
+/// followed an input that the callback does not wait for, or left out an input that the callback
+/// waits for.
 fn misread<'a>(evidence: &'a Evidence, groups: &Groups) -> BTreeSet<&'a str> {
     let mut misread = BTreeSet::new();
     for (id, sync) in &evidence.syncs {

@@ -133,8 +133,8 @@ impl<'a> Groups<'a> {
         self.by_output.get(callback)?.get(topic).copied()
     }
 
-    /// Reports whether a path exists in only one reading of an ambiguous group. Such a path enters
-    /// the sync vertex from a callback that is not a member in the other reading.
+    /// Reports whether a path exists in only one reading of an ambiguous group. A doubtful path
+    /// enters the sync vertex from a callback that is not a member in the other reading.
     pub(super) fn is_doubtful(&self, path: &PathKey) -> bool {
         path.callbacks.windows(2).any(|pair| {
             let group = self.get(&pair[1]);
@@ -252,8 +252,9 @@ impl<'a> Deciding<'a> {
     }
 
     /// Reports whether only a synchroniser explains the outputs: several subscriptions publish, or
-    /// one subscription holds back when a synchroniser would. By approximate time, a fast
-    /// subscription that looks for new inputs of others does the same.
+    /// one subscription holds back when a synchroniser would. Holding back shows nothing if the
+    /// synchroniser joins by approximate time. A fast subscription that looks for new inputs of
+    /// others then holds back in the same way.
     fn is_explained(&self) -> bool {
         let holds = self.evidence.held >= SEVERAL && !self.evidence.approximate;
         self.is_predicted() && (self.publishers.len() > 1 || holds)
@@ -334,9 +335,9 @@ impl<'a> Deciding<'a> {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
-    /// Reports whether the member had exactly one input between any two outputs, or as many inputs
-    /// as outputs and never an output before its input. One irregular input at the start is
-    /// allowed.
+    /// Reports whether the member had exactly one input between any two outputs. Also returns true
+    /// if it had as many inputs as outputs, and each input came before its output. One irregular
+    /// input at the start is allowed.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {
         let outputs = self.evidence.outputs;
         outputs - m.once.min(outputs) <= self.few()

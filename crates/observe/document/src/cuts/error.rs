@@ -15,7 +15,7 @@ pub enum CutError {
         /// The command-line option that has the unknown name, for example `--from`.
         option: &'static str,
         asked: String,
-        /// The similar names on chains: those that contain the given name.
+        /// The names on chains that are similar because they contain the given name.
         near: Vec<String>,
     },
     #[error("{option}: '{}' fits {} names: {}. Name one of them in full.", name(asked), fit.len(), names(fit))]
@@ -23,7 +23,7 @@ pub enum CutError {
         /// The command-line option that has the ambiguous name, for example `--from`.
         option: &'static str,
         asked: String,
-        /// The names on chains that the given name fits: those that end with it.
+        /// The names on chains that end with the given name, so that it fits all of them.
         fit: Vec<String>,
     },
     #[error("no chain leads{}{}{}{}. Choose two ends of one chain.", end(" from", .from), end(" to", .to), some(". Chains from there pass ", .after), some(". Chains to there pass ", .before))]

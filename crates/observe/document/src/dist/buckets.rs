@@ -8,22 +8,23 @@
 
 use std::borrow::Cow;
 
-/// The number of values from which on unsorted values are sorted in.
+/// The number of unsorted values at which they are sorted into the buckets.
 const FEW: usize = 64;
 
 /// The maximum number of bits that are kept of each value.
 pub(super) const PRECISION: u32 = 14;
 
-/// The number of bits that always suffices: values with so few bits fill at most [`MOST`] buckets.
+/// The number of bits that always suffices: values with this many bits fill at most [`MOST`]
+/// buckets.
 pub(super) const LEAST_PRECISION: u32 = 7;
 
-/// The maximum number of buckets of a distribution. So many buckets take 48 kB.
+/// The maximum number of buckets of a distribution. This many buckets take 48 kB.
 const MOST: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buckets {
     full: Filled,
-    /// The values that are not sorted in yet, as bucket numbers at full precision.
+    /// The values that are not sorted into the buckets yet, as bucket numbers at full precision.
     recent: Vec<u32>,
 }
 

@@ -189,23 +189,23 @@ pub struct SyncEvidence {
     /// Whether the synchroniser joined the items whose chains began closest together.
     #[serde(default)]
     pub nearest: bool,
-    /// The number of outputs for which the publishing callback had several new inputs, so that the
-    /// data do not show which of them it used.
+    /// The number of outputs for which the publishing callback had several new inputs, so the data
+    /// do not show which input it used.
     #[serde(default)]
     pub chosen: u64,
     /// Whether a synchroniser by approximate time explains the outputs, and a synchroniser of equal
     /// time stamps does not.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approximate: bool,
-    /// The number of outputs at which a synchroniser of all subscriptions would publish. 0 if the
-    /// outputs are not those of a synchroniser.
+    /// The number of outputs at which a synchroniser of all subscriptions would publish. 0 if no
+    /// synchroniser explains the outputs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub predicted: u64,
-    /// The number of executions without the output although a synchroniser would publish it.
+    /// The number of executions that did not publish the output although a synchroniser would have.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing: u64,
-    /// The number of executions of publishing subscriptions without the output, when a synchroniser
-    /// would not publish either.
+    /// The number of executions of publishing subscriptions that did not publish, when a
+    /// synchroniser would not have published either.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held: u64,
     pub members: BTreeMap<String, MemberEvidence>,
@@ -231,20 +231,21 @@ pub struct MemberEvidence {
     /// subscription had no unused input.
     #[serde(default)]
     pub alone: u64,
-    /// The number of executions without the output although every other awaited subscription had an
-    /// input since the last output. Counts from this subscription's first output on.
+    /// The number of executions that did not publish the output, although every other awaited
+    /// subscription had an input since the last output. Counts from this subscription's first
+    /// output on.
     #[serde(default)]
     pub held: u64,
-    /// The number of executions of other subscriptions without the output, while only this
-    /// subscription had no input since the last output.
+    /// The number of executions of other subscriptions that did not publish the output, while only
+    /// this subscription had no input since the last output.
     #[serde(default)]
     pub awaited: u64,
-    /// The number of outputs on another subscription's input to whose `ends` this subscription's
-    /// input contributed.
+    /// The number of outputs that another subscription published and to whose `ends` this
+    /// subscription's input contributed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub followed: u64,
-    /// The number of outputs on another subscription's input to whose `ends` this subscription's
-    /// unused input did not contribute.
+    /// The number of outputs that another subscription published and to whose `ends` this
+    /// subscription's unused input did not contribute.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
     /// The subscriptions of the node from whose data this subscription's inputs were computed.

@@ -45,10 +45,11 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     OutOfOrder,
     Outside(N),
-    /// A callback took a newer item of this topic itself, before it used an older one.
+    /// A callback took a later item of this topic itself before it had published anything with an
+    /// earlier one.
     Overtaken(N),
     /// Figures for some pairs of a source and a sink are missing, because there are too many pairs.
-    /// The count is the number of their outputs.
+    /// The count is the number of outputs of these pairs.
     #[serde(with = "no_subject")]
     PairsCapped,
     PeriodChanged(V),
@@ -56,10 +57,9 @@ pub enum Note<V = String, N = String> {
     /// An execution of this vertex ended after an execution that took a later item of the same
     /// publisher.
     Reordered(V),
-    /// The topic of a buffer showed which subscription reads this ring buffer.
+    /// The topic of a ring buffer showed that this subscription reads it.
     RingFound(V),
-    /// The subscription's name is that of the ring buffer that it reads, because its topic is
-    /// unknown.
+    /// The subscription is named after the ring buffer that it reads, because its topic is unknown.
     RingName(V),
     /// Another program added this sentence to the coverage.
     Said(String),
@@ -93,7 +93,7 @@ pub enum Note<V = String, N = String> {
     #[serde(with = "no_subject")]
     UnknownMachine,
     /// One of several clients that waited for responses published under this name. It is unknown
-    /// which of them.
+    /// which of them did.
     UnknownWaiter(N),
     Unscheduled(V),
     Unseen(V),
@@ -107,8 +107,8 @@ pub enum Note<V = String, N = String> {
 }
 
 impl Note {
-    /// Returns the subject of a note of which several, about different subjects, can be united in
-    /// one sentence. Otherwise returns `None`.
+    /// Returns the subject of a note if one sentence can unite several notes of this kind about
+    /// different subjects. Otherwise returns `None`.
     pub fn subject(&self) -> Option<&str> {
         use Note::{Aborted, CallerGuess, CallerUnknown, Capped, CutOff, Foreign, Ignored};
         use Note::{Doubled, RingName, Unclaimed, Unscheduled};

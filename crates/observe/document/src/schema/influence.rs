@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComponentKind {
-    /// A thread of a user process, which is not the host or the kernel.
+    /// The component is a thread of a user process. It is neither the host nor a thread of the
+    /// kernel.
     Thread,
     /// The component is a thread of the kernel, for example an interrupt thread.
     Kernel,

@@ -52,7 +52,7 @@ policy! {
         Reliable = 1 "reliable",
         /// Items are sent once.
         BestEffort = 2 "best_effort",
-        /// The setting follows that of the other endpoint.
+        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
@@ -66,7 +66,7 @@ policy! {
         TransientLocal = 1 "transient_local",
         /// Later subscriptions get no earlier items.
         Volatile = 2 "volatile",
-        /// The setting follows that of the other endpoint.
+        /// The setting follows the setting of the other endpoint.
         BestAvailable = 4 "best_available"
     }
 }
@@ -82,7 +82,7 @@ policy! {
         ManualByNode = 2 "manual_by_node",
         /// The application reports that publishers are alive, for each publisher.
         ManualByTopic = 3 "manual_by_topic",
-        /// The setting follows that of the other endpoint.
+        /// The setting follows the setting of the other endpoint.
         BestAvailable = 5 "best_available"
     }
 }
@@ -133,7 +133,8 @@ pub fn of_codes(
 }
 
 /// The maximum number of different settings that are kept for a node's publishers or subscriptions
-/// on a topic. The limit stops a node that creates new ones without end from filling the model.
+/// on a topic. The limit keeps a node that creates endpoints with new settings again and again from
+/// filling the model.
 pub const MOST: usize = 16;
 
 /// Adds settings and keeps the smallest [`MOST`] in sort order. The result does not depend on the

@@ -48,9 +48,9 @@ pub(crate) trait Backend: Send + Sync {
     /// their number.
     fn remove_leftovers(&self, older: Duration) -> io::Result<u64>;
 
-    /// Returns the longest time from a writer's first file to the index row that names it, or `None` if a
-    /// lock separates writing from tidying. A file of twice this age that no row names does not belong to a
-    /// running writer.
+    /// Returns the longest time that a writer may take from its first file to its index rows. Returns
+    /// `None` if a lock separates writing from tidying. If a file is twice this old and no row names it, it
+    /// does not belong to a running writer.
     fn max_write_time(&self) -> Option<Duration>;
 
     /// Locks the store until the result is dropped: exclusively to tidy, shared to write. Does nothing in

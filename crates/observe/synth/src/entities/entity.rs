@@ -125,7 +125,7 @@ impl Nests {
     }
 }
 
-/// The number of an entity among those of its process that look alike. It is the lowest number that
+/// The number of an entity among the entities of its process with equal looks. It is the lowest number that
 /// was free when the entity was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Slot {
@@ -147,8 +147,8 @@ pub(crate) struct Entity {
     pub(crate) exact: bool,
     pub(crate) nests: Nests,
     pub(crate) live: bool,
-    /// The number of the onbeat-link link of which the entity is an end. All ends of the link have
-    /// the same number.
+    /// The number of the onbeat-link link that has this entity as an end. All ends of the link have the same
+    /// number.
     pub(crate) link: Option<u64>,
     /// The QoS settings with which the program created the publisher or subscription.
     pub(crate) qos: Option<Qos>,

@@ -37,8 +37,8 @@ impl Nodes {
         &self.list[node.index()]
     }
 
-    /// Returns the node that a stand-in turned out to be, or the guessed node if that is still
-    /// open.
+    /// Returns the node that a stand-in turned out to be. If that node is still unknown, returns the guessed
+    /// node.
     pub(crate) fn settled(&self, mut node: NodeId) -> NodeId {
         while let Identity::Same(other) = self.list[node.index()].identity {
             node = other;
@@ -142,8 +142,8 @@ impl Entities {
         (!name.is_empty()).then(|| self.names.intern(&name))
     }
 
-    /// Makes a process's guessed node the same as its known node, if it has only one. With a second
-    /// known node, the guess stays open.
+    /// Makes a process's guessed node the same as its known node, if the process has only one known node.
+    /// With a second known node, the guess stays open.
     fn settle_guess(&mut self, p: ProcessIndex) {
         let process = self.process(p);
         let (Some(guess), nodes) = (process.fallback, &process.nodes[..]) else {

@@ -62,8 +62,8 @@ impl Entities {
         free.next().is_none().then_some(first)
     }
 
-    /// Creates a subscription of which only the ring buffer, and perhaps the topic, is known.
-    /// Without a topic, it gets a name that no topic of the process has.
+    /// Creates a subscription for which only the ring buffer, and perhaps the topic, is known.
+    /// Without a topic, the subscription gets a name that no topic of the process has.
     fn create_by_ring(&mut self, p: ProcessIndex, topic: Option<NameId>) -> EntityId {
         let name = match topic {
             Some(topic) => self.names.get(topic).to_string(),

@@ -14,7 +14,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client of which only the identifier is known so far.
+/// A response of a service to a client. So far, only the client's identifier is known.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,
@@ -32,7 +32,7 @@ pub(super) struct Callers {
 const MAX_ANSWERS: usize = 4096;
 
 /// The maximum time for which the event of a request's sending may come after the event of its take, in ns.
-/// The event is written when the sender's call returns, and the sender may be preempted before.
+/// The event is written when the sender's call returns, and the sender may be preempted before this return.
 const SETTLE_NS: u64 = 50_000_000;
 
 const NO_GID: Gid = [0; 16];
@@ -40,7 +40,7 @@ const NO_GID: Gid = [0; 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Known(EntityId),
-    /// Several clients may have sent the request. The value is the one that sent first.
+    /// Several clients may have sent the request. The value is the client that sent first.
     Ambiguous(EntityId),
     Unknown,
 }

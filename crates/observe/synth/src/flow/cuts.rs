@@ -23,8 +23,8 @@ impl Cuts {
 }
 
 impl Lineage {
-    /// Ends lineages that reach a topic at which chains end. `all` has the lineages of the callback and those
-    /// through a synchroniser. `conclude` decides later which of them are chains.
+    /// Ends lineages that reach a topic at which chains end. `all` has the callback's own lineages and its
+    /// lineages through a synchroniser. `conclude` decides later which lineages are chains.
     pub(super) fn end_cut(&mut self, all: [&[StepId]; 3], name: NameId, time: u64) {
         for &step in all.into_iter().flatten() {
             self.paths.finish_cut(&self.steps, step, time, name);

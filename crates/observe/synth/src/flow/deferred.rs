@@ -23,7 +23,7 @@ const MAX_DEFERRED: usize = 200_000;
 struct Subjects {
     instances: FxHashSet<InstanceId>,
     entities: FxHashSet<EntityId>,
-    /// The names of the services that have a waiting request. The response to such a request must wait too.
+    /// The names of the services that have a waiting request. The responses to these requests must wait too.
     names: FxHashSet<Option<NameId>>,
     publishers: FxHashSet<EntityId>,
     /// The items that wait, by topic and time stamp. An item without a stamp stands for all items of its

@@ -79,7 +79,7 @@ pub(crate) struct Executions {
     pub(crate) uses: Vec<Use>,
     pub(crate) threads: Vec<ThreadId>,
     pub(super) last_start: u64,
-    /// For each publisher: when it published the latest item that an execution which has ended took.
+    /// For each publisher: the publication time of the latest item that an ended execution took.
     ended: Vec<(VertexId, u64)>,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Measured {
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
-    /// Records that an execution ended whose item was published at `time`. Returns true if an execution with a
+    /// Records the end of an execution whose item was published at `time`. Returns true if an execution with a
     /// later item of the same publisher had ended before.
     pub(super) fn item_ends(&mut self, publisher: VertexId, time: u64) -> bool {
         let Some(last) = self.ended.iter_mut().find(|e| e.0 == publisher) else {
@@ -139,8 +139,8 @@ pub(crate) struct LinkEnds {
 pub(super) enum NodeBy {
     #[default]
     Nothing,
-    /// The callback sent a request with a client of this node. This is weak evidence, because such a node
-    /// often exists for calls only.
+    /// The callback sent a request with a client of this node. This is weak evidence, because a node with a
+    /// client often exists for calls only.
     Request,
     Topic,
     /// The callback used publishers of several nodes, so its node stays unknown.
@@ -366,7 +366,8 @@ impl Flow {
         cx.entities.nodes.settled(node)
     }
 
-    /// Returns the node that an entity first belonged to. The caller can settle it again when more is known.
+    /// Returns the node that an entity first belonged to. The caller can settle the node again when more is
+    /// known.
     pub(super) fn home_of(&mut self, cx: &mut Context, e: EntityId) -> NodeId {
         let node = self.node_of(cx, e);
         cx.entities.get(e).node().unwrap_or(node)

@@ -20,7 +20,7 @@ struct Work {
     lineages: Lineages,
 }
 
-/// The wake-ups by callbacks with which an execution may begin on another thread.
+/// Wake-ups of threads by callbacks. Each may begin an execution on the thread that was woken up.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 

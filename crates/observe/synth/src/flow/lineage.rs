@@ -45,8 +45,8 @@ pub(super) struct Awaited {
     pub(super) name: NameId,
     pub(super) route: Route,
     pub(super) lineages: Lineages,
-    /// `Some` if the entity took a later item first: `true` if this item then counted as overwritten, `false`
-    /// if it counted as lost.
+    /// `Some` if the entity took a later item first. The value is `true` if the skipped item counted as
+    /// overwritten, and `false` if it counted as lost.
     pub(super) skipped: Option<bool>,
 }
 
@@ -96,7 +96,7 @@ impl Lineage {
     }
 
     /// Appends each lineage of `from`, continued by `vertex` at `start`, to `to`. The data was published at
-    /// `via` on the topic `name`. `reread` is set if the callback read the data before.
+    /// `via` on the topic `name`. `reread` is set if the callback had already read the data.
     pub(super) fn extend(
         &mut self,
         notes: &mut Notes,
@@ -127,7 +127,7 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from`, but not the origins of its data. The caller continues those.
+    /// Continues the paths of `from`, but not the origins of its data. The caller continues the origins.
     fn follow(
         &mut self,
         notes: &mut Notes,
@@ -219,8 +219,8 @@ impl Flow {
         }
     }
 
-    /// Counts an item of `from` as lost or overwritten if `n` is 1. If the item arrives after all, takes this
-    /// back with an `n` of -1.
+    /// Counts an item of `from` as lost or overwritten if `n` is 1. An `n` of -1 takes an earlier count back,
+    /// because the item arrived after all.
     pub(super) fn lose(
         &mut self,
         (from, lineages, time): (Option<VertexId>, Lineages, u64),

@@ -25,7 +25,8 @@ struct Carried {
 #[derive(Debug, Clone)]
 pub(super) struct Links {
     links: Vec<Link>,
-    /// The vertex ids that an earlier pass over the same events found. Empty without such a pass.
+    /// The vertex ids that an earlier pass over the same events found. Empty if there was no
+    /// earlier pass.
     ids: Vec<Option<String>>,
     carried: Vec<Option<Carried>>,
     memory: NameId,

@@ -9,7 +9,7 @@ use crate::ids::{HandId, InstanceId};
 use crate::index::VertexId;
 use std::collections::VecDeque;
 
-/// Work that an instance created for later, or the result of such work.
+/// Work that an instance created for later, or the result of earlier work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     hand: HandId,

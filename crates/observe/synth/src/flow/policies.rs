@@ -8,7 +8,7 @@
 use crate::running_median::RunningMedian;
 use std::collections::VecDeque;
 
-/// An input of a synchroniser: its stamp in ns, and its number among those of its subscription.
+/// An input of a synchroniser: its stamp in ns, and its number among the inputs of its subscription.
 pub(super) type Stamped = (u64, u64);
 
 /// The inputs that a synchroniser joins into one output: one input number for each subscription.
@@ -127,10 +127,10 @@ impl Exact {
 #[derive(Debug, Clone)]
 pub(super) struct Approximate {
     queues: Vec<VecDeque<Stamped>>,
-    /// Inputs that came after those of the candidate set. The search put them aside to look for a narrower
-    /// set.
+    /// The inputs that the search for a narrower set has put aside, beginning with the candidate set's first
+    /// input.
     past: Vec<Vec<Stamped>>,
-    /// For each subscription: an input was dropped that might have been better than those that wait.
+    /// For each subscription: a dropped input might have been better than the inputs that wait.
     dropped: Vec<bool>,
     candidate: Option<Candidate>,
 }
@@ -145,8 +145,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Reports whether moving the candidate's end to `end` makes it at least as much wider as moving its
-    /// start to `start` makes it narrower. Time at the end counts 10 % more.
+    /// Compares two moves of the candidate set. Returns true if moving its end to `end` widens the set at
+    /// least as much as moving its start to `start` narrows it. Time at the end counts 10 % more.
     fn is_passed(&self, end: u64, start: u64) -> bool {
         let wider = i128::from(end) - i128::from(self.end);
         let narrower = i128::from(start) - i128::from(self.start);

@@ -156,7 +156,7 @@ impl Flow {
     }
 
     /// Sends the items of a subscription to its own callback, because that callback runs. This includes items
-    /// in flight that went to a polling callback before.
+    /// in flight that were on their way to a polling callback.
     pub(super) fn end_poll(&mut self, cx: &mut Context, e: EntityId) {
         let entity = cx.entities.get_mut(e);
         if !std::mem::take(&mut entity.nests.polled) {

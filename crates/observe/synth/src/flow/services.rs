@@ -305,7 +305,7 @@ impl Flow {
         }
     }
 
-    /// Handles the end of a service's callback. `time` is that of its last output or of its end.
+    /// Handles the end of a service's callback. `time` is the time of its last output or of its end.
     ///
     /// Returns true if the response comes later. The stored call then keeps the lineages.
     pub(super) fn end_call(
@@ -529,8 +529,8 @@ impl Flow {
         })
     }
 
-    /// Drops all requests and stored calls at the end of the recording. Those for which `is_old` holds count
-    /// as lost.
+    /// Drops all requests and stored calls at the end of the recording. Requests and calls for which `is_old`
+    /// returns true count as lost.
     pub(super) fn settle_services(&mut self, cx: &mut Context, is_old: impl Fn(u64) -> bool) {
         while let Some((name, sequence, client)) = self.ways.services.sent_order.pop_front() {
             let mut sent = self.ways.services.sent(name, sequence).iter();

@@ -120,7 +120,7 @@ pub(crate) struct Joined {
 pub(crate) struct Seen {
     /// Counts outputs for which the subscription had an input that no earlier output used.
     pub(crate) fresh: u64,
-    /// Counts outputs for which the subscription had exactly one input since the output before.
+    /// Counts outputs for which the subscription had exactly one input since the previous output.
     pub(crate) once: u64,
     pub(crate) published: u64,
     /// Counts outputs of a synchroniser that also gets this subscription's inputs.
@@ -174,12 +174,12 @@ pub(crate) struct Output {
     pub(crate) parts: Vec<Part>,
     pub(crate) interarrival: PerMode<Dist>,
     last: Option<u64>,
-    /// The latest intra-process message, of which several copies are published. The lineages are `None` if
-    /// only those of the publishing callback were followed.
+    /// The latest intra-process message, which is published in several copies. Its lineages are `None` if
+    /// only the publishing callback's lineages were followed.
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
-    /// The evidence now shows other inputs of outputs than it showed at the first outputs.
+    /// The evidence now assigns other inputs to outputs than it did at the first outputs.
     pub(crate) reread: bool,
     scores: Vec<Score>,
     /// The last output: the member that published it, the number of its input, and how many outputs on that
@@ -191,13 +191,13 @@ pub(crate) struct Output {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// Follows lineages of those subscriptions that the node may wait for, according to the evidence.
+    /// Follows lineages of the subscriptions that the node may wait for according to the evidence.
     Evidence,
     /// Follows lineages of all subscriptions. The user states that the node waits for them and which inputs
     /// belong together.
     All(Matching),
-    /// Follows only the lineages of the publishing callback. The user states that it does not wait for other
-    /// inputs.
+    /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
+    /// for other inputs.
     Own,
 }
 
@@ -317,8 +317,8 @@ impl Output {
         part.seen.shared * 2 > self.outputs || silent && fresh
     }
 
-    /// Returns how doubtful it is that a node waits for a subscription. `shown` is set if calls, a
-    /// replay or the user show that it does.
+    /// Returns how doubtful it is that a node waits for a subscription. `shown` is set if calls, a replay or
+    /// the user show that the node waits.
     fn doubt(&self, i: usize, members: &[Member], shown: bool) -> u8 {
         match shown || matches!(self.follow, Follow::All(_)) {
             true => 0,
@@ -327,9 +327,9 @@ impl Output {
         }
     }
 
-    /// Returns the other subscriptions whose lineages are followed into an output, or none if the publishing
-    /// one does not wait. If the node's name is guessed, these are only subscriptions that feed the same
-    /// synchroniser.
+    /// Returns the other subscriptions whose lineages are followed into an output. Returns none if the
+    /// publishing subscription does not wait. If the node's name is guessed, returns only subscriptions that
+    /// feed the same synchroniser.
     fn followed(&self, members: &[Member], me: usize, guessed: bool) -> Vec<usize> {
         let others = |i: &usize| *i != me;
         match self.follow {
@@ -735,8 +735,8 @@ impl Flow {
         self.input_done(instance, time);
     }
 
-    /// Continues the lineages of a publication through the subscriptions of the node that may wait for one
-    /// another, and adds the lineages of those subscriptions.
+    /// Continues the lineages of a publication through the node's subscriptions that may wait for one
+    /// another. Adds the lineages of these subscriptions.
     ///
     /// Returns the steps for which `lineages` has no room. The caller owns a reference to each.
     ///
@@ -853,8 +853,8 @@ impl Flow {
         })
     }
 
-    /// Counts an output of a group of subscriptions. Returns the output's lineages, or `None` if only those
-    /// of the publishing callback are followed.
+    /// Counts an output of a group of subscriptions. Returns the output's lineages, or `None` if only the
+    /// publishing callback's lineages are followed.
     fn add_output(
         &mut self,
         cx: &Context,
@@ -957,8 +957,8 @@ impl Flow {
 }
 
 impl Flow {
-    /// Reports the outcomes of the inputs that came for an output. For each member there is the
-    /// number of its first input since the last output, and of the one that was joined.
+    /// Reports the outcomes of the inputs that came for an output. `inputs` has the index of each member, the
+    /// number of its first input since the last output, and the number of its joined input.
     fn report_inputs(
         &mut self,
         members: &[Member],
@@ -996,7 +996,7 @@ fn is_guessed(cx: &Context, by: &Published) -> bool {
 }
 
 impl Group {
-    /// Returns the synchroniser of all subscriptions that would publish exactly when they did.
+    /// Returns the synchroniser of all subscriptions that would publish exactly when the subscriptions did.
     /// Returns `None` if there is none.
     pub(crate) fn explained(&self, output: &Output) -> Option<Explained> {
         let fits = |r: &usize| output.scores.get(*r).is_some_and(Score::fits);

@@ -116,8 +116,8 @@ const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 /// The time in ns for which stamps can lie between two offsets, because the clock runs fast or slow.
 const SLEW_NS: u64 = 2_000_000_000;
 
-/// The most by which a clock that runs fast or slow moves between two samples, in ns. The kernel limits its
-/// rate to 10 %.
+/// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
+/// kernel limits the rate of this change to 10 %.
 const MAX_SLEW_NS: u64 = 150_000_000;
 
 impl Offsets {
@@ -404,8 +404,8 @@ fn nearest(published: &Published, at: (u64, u64)) -> Option<(u64, u64)> {
 
 // Losses.
 impl Topics {
-    /// Returns the depth of the subscription's history and the time at which later items had filled
-    /// it, or `None` if the item still had its place or the depth is unknown.
+    /// Returns the depth of the subscription's history, and the time at which later items had filled the
+    /// history. Returns `None` if the item still had its place or the depth is unknown.
     fn replaced(
         &self,
         entities: &Entities,
@@ -596,8 +596,7 @@ impl Flow {
         deepest
     }
 
-    /// Drops the oldest items of a publisher that every subscription has taken, or can no longer
-    /// take.
+    /// Drops a publisher's oldest items once every subscription has taken them or can no longer take them.
     fn let_go(&mut self, cx: &mut Context, publisher: EntityId, name: NameId, deepest: u64) {
         let depth = cx.entities.get(publisher).depth();
         let most = (2 * deepest + 64).min(MAX_ITEMS) as usize;
@@ -817,7 +816,7 @@ impl Flow {
         }
     }
 
-    /// Reports how the items of an ended publisher were lost that a subscription has not taken.
+    /// Reports how items of an ended publisher were lost if a subscription has not taken them.
     fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
         let next = self.ways.topics.next_sequence(publisher);
         let first = self.ways.topics.published(publisher).map(|p| p.base);

@@ -35,13 +35,15 @@ pub(crate) struct Account {
     since: u64,
     totals: Totals,
     scheduled: bool,
-    /// The sums at the latest switch from a CPU or reading, from which the kernel's account counts.
+    /// The sums at the latest switch from a CPU or the latest reading. The kernel's account counts
+    /// from there.
     at_switch_out: Option<Totals>,
     at_reading: Option<Totals>,
 }
 
 impl Account {
-    /// Creates the account of a thread that runs at `time` and of which nothing else is known.
+    /// Creates the account of a thread that runs at `time` if nothing else is known about the
+    /// thread.
     pub(crate) fn new(time: u64) -> Self {
         Account {
             state: State::Running,

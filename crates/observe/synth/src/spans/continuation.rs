@@ -26,7 +26,8 @@ pub(super) struct PendingResponse {
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// Publications by the code that waits for this response may have been counted as nobody's.
+    /// Publications by the code that waits for this response may have been counted without an
+    /// owner.
     pub(super) doubtful: bool,
 }
 
@@ -74,8 +75,8 @@ pub(super) struct Goal {
 const PENDING_NS: u64 = 200_000_000;
 
 /// The time for which a response is kept on a pool of threads if no code seems to wait for it, in
-/// ns. It is longer because the code may wait for a CPU. It does not apply to clients whose code
-/// has never published.
+/// ns. It is longer than [`PENDING_NS`] because the code may wait for a CPU. It does not apply to
+/// clients whose code has never published.
 const PENDING_IN_POOL_NS: u64 = 2_000_000_000;
 
 const MAX_PENDING: usize = 64;
@@ -500,9 +501,9 @@ impl Spans {
         self.end(ti, instance, (to.time, spent), Ending::Inferred, cpus);
     }
 
-    /// Ends the thread's continuation, if it has one. The end is the trigger after its last
-    /// publication, the time at which a worker went to sleep, or the beginning of the executor's
-    /// own part.
+    /// Ends the thread's continuation, if it has one. The end is the trigger after the last
+    /// publication, the time at which a worker fell asleep, or the start of the executor's own
+    /// part.
     pub(super) fn close_continuation(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         let Some(continuation) = thread.continuation() else {
@@ -518,7 +519,7 @@ impl Spans {
 }
 
 /// Reports whether `endpoint` asks for an action's results and `client` gets the answers to goals
-/// of the same action. Only code that has such an answer can ask for the result.
+/// of the same action. Only code that has the answer to a goal can ask for its result.
 fn asks_result(cx: &Context, client: EntityId, endpoint: Option<EntityId>) -> bool {
     let of = |e: EntityId| cx.entities.get(e).action;
     let (Some(goal), Some(result)) = (of(client), endpoint.and_then(of)) else {

@@ -161,8 +161,8 @@ impl Spans {
 
     /// Reports whether an ending span is only the call of a timer whose callback runs elsewhere.
     ///
-    /// Late attach: also returns true for a short span that may be such a call, until the process
-    /// has shown its library or has had time to.
+    /// Late attach: also returns true for a short span that may be only a call. This holds until
+    /// the process has shown its library, or should have shown it.
     pub(super) fn is_call_only(
         &self,
         cx: &Context,

@@ -21,7 +21,7 @@ use crate::Context;
 #[derive(Debug, Clone, Copy)]
 struct Made {
     action: NameId,
-    /// The data that the accepting callback handed to the task. `None` if it may be meant for
+    /// The data that the accepting callback handed to the task. `None` if the data may be meant for
     /// another goal's task.
     hand: Option<HandId>,
 }

@@ -103,9 +103,9 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Reports whether a read by rclcpp after which no callback ran is not an execution. All timers
-/// have events of their own. With intra-process communication, rclcpp drops items that also come
-/// through the middleware.
+/// Called for a read by rclcpp after which no callback ran. Returns true if the read is not an
+/// execution. All timers have events of their own. With intra-process communication, rclcpp drops
+/// items that also come through the middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();
@@ -309,7 +309,7 @@ impl Spans {
     }
 
     /// Records that the thread became runnable. `by` is the thread of the same process that woke it
-    /// up, or 0 for any other.
+    /// up, or 0 if something else woke it up.
     pub(crate) fn wake(&mut self, ti: ThreadIndex, time: u64, by: u32) {
         let thread = &mut self.threads[ti];
         if thread.account.wake(time) {

@@ -40,8 +40,8 @@ impl Spans {
         self.leave_silent(cx, ti, time);
     }
 
-    /// Records that a callback of this service began again, or that the service responded. If no
-    /// callback of the service has reported its end so far, onbeat assumes that they never do.
+    /// Records that a callback of this service began again, or that the service responded. If no callback of
+    /// the service has reported its end so far, onbeat assumes that none will.
     pub(super) fn learn_endless(&self, cx: &mut Context, e: EntityId) {
         let it = cx.entities.get_mut(e);
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
@@ -103,8 +103,8 @@ impl Spans {
         self.unnest(ti, None);
     }
 
-    /// Decides to which callback the last read within a callback belongs. Ends every other execution within the
-    /// callback that has no end event.
+    /// Decides to which callback the last read within a callback belongs. Ends any other execution within the
+    /// callback if the execution has no end event of its own.
     pub(super) fn settle_inner(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         self.settle_read(cx, ti);
         let thread = &mut self.threads[ti];
@@ -166,8 +166,8 @@ impl Spans {
         }
     }
 
-    /// Puts the running callback aside if it can have nested ones, because an entity is read or
-    /// another callback begins within it.
+    /// Puts the running callback aside if it can have nested callbacks, because an entity is read or another
+    /// callback begins within it.
     pub(super) fn nest(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let thread = &self.threads[ti];
         if !thread.span().is_some_and(CallbackSpan::is_exact) && self.open_guard(cx, ti).is_none() {

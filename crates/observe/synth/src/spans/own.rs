@@ -25,7 +25,7 @@ pub(super) struct OwnThread {
     last_cpu: u16,
     is_executor: bool,
     /// The thread creates nodes or endpoints, so it is not a worker of rclpy's pool. It triggers
-    /// the guards of executors to announce them.
+    /// the guards of executors to announce the new nodes and endpoints.
     makes_endpoints: bool,
     /// The thread published before any event showed whether a callback did so.
     is_doubtful: bool,
@@ -101,8 +101,9 @@ impl OwnThread {
 impl Work {
     /// Reports whether a publication belongs to the same execution as the previous one.
     ///
-    /// It does if it publishes another copy of the same message. It also does if its topic is new
-    /// in this execution and the thread slept at most half as long as before the execution.
+    /// It belongs there if it publishes another copy of the same message. It also belongs there if
+    /// its topic is new in this execution and the thread slept at most half as long as before the
+    /// execution.
     fn goes_on(&self, topic: Option<NameId>, message: Option<u64>, slept: u64) -> bool {
         let copy = message.is_some() && message == self.message;
         let more = |e: &Execution| slept <= e.slept / 2 && !e.topics.contains(&topic);
@@ -123,8 +124,8 @@ impl Spans {
         free && thread.account.is_scheduled()
     }
 
-    /// Records that an executor works on the thread, or that the thread takes items. Such a thread
-    /// is not one of the application's own threads.
+    /// Records that an executor works on the thread, or that the thread takes items. The thread is
+    /// therefore not one of the application's own threads.
     pub(super) fn note_executor(&mut self, ti: ThreadIndex, time: u64) {
         let own = &mut self.threads[ti].running.own;
         if !std::mem::replace(&mut own.is_executor, true) {
@@ -242,8 +243,8 @@ impl Spans {
     }
 
     /// Returns the CPU time of an ending thread that was created within the recording, but neither
-    /// ran callbacks nor published. Such a thread worked for others. Returns `None` if the time is
-    /// unknown or was already returned.
+    /// ran callbacks nor published. The thread has then worked for other threads. Returns `None` if
+    /// the time is unknown or was already returned.
     pub(super) fn helper_ns(&mut self, ti: ThreadIndex, time: u64) -> Option<u64> {
         let thread = &mut self.threads[ti];
         let own = &mut thread.running.own;

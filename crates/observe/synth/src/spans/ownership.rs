@@ -77,8 +77,8 @@ impl Spans {
         owner
     }
 
-    /// Reports whether a worker runs a task. It does if it publishes by an endpoint of another node
-    /// than its last callback's, after the trigger at the end of that callback.
+    /// Reports whether a worker runs a task. After the trigger at the end of its last callback, the
+    /// worker then publishes by an endpoint of another node than this callback's node.
     fn runs_task(
         &self,
         cx: &Context,

@@ -131,7 +131,8 @@ impl Spans {
     }
 
     /// Returns the timer of a starting callback, if the thread has called several timers before it
-    /// runs their callbacks. The inner option is `None` while it is unknown which timer it is.
+    /// runs their callbacks. The inner option is `None` if it is unknown which of these timers the
+    /// callback belongs to.
     ///
     /// If `read` is the call of a timer, it is moved to the other called timers.
     fn called_timer(
@@ -165,8 +166,8 @@ impl Spans {
         Some(None)
     }
 
-    /// Takes the read of the thread on which no callback has run yet. An outer callback with its
-    /// own end event is paused. Anything else that runs on the thread ends.
+    /// Takes the thread's read if no callback has run on it yet. An outer callback with its own end
+    /// event is paused. Anything else that runs on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();

@@ -82,8 +82,8 @@ impl Spans {
     }
 
     /// Handles a trigger after a read within a callback. If the guard belongs to another executor,
-    /// the read was the callback's own input. If the guard is its own executor's and was triggered
-    /// twice, another callback ran on the read.
+    /// the read was the callback's own input. If the guard belongs to the callback's own executor
+    /// and was triggered twice, another callback ran on the read.
     fn trigger_within(&mut self, cx: &Context, ti: ThreadIndex, guard: u64) {
         let thread = &self.threads[ti];
         let outer = thread.outer().last().and_then(CallbackSpan::once);
@@ -95,7 +95,8 @@ impl Spans {
         }
     }
 
-    /// Handles the first trigger after a read. The thread's `last_trigger` is already this one.
+    /// Handles the first trigger after a read. The thread's `last_trigger` already holds this
+    /// trigger.
     fn first_trigger(
         &mut self,
         cx: &mut Context,

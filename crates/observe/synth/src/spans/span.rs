@@ -23,8 +23,8 @@ pub(super) struct CallbackSpan {
 
 /// The way in which the start and end of a span are known.
 ///
-/// Spans lie within their threads, of which there are few. A box would cost one allocation per
-/// span.
+/// The variants are not boxed, because a box would cost one allocation per span. Unboxed spans lie
+/// within their threads, and there are few threads.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone)]
 pub(super) enum Bounds {
@@ -48,8 +48,8 @@ pub(super) struct Exact {
     pub(super) undecided: Option<DecisionId>,
 }
 
-/// The data of a span without events of its own. Such a span begins with the read of an entity or
-/// the call of a timer.
+/// The data of a span without events of its own. The span begins with the read of an entity or the
+/// call of a timer.
 #[derive(Debug, Clone)]
 pub(super) struct Inferred {
     pub(super) buffer: Option<u64>,
@@ -119,7 +119,7 @@ impl CallbackSpan {
         }
     }
 
-    /// Returns the callback's own times from its beginning to a mark, without those of nested
+    /// Returns the callback's own times from its beginning to a mark, without the times of nested
     /// callbacks.
     pub(super) fn spent(&self, to: &Mark) -> Totals {
         to.totals.since(&self.from.totals).plus(&self.earlier)
@@ -237,7 +237,7 @@ impl CallbackSpan {
     }
 }
 
-/// Returns the one of two stretches of a thread that has more time on the CPU.
+/// Compares two stretches of a thread, and returns the stretch with more time on the CPU.
 pub(super) fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
     let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
     match best {

@@ -280,14 +280,16 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Handles that rclpy has handled a response. Returns true if a callback on another thread
-    /// slept until then. That callback continues, and the client's own part ends.
+    /// Called when rclpy has handled a response. Returns true if a callback on another thread slept
+    /// until then. That callback continues, and the client's own part ends.
     ///
-    /// rclpy triggers its guard once before the handling and once after it. In between it triggers
-    /// once for each piece of code that is to run. One of them is rclpy's own. `Client.call` adds
-    /// one, which wakes up the caller; a coroutine that waits adds none. A callback for the
-    /// response adds one too, and its sender may sleep for the interpreter's lock meanwhile. Such a
-    /// client has sent requests without waiting for the response.
+    /// rclpy triggers its guard once before the handling and once after it. In between, it triggers
+    /// once for each piece of code that is to run:
+    ///
+    /// - once for a piece of rclpy's own;
+    /// - once for `Client.call`, to wake up the caller, but not for a coroutine that waits;
+    /// - once for a callback for the response. The sender of the request did not wait for the
+    ///   response in this case, but it may sleep for the interpreter's lock meanwhile.
     pub(super) fn return_to_caller(
         &mut self,
         cx: &Context,

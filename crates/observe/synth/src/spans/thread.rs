@@ -83,8 +83,8 @@ pub(super) struct Rounds {
     /// before a callback, and a first take may come from within a callback.
     pub(super) shown: bool,
     pub(super) executions_ns: u64,
-    /// The number of wait sets that the thread has made. rclpy makes one per round; other executors
-    /// keep theirs.
+    /// The number of wait sets that the thread has made. rclpy makes one per round. Other executors
+    /// use theirs again.
     pub(super) sets: u8,
     /// The executor's last act: a trigger, a read, or the beginning of a wait.
     pub(super) last_act: Option<Mark>,
@@ -103,8 +103,8 @@ pub(super) struct Calls {
     pub(super) intra_publish: Option<u64>,
     /// The publisher whose last item has no time stamp and whose publish call may still run.
     pub(super) unstamped: Option<EntityId>,
-    /// The publisher of an action's state that a callback has published last, and the number of
-    /// triggers since.
+    /// The publisher with which a callback last published an action's state, and the number of
+    /// triggers since then.
     pub(super) goal_state: Option<(EntityId, u8)>,
     /// The thread's CPU time in ns when the executor looked for ready entities, if that was its
     /// last act.

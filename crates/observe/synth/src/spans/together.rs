@@ -150,7 +150,7 @@ impl Spans {
 }
 
 /// Returns the rank of an action's endpoint. An execution that handles several endpoints belongs to
-/// the one with the highest rank, because that one's user code runs in it.
+/// the endpoint with the highest rank, because it runs the user code of this endpoint.
 fn importance(cx: &Context, e: EntityId) -> u8 {
     match cx.entities.get(e).action.map(|a| a.part) {
         Some(ActionPart::Feedback) => 4,

@@ -27,8 +27,8 @@ impl ThreadWaits {
         }
     }
 
-    /// Records that the thread is woken up by `by`, a thread of the same process, or by 0 for any
-    /// other.
+    /// Records that the thread is woken up by `by`, a thread of the same process, or by something
+    /// else if `by` is 0.
     pub(super) fn woken(&mut self, time: u64, by: u32) {
         self.ready = Some((time, None));
         if let Some(begin) = self.asleep.take() {

@@ -30,8 +30,8 @@ pub(super) struct Sleeps {
     longest: Option<Sleep>,
     needs_mutex: bool,
     woken: Option<u64>,
-    /// The mark at which the thread woke up for its current work. Before, it had used almost no CPU
-    /// time since the last trigger or publication, or had slept long.
+    /// The mark at which the thread woke up for its current work. Before that, the thread had used
+    /// almost no CPU time since the last trigger or publication, or had slept long.
     up: Option<Mark>,
     /// The thread's total CPU time at the latest of these: its last trigger, its last publication,
     /// and its wake-up for the current work.
@@ -104,9 +104,9 @@ impl Sleeps {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. A
-    /// worker that did so did something else in between: for example, it found a callback group
-    /// busy.
+    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. If a
+    /// worker slept most of the time, it did something else in between. For example, it found a
+    /// callback group busy.
     pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
         let slept = self.longest.map_or(0, |longest| longest.length);
         let since = last.map_or(0, |last| time.saturating_sub(last.time));

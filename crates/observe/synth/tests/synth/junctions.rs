@@ -19,8 +19,8 @@ fn stated(s: &System, id: &str, junctions: &[&str]) -> Model {
     model_of(&s.trace(), options)
 }
 
-/// Simulates a fusion node that waits for both inputs, of which `/late` always comes last. `round`
-/// returns the delays of `/early` and `/late` in us, or `None` for a missing input.
+/// Simulates a fusion node that waits for both inputs. `/late` always comes last. `round` returns
+/// the delays of `/early` and `/late` in us, or `None` for a missing input.
 fn fuse(rounds: u64, round: impl Fn(u64) -> (Option<u64>, Option<u64>)) -> System {
     let mut s = System::new();
     let a = s.node("a", &[100], &[], &["/early"]);

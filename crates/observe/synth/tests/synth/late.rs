@@ -474,8 +474,8 @@ fn timers_made_repeatedly_are_one_callback_if_their_publications_show_the_node()
     assert_eq!(m.callbacks[0].figures.exec_ns.count(), 19);
 }
 
-/// Returns the events of `lines` in process 10, of which the recording has those from `seen` us on.
-/// The lines begin at `t` us. At the end, process 20 takes `/path`.
+/// Returns the events of `lines` in process 10. The lines begin at `t` us, but the recording lacks
+/// the lines before `seen` us. At the end, process 20 takes `/path`.
 fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
     let mut text = String::new();
     for (after, what) in lines {
@@ -489,8 +489,8 @@ fn recorded(t: u64, seen: u64, lines: &[(u64, String)]) -> String {
 }
 
 /// Returns a round of `/planner`'s timer from `t` us on, recorded from `seen` us on. The timer
-/// calls `/plan` through an executor of its own. It continues when that executor has the response,
-/// and publishes.
+/// calls `/plan` through an executor of its own. When that executor has the response, the timer
+/// continues and publishes.
 fn nested(t: u64, sequence: u64, seen: u64) -> String {
     let (outer, inner) = ("guard_trigger guard=0x8", "guard_trigger guard=0x9");
     let lines = [
@@ -521,8 +521,8 @@ fn nested(t: u64, sequence: u64, seen: u64) -> String {
     recorded(t, seen, &lines)
 }
 
-/// Returns two parts of the events of [`PLANNER`]'s process: those known at first, and those that
-/// the recorder finds after the fifth round.
+/// Returns two parts of the events of [`PLANNER`]'s process: the events that are known at first,
+/// and the events that the recorder finds after the fifth round.
 fn known_and_found_later() -> (String, String) {
     let (nodes, first): (Vec<_>, Vec<_>) = PLANNER
         .lines()
@@ -695,8 +695,9 @@ fn a_polling_callback_is_recognised_wherever_the_recording_begins_or_ends_in_it(
 }
 
 /// Returns the events of [`intra`] and of a listener in another process, for which rclcpp also
-/// publishes through the middleware. rclcpp drops what the process's own subscription takes from
-/// there. The name of a publisher may be found later than its first publication.
+/// publishes through the middleware. The process's own subscription also takes from the middleware,
+/// and rclcpp drops these copies. The name of a publisher may be found later than its first
+/// publication.
 fn intra_and_listener(publishers_at: &str) -> String {
     let mut trace = COMMAND.to_string();
     trace += &format!(

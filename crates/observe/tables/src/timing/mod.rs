@@ -49,8 +49,8 @@ pub enum TablesError {
 }
 
 impl TablesError {
-    /// Returns the system's error that caused this error, or else this error as a system's error. A caller
-    /// recognises by it that the reader of a pipe has closed the pipe.
+    /// Returns the I/O error that caused this error. If there is none, wraps this error in an I/O error.
+    /// From the result, a caller can see that the reader of a pipe has closed the pipe.
     pub fn into_io(self) -> io::Error {
         match self {
             TablesError::Rows(ArrowError::IoError(_, error)) => error,
@@ -149,7 +149,7 @@ fn file_name(run: &str) -> String {
 }
 
 /// Opens a temporary file for each table and calls `body` with the files. If `body` returns true, all files
-/// get their names, that of the last table at the end.
+/// get their names. The file of the last table gets its name at the end.
 fn in_files(
     directory: &Path,
     name: &str,

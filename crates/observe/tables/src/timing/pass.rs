@@ -46,7 +46,7 @@ pub(crate) struct Pass {
     pub(crate) system: System,
     every: Option<Every<OfChain>>,
     pub(crate) topics: FxHashSet<u32>,
-    /// Each path on which executions of chains ended, with the steps of one such execution.
+    /// Each path on which executions of chains ended, with the steps of one of these executions.
     pub(crate) paths: FxHashMap<u32, ChainEnd>,
     pub(crate) recovered: FxHashMap<Recovered, u64>,
     executions: i64,

@@ -203,7 +203,7 @@ fn write_node(out: &mut String, model: &Model, name: &str, all: &[&Callback]) {
 struct Node<'a> {
     model: &'a Model,
     all: &'a [&'a Callback],
-    /// The node's callbacks, without those of types that CARET does not support.
+    /// The node's callbacks whose types CARET supports.
     callbacks: Vec<&'a Callback>,
 }
 

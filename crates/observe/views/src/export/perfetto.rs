@@ -24,8 +24,8 @@ const CHAINS: u32 = CPUS + 1;
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
-    /// Creates a value from the ids of callbacks, in the order of their numbers. `None` is a
-    /// callback that the model leaves out.
+    /// Creates a value from the ids of callbacks, in the order of their numbers. `None` stands for
+    /// a callback that the model leaves out.
     pub fn new(ids: Vec<Option<String>>) -> Names {
         Names(ids)
     }
@@ -70,7 +70,8 @@ pub struct Timeline<W: Write> {
     synth: Synth,
     start_ns: Option<u64>,
     now_ns: u64,
-    /// For each CPU: the thread that runs, and since when. Thread 0 means idle.
+    /// For each CPU: the time since which the thread runs, and the thread's id. Thread 0 means
+    /// idle.
     cpus: BTreeMap<u16, (u64, u32)>,
     threads: BTreeMap<u32, String>,
     first: bool,

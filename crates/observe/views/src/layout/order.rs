@@ -198,8 +198,8 @@ impl Plan<'_> {
         (channels, length)
     }
 
-    /// Estimates the number of steps for one try of an order, from the numbers of wires, of boxes
-    /// and of pairs of wires between two ranks.
+    /// Estimates the number of steps for one try of an order. The estimate uses the numbers of
+    /// wires, of boxes, and of pairs of wires between two ranks.
     fn work(&self) -> usize {
         let items = self.items();
         let spans: usize = items

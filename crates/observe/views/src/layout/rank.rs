@@ -34,8 +34,8 @@ enum Visit {
     Done,
 }
 
-/// Marks the lines that close a loop: those that lead to a callback on the current path of a
-/// depth-first search from the sources.
+/// Marks the lines that close a loop. A line closes one if it leads to a callback on the current
+/// path of a depth-first search from the sources.
 fn mark_loops(model: &Model, lines: &mut [Line]) {
     let n = model.callbacks.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); n];

@@ -42,8 +42,9 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// Returns the tops that are closest to the wished ones and keep the order and the distances.
-    /// They are the mean of a downward and an upward solution, which both keep them.
+    /// Returns the tops that are closest to the wished tops and keep the order and the distances of
+    /// the items. The result is the mean of a downward and an upward solution, which both keep
+    /// order and distances.
     pub(super) fn resolve(&self, items: &[Item], order: &[usize], wished: &[f64]) -> Vec<f64> {
         let gap = |a: bool, b: bool| match (a, b) {
             (true, true) => 20.0,

@@ -42,10 +42,12 @@ pub const EVERY: usize = 200;
 /// The number of latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// Without a miss rate, the last slot follows the longest of this many times [`EVERY`] executions.
+/// Without a miss rate, the last slot follows the longest of the latest executions. This is their
+/// number, as a multiple of [`EVERY`].
 const LONGEST_BLOCKS: usize = 10;
 
-/// With a miss rate, the last slot follows this many times [`EVERY`] executions.
+/// With a miss rate, the last slot follows the latest executions. This is their number, as a
+/// multiple of [`EVERY`].
 const MISS_BLOCKS: usize = 32;
 
 /// The least share by which moved slots must make the average latency shorter. Otherwise the slots
@@ -58,7 +60,8 @@ pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
 
-/// The last slot is lowered only by at least its start divided by this number.
+/// The last slot moves to an earlier time only if it moves by at least its start divided by this
+/// number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 
 /// A plan whose bands follow the load.

@@ -78,12 +78,13 @@ fn measured(scope: &Scope<'_>, promises: &Promises) -> Vec<String> {
         ),
         (Some(miss), None) => format!(
             "Later executions are like the {executions} in {runs}, where each run is a start of the application. They count \
-             as {} independent ones. In m later executions the longest of these is exceeded with probability m/({} + m).",
+             as {} independent ones. In m later executions, the longest measured one is exceeded with probability \
+             m/({} + m).",
             miss.independent, miss.independent
         ),
         (None, _) => format!(
             "No execution takes longer than {}, the longest of {executions} executions that were measured in {runs}, \
-             under the load of that time. The probability that one of m later executions takes longer is at best \
+             under the load of that time. The probability that one of m later executions takes longer is at least \
              m/({executions} + m).",
             Ms(scope.latency.max()),
         ),

@@ -38,7 +38,7 @@ const MAX_CANDIDATES: usize = 4_000_000;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Samples {
     values: Vec<u64>,
-    /// The number of samples that are at most as large as each value.
+    /// For each value, the number of samples that are at most as large.
     up_to: Vec<u64>,
 }
 
@@ -412,8 +412,9 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
 /// The most bands that [`knee`] tries.
 pub const KNEE_UP_TO: usize = 8;
 
-/// Returns the number of bands beyond which more bands bring little. Over 1 to [`KNEE_UP_TO`]
-/// bands, it is where the average latency lies farthest below the straight line between its ends.
+/// Returns the number of bands beyond which more bands bring little. It is the number from 1 to
+/// [`KNEE_UP_TO`] whose average latency lies farthest below a straight line. This line leads from
+/// the average of the first number to that of the last.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

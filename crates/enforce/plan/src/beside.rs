@@ -123,7 +123,7 @@ pub(crate) fn lowest_priority(plans: &[Plan], is_ours: impl Fn(u16) -> bool) -> 
 }
 
 /// Returns the highest priority with which a chain does not disturb these plans. The chain's
-/// outputs run one priority above it, its feeders one below.
+/// outputs run one priority above the chain, and its feeders one priority below it.
 #[must_use]
 pub fn priority_beside(plans: &[Plan]) -> Option<u8> {
     lowest_priority(plans, |_| true).map(|p| p.saturating_sub(2).max(1))

@@ -103,8 +103,8 @@ fn options(ends: &Ends) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Returns for each way a callback or topic that is on no other way, or all its callbacks if there
-/// is none.
+/// Returns a text for each way: the first callback or topic that is on no other way. If a way has
+/// none, the text lists all callbacks of this way.
 fn differences(ways: &[Way]) -> Vec<String> {
     let on = |way: &Way| {
         let callbacks = way.callbacks.iter();

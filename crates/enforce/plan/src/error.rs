@@ -33,7 +33,8 @@ pub enum PlanError {
     /// outputs.
     #[error("{} chains lead from the one end that you name to the other. Choose one with --through: {}", differ.len(), names(differ))]
     SeveralWays {
-        /// A callback or topic of each part that is on no other part.
+        /// For each part, a callback or topic that is on no other part. If a part has none, all its
+        /// callbacks.
         differ: Vec<String>,
     },
     /// The model does not have the latency of this part of a chain.
@@ -54,8 +55,8 @@ pub enum PlanError {
     /// With `--beside`, the requested priority would disturb the other plan.
     #[error("--priority {asked} is too high: the other plan reserves no time for this chain, so its own servers must run first. Choose {most} or lower.")]
     Behind { asked: u8, most: u8 },
-    /// The strategy promises slots. With `--beside`, they would meet the other plan's slots at any
-    /// phase.
+    /// The strategy promises slots. With `--beside`, these slots could meet the slots of the other
+    /// plan at any phase.
     #[error("--beside does not work with {strategy}, because its slots would meet those of the other plan at any phase. Choose fifo or a strategy that holds outputs back.")]
     BesideStrategy { strategy: &'static str },
     /// Both plans hold back the same output or input.

@@ -49,7 +49,7 @@ impl Other<'_> {
     }
 
     /// Returns the most time that this callback takes of a slot that opens once per cycle. The slot
-    /// serves all executions since its last end, and one that was left over.
+    /// serves all executions since its last end, and one that the slot before left over.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
@@ -168,10 +168,11 @@ impl<'m> Executors<'m> {
     /// ns, or `None` if no other callbacks run before it. Latencies count from the start, but the
     /// cycle counts from the release.
     ///
-    /// The delay is the measured one plus the longest 99th percentile of the others. Timers start
-    /// with another phase in each start of the application, so a callback that ran just behind the
-    /// release may run just before it. Delays of a cycle or more do not count: there, releases were
-    /// left out, as at the program's start.
+    /// The result is the measured delay plus an execution time: the longest 99th percentile of the
+    /// other callbacks. Timers start with another phase in each start of the application, so a
+    /// callback that ran just behind the release may run just before it. Delays of a cycle or more
+    /// do not count, because releases were left out there. This happens at the program's start, for
+    /// example.
     pub(crate) fn start_delay_ns(
         &self,
         (origin, cpu): Placed<'m>,

@@ -33,7 +33,7 @@ pub enum Difference {
     Outputs,
     /// The throttled topics differ.
     Inputs,
-    /// The callbacks that must have run before shaping begins differ.
+    /// The plans require different callbacks to have run before shaping begins.
     Callbacks,
     /// The CPU or priority of the middleware's threads differs.
     Middleware,

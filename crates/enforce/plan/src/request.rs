@@ -93,9 +93,9 @@ pub struct OutputRequest {
     /// The share of later executions that may miss the last slot, with confidence. `None` places
     /// the last slot a buffer behind the measured worst case.
     pub miss: Option<f64>,
-    /// The plan may leave out the slowest executions of the profile, and then promises a miss rate.
-    /// It does so if they do not fit into the cycle, or if they are few and far from the rest.
-    /// `miss` and `epsilon_ns` exclude this.
+    /// Whether the plan may leave out the slowest executions of the profile and then promise a miss
+    /// rate. It leaves them out if they do not fit into the cycle, or if they are few and far from
+    /// the rest. Has no effect if `miss` or `epsilon_ns` is given.
     pub may_leave_out: bool,
     /// The buffer behind the measured worst case, without `miss`. `None` stands for 1 % of the
     /// worst case, at least 0.5 ms.

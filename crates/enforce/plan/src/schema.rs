@@ -175,8 +175,8 @@ pub struct Output {
     /// The server in whose slots the output leaves.
     pub server: String,
     /// The time after a cycle's start before which no execution publishes the output. An earlier
-    /// item is a late output of the cycle before. Slots that begin earlier belong to the next cycle
-    /// (logical execution time).
+    /// item is a late output of the cycle before. If a slot begins earlier, the output leaves in
+    /// this slot of the next cycle (logical execution time).
     #[serde(default)]
     pub earliest_ms: Ms,
 }

@@ -22,9 +22,9 @@ pub(crate) struct Part<'m> {
     pub(crate) callback: &'m Callback,
     pub(crate) cpu: u16,
     pub(crate) before: Vec<usize>,
-    /// The longest time from the publication of the callback's input to its start, plus that from
-    /// its end to the synchroniser that it feeds. This is the executor's work and the wait for
-    /// other inputs.
+    /// The sum of two longest times. One is from the publication of the callback's input to the
+    /// callback's start. The other is from the callback's end to the synchroniser that it feeds.
+    /// The sum is the executor's work and the wait for other inputs.
     pub(crate) around_worst_ns: u64,
     pub(crate) around_mean_ns: f64,
     /// The longest time that the callback can have taken in the chains: their worst case minus the
@@ -98,8 +98,8 @@ pub(crate) struct Scope<'m> {
     pub(crate) others: Vec<Other<'m>>,
 }
 
-/// Returns the longest and the mean time in ns around a callback in which its thread's server must
-/// be open.
+/// Returns the longest and the mean time in ns before and after a callback's execution. The server
+/// of the callback's thread must be open in this time too.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks
@@ -489,8 +489,8 @@ pub(crate) fn seen(model: &Model) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// Returns the length of the cycle in ns: the first callback's period, or with a throttler the time
-/// between the inputs that it lets in.
+/// Returns the length of the cycle in ns. It is the period of the first callback. With a throttler,
+/// it is the time between the inputs that the throttler lets in.
 fn cycle(origin: &Callback, request: &Request) -> Result<u64, PlanError> {
     let no_period = || PlanError::NoPeriod {
         origin: origin.id.clone(),

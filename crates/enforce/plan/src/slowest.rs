@@ -7,7 +7,7 @@ use onbeat_document::Dist;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Slowest {
     pub(crate) count: u64,
-    /// The number of all measured executions, with those that are left out.
+    /// The number of all measured executions, including the ones that are left out.
     pub(crate) of: u64,
     /// The shortest and the longest latency of the left-out executions, or 0.
     pub(crate) latency_ns: (u64, u64),

@@ -864,8 +864,8 @@ fn feeders_of_a_chain_run_at_any_time() {
     assert_eq!(of("/filter:subscription(/f)").map(|s| s.cpu), Some(3));
 }
 
-/// Makes the synthetic chain with one more callback, which reads `/t5` and publishes nothing. The
-/// model has the part up to `/t5` as a chain only if it was `measured`.
+/// Makes the synthetic chain with one more callback, which reads `/t5` and publishes nothing. With
+/// `measured`, the model also has the part up to `/t5` as a chain.
 fn synthetic_with_reader(measured: bool) -> onbeat_document::Model {
     let whole = synthetic();
     let mut callbacks = whole.callbacks.clone();

@@ -70,8 +70,8 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The size of the stack that the dispatcher touches before its first event. It uses some hundred
-/// bytes.
+/// The size of the stack that the dispatcher touches before its first event. The dispatcher uses
+/// only a few hundred bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {

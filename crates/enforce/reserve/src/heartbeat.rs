@@ -164,7 +164,8 @@ impl Heartbeat {
         }
     }
 
-    /// Gives a dispatcher that has asked a new lease. The guard must have opened all gates before.
+    /// Gives the dispatcher a new lease if it has asked for one. The guard must have opened all
+    /// gates before.
     pub(crate) fn grant(&self) {
         let lease = self.lease();
         if lease.state == State::Asked {

@@ -29,8 +29,8 @@ impl Leads {
         }
     }
 
-    /// Returns how many ns before its instant the dispatcher begins an event of the table. The time
-    /// that this takes grows with the number of events.
+    /// Returns how many ns before an event's instant the dispatcher begins this event. The run time
+    /// of the call grows with the number of events in the table.
     pub(crate) fn early_ns(&self, table: &Table, event: usize) -> u64 {
         match table.events().get(event) {
             None => 0,

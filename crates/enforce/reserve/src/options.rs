@@ -14,7 +14,7 @@ pub(crate) const MIN_CYCLE_NS: u64 = 1_000_000;
 /// The kernel mechanism that keeps threads from running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The freezer of cgroup v1 if it is mounted, otherwise that of v2.
+    /// The freezer of cgroup v1 if it is mounted, otherwise the freezer of cgroup v2.
     #[default]
     Auto,
     /// The freezer of cgroup v1.
@@ -31,7 +31,8 @@ pub enum Choice {
 pub struct Options {
     /// The CPU of the dispatcher. Choose one that no server uses, if possible.
     pub dispatcher_cpu: u16,
-    /// The dispatcher's SCHED_FIFO priority. It must be above those of servers and placed threads.
+    /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of servers and placed
+    /// threads.
     pub dispatcher_priority: u8,
     /// The time by which a gate opens before its slot, because a thaw takes time. In ns, at most
     /// 0.3 ms.

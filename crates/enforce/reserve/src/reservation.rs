@@ -233,11 +233,11 @@ impl Reservation {
     }
 
     /// Frees threads and processes that gated threads have started, and returns how many there
-    /// were. They inherit the gate but belong to no server, so they would be frozen together with
-    /// what they hold.
+    /// were. Such threads inherit the gate but belong to no server. They would be frozen together
+    /// with everything that they hold, such as locks.
     ///
-    /// They get the cgroup, the CPUs and the nice value of the threads that started them. Call this
-    /// about once a second, and when a gated thread was seen to start another.
+    /// Freed threads get the cgroup, the CPUs and the nice value of the threads that started them.
+    /// Call this about once a second, and when a gated thread was seen to start another.
     pub fn free_heirs(&self) -> usize {
         let assigned = self.assigned();
         let is_heir = |tid: &u32| {
@@ -258,8 +258,8 @@ impl Reservation {
     }
 
     /// Forgets threads that have ended and returns their ids. Call it now and then, so that memory
-    /// and ledger do not grow in a run of days. The ledger shrinks if the file system can take back
-    /// space. At every instant it lists all changes to undo.
+    /// and ledger do not grow if the reservation runs for days. The ledger shrinks if the file
+    /// system can take back space. The ledger lists all changes to undo at every instant.
     pub fn forget_ended(&self) -> Vec<u32> {
         let mut assigned = self.assigned();
         let is_ended = |(_, a): &(&u32, &AssignedThread)| !a.was.lives();
@@ -292,10 +292,10 @@ impl Reservation {
         ended
     }
 
-    /// Moves the phase, so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The move begins at
-    /// most two cycles from now, between two cycles, in the shorter direction. It takes as many
-    /// steps as needed to skip or repeat no slot ([`Walk::advance`](crate::table::Walk::advance)).
-    /// Real-time safe: one store.
+    /// Moves the phase, so that a cycle begins at `origin_ns` (CLOCK_MONOTONIC). The phase begins
+    /// to move at most two cycles from now. It moves only between two cycles and in the shorter
+    /// direction. It moves in so many steps that no slot is skipped or repeated
+    /// ([`Walk::advance`](crate::table::Walk::advance)). Real-time safe: one store.
     pub fn set_origin(&self, origin_ns: u64) {
         self.enforcer.set_origin(origin_ns);
     }

@@ -3,7 +3,7 @@
 use onbeat_time::Slot;
 
 /// The highest priority of a server. Threads of the middleware run above it, and the dispatcher
-/// above those.
+/// runs above the middleware.
 pub const MAX_PRIORITY: u8 = 90;
 
 /// A reservation server (thesis, Definition 4.1.1): its threads run only within its slots.

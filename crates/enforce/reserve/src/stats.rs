@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 /// A [`Histogram`] has eight buckets per power of two.
 const BUCKETS: usize = 8 * 40;
 
-/// Counts durations in buckets. A bucket is at most as wide as an eighth of its values.
+/// Counts durations in buckets. The width of a bucket is at most an eighth of the durations in it.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     buckets: [AtomicU64; BUCKETS],
@@ -257,14 +257,15 @@ pub struct GateStats {
     pub taken_back: u64,
     /// Counts the ends after which a thread was working until the next slot began.
     pub unfinished: u64,
-    /// The time from the end of a slot until the dispatcher saw all threads waiting. It exceeds the
-    /// true time by at most the same time again or 2 ms.
+    /// The time from the end of a slot until the dispatcher saw all threads waiting. It is too long
+    /// by at most the pause between two looks at the threads, which grows from 0.2 to 2 ms.
     pub waited: Histogram,
 }
 
-/// The leads: the times by which gates move before their instants. A lead covers nine of ten of the
-/// last 128 moves, from the dispatcher's planned wake-up on. It is at most 0.1 ms, or the table's
-/// lead if that is longer. A slot ends early by at most a sixteenth of its length.
+/// The leads: the times by which gates move before their instants. A lead covers the delays of nine
+/// in ten of the last 128 moves. A delay is the time from the dispatcher's planned wake-up until
+/// the gate has moved. A lead is at most 0.1 ms, or the table's lead if that is longer. A slot ends
+/// early by at most a sixteenth of its length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lead {
     /// The time, in ns, by which a gate begins to open before its slot begins.
@@ -297,8 +298,9 @@ pub struct Stats {
     pub close_failures: u64,
     /// Counts slots that had ended before the dispatcher could open them.
     pub skipped_slots: u64,
-    /// The distance in ns between the current phase and the origin that was set last. The gap
-    /// between the events of two cycles limits how far the phase moves per cycle.
+    /// The distance in ns between the current phase and the origin that was set last. The phase
+    /// moves per cycle by at most half the gap between the last event of one round and the first of
+    /// the next.
     pub behind_ns: i64,
     /// The current leads, which follow the dispatcher's own delays.
     pub leads: Lead,

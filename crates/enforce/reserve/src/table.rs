@@ -92,7 +92,7 @@ impl Table {
         self.lead_ns
     }
 
-    /// Returns the number of servers, also of those without a gate.
+    /// Returns the number of servers, including servers without a gate.
     pub fn servers(&self) -> usize {
         self.servers
     }
@@ -270,8 +270,8 @@ impl Walk {
 
     /// Takes the next event, and returns whether a round ended with it. Between two rounds the
     /// phase moves towards `origin_ns` in the shorter direction, by at most half the gap between
-    /// their events. Order and number of events therefore stay the same, and no slot loses more
-    /// than half its length.
+    /// the last event of one round and the first of the next. Order and number of events therefore
+    /// stay the same, and no slot loses more than half its length.
     pub fn advance(&mut self, table: &Table, origin_ns: u64) -> (Option<Event>, bool) {
         let event = table.events.get(self.next).copied();
         self.next += 1;

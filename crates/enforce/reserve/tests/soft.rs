@@ -104,8 +104,8 @@ fn last_slot(options: &Options, ends_in_ns: u64) -> Reservation {
     Reservation::start(HOUR, &servers, origin, options.clone()).unwrap()
 }
 
-/// Starts a server in whose slot the thread is when the slot ends. A slow machine may need several
-/// attempts.
+/// Starts a server, assigns the thread within the slot, and waits until the slot has ended. A slow
+/// machine may need several attempts.
 fn last_slot_of(tid: u32, options: &Options) -> Reservation {
     let mut ends_in_ns = 500 * MS;
     loop {

@@ -60,7 +60,7 @@ pub struct Output {
     /// The rule that decides which items the shaper passes on, and when.
     #[serde(default)]
     pub kind: Kind,
-    /// The CPU and priority of the sending thread, which are those of the server.
+    /// The CPUs and priority of the sending thread. `None` if the thread inherits both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// The number of items that can wait in the shaper. The middleware's own history holds more.

@@ -225,8 +225,8 @@ impl PageWriter {
         });
     }
 
-    /// Ends shaping (`on`) or resumes it. While shaping has ended, all items pass at once.
-    /// Real-time safe.
+    /// Ends shaping if `on` is true, otherwise resumes it. While shaping has ended, all items pass
+    /// at once. Real-time safe.
     pub fn set_pass_through(&self, on: bool) {
         self.map
             .word(WORD_STATE)

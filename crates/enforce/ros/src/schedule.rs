@@ -70,7 +70,7 @@ struct Before {
     slots: Slots,
 }
 
-/// The slot in which an item leaves, and whether the item is late for its own.
+/// The slot in which an item leaves, and whether the item missed its own slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
     /// The number of the execution to which the item belongs.
@@ -78,7 +78,7 @@ pub struct Due {
     /// The slot in which the item leaves: the one that is open now, or the next one.
     pub opening: Opening,
     /// Whether the item missed the slots of its own execution (overshoot). It then leaves in a slot
-    /// of a later execution, or after its last slot.
+    /// of a later execution, or after the last slot of its own execution.
     pub late: bool,
     /// Whether the item arrived in time, but the sender did not run during its slot. The item then
     /// leaves at once.
@@ -242,9 +242,9 @@ impl SlotSchedule {
         }
     }
 
-    /// Returns the last slot of the execution, if the item arrived before its end and the slot is
-    /// nearer than the next one. The sender did not run in that slot. The item then leaves at once:
-    /// this is better than a cycle later, and delays no other item.
+    /// Returns the last slot of the execution, if the item arrived before this slot's end and the
+    /// slot is nearer than `next`. The sender did not run in that slot. The item then leaves at
+    /// once: this is better than a cycle later, and delays no other item.
     fn overslept(
         &self,
         cycle: i64,

@@ -31,8 +31,8 @@ pub enum LaunchError {
     },
 }
 
-/// Returns the topics that the application must use under other names: those of held outputs and of
-/// throttled inputs.
+/// Returns the topics that the application must use under other names: the topics of held outputs
+/// and of throttled inputs.
 pub fn moves(plan: &Plan) -> Vec<Move> {
     let outputs = plan
         .outputs

@@ -22,7 +22,7 @@ impl Change {
     }
 }
 
-/// The reason for which bands moved, or were to move and could not.
+/// The reason why the bands moved, or why they should have moved but could not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
     /// An output was ready after the last slot.
@@ -42,7 +42,7 @@ pub enum Reason {
         /// Whether the time follows from the plan's miss rate, and not from the longest execution.
         by_miss_rate: bool,
     },
-    /// Moving the other edges makes the average of the last executions shorter.
+    /// Moving the slots before the last one makes the average of the last executions shorter.
     Average {
         /// The share by which the average gets shorter, 0 to 1.
         gain: f64,

@@ -73,7 +73,7 @@ impl Window {
     }
 
     /// Returns the difference between the longest and the shortest of the recent executions. If
-    /// there are few of them, the result is at least the range of the load before.
+    /// there are few of them, the result is at least the range of the previous load.
     pub(super) fn range(&self) -> u64 {
         let recent = self.recent();
         let range = recent.worst_ns() - recent.best_ns();

@@ -78,12 +78,13 @@ fn place_by<C: Cost>(
     Some(ends)
 }
 
-/// A step of the dynamic programme, from the costs of placing n slots to those of placing n + 1.
+/// A step of the dynamic programme. It computes the costs of placing n + 1 slots from the costs of
+/// placing n slots.
 struct Layer<'a, C> {
     places: &'a [u64],
     until: &'a [u64],
     before: &'a [C],
-    /// The reachable places, each with the range of places for the slot before it.
+    /// The reachable places, each with the range of places for the previous slot.
     rows: Vec<(u32, u32, u32)>,
     costs: Vec<C>,
     choice: Vec<u32>,

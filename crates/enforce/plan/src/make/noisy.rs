@@ -105,7 +105,8 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
 }
 
 /// Returns how many executions to leave out, from `least` to `most`. More than `least` are left out
-/// if they take at least twice as long as all others. One band would wait for them.
+/// if they take at least twice as long as all others. Otherwise a plan with one band would always
+/// wait for these few.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);
@@ -122,8 +123,8 @@ fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     least
 }
 
-/// Completes the error of a chain that does not fit, with a period or a number of executions with
-/// which it would fit.
+/// Adds a way out to the error of a chain that does not fit. The way out names a period, or a
+/// number of left-out executions, with which the chain would fit.
 fn with_remedy(
     error: PlanError,
     (model, request): (&Model, &Request),

@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// If the strategy promises the chain's slot, other callbacks run in this slot too, with all their
 /// executions since its last end. Otherwise they run at any time, so callbacks that ran beside the
-/// chain now run before it. A server per callback has room for them in each slot. `fifo` is not
-/// refused without a bound, because measuring under it finds the bound.
+/// chain now run before it. With a server per callback, each slot already has room for the other
+/// callbacks. A plan with `fifo` is made even if no bound exists, because measuring under `fifo`
+/// finds the bound.
 pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, PlanError> {
     let (worst, cycle) = (scope.latency.max(), scope.cycle_ns);
     match strategy {
@@ -35,7 +36,7 @@ pub(super) fn added_ns(scope: &Scope<'_>, strategy: Strategy) -> Result<u64, Pla
 }
 
 /// Returns the delay from the release of the chain's first callback to its start, in ns. It is 0 if
-/// inputs are throttled, or if the strategy promises slots, because these have room for other
+/// inputs are throttled, or if the strategy promises slots, because such slots have room for other
 /// callbacks.
 pub(super) fn late_ns(scope: &Scope<'_>, strategy: Strategy) -> u64 {
     match strategy {

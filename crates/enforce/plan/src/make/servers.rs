@@ -43,10 +43,10 @@ impl<'m> Maker<'_, 'm> {
     /// Returns the latency servers of chains that end within the slot `whole`.
     ///
     /// On several CPUs, each server gets the part of the slot in which its callbacks can run. This
-    /// part begins after the shortest time from the chain's start to the first of them. It ends the
-    /// shortest time from the last of them to the chain's end before the slot ends. Half of the
-    /// measured best cases count, as in [`Maker::earliest_ns`], so that a faster execution waits
-    /// for no slot.
+    /// part begins after the shortest time from the chain's start to the first of them. It ends
+    /// before the slot ends, by the shortest time from the last of them to the chain's end. Half of
+    /// the measured best cases count, as in [`Maker::earliest_ns`], so that a faster execution
+    /// waits for no slot.
     pub(super) fn latency_servers_within(&self, whole: Slot) -> Vec<Server> {
         let mut servers = self.latency_servers(vec![whole]);
         if servers.len() > 1 {
@@ -63,8 +63,9 @@ impl<'m> Maker<'_, 'm> {
         servers
     }
 
-    /// Returns two times for each callback, in ns: half of the shortest time from the first
-    /// callback's start to its own start, and from its end to the chains' ends.
+    /// Returns two times in ns for each callback. The first is half of the shortest time from the
+    /// chains' start to the callback's start. The second is half of the shortest time from the
+    /// callback's end to the chains' ends.
     fn shortest_ways(&self) -> Vec<(u64, u64)> {
         let parts = &self.scope.parts;
         let half = |i: usize| parts[i].best_ns() / 2;
@@ -143,7 +144,8 @@ impl<'m> Maker<'_, 'm> {
 
     /// Returns a slot for every callback, and the callbacks in the order of their starts. A slot
     /// begins when the slots of all predecessors have ended and its CPU is free. If slots of one
-    /// executor follow one another without a gap, the first one has room for its other callbacks.
+    /// executor follow one another without a gap, the first slot has room for the other callbacks
+    /// of the executor.
     fn callback_spans(&self) -> Result<(Vec<Span>, Vec<usize>), PlanError> {
         let scope = self.scope;
         let mut spans: Vec<Option<Span>> = vec![None; scope.parts.len()];

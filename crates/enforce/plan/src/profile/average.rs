@@ -83,8 +83,8 @@ impl Profile {
         })
     }
 
-    /// Returns the upper confidence limit of a figure. `figure` is computed from the starts that
-    /// were drawn at random and the starts that were not.
+    /// Returns the upper confidence limit of a figure. `figure` computes it from two samples: the
+    /// starts that were drawn at random, and the starts that were not drawn.
     fn bound(&self, figure: impl Fn(&Samples, &Samples) -> Result<f64, BandsError>) -> f64 {
         let mut random = Random::new();
         let mut figures = Vec::with_capacity(DRAW_COUNT);

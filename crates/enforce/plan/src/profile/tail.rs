@@ -41,13 +41,13 @@ pub struct Limit {
     pub executions: u64,
     /// The number of independent executions that the measured ones count as.
     pub independent: u64,
-    /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too
-    /// little lies above the threshold, or less than the miss rate.
+    /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too few
+    /// executions lie above the threshold, or if their share is not above the miss rate.
     pub shape: Option<f64>,
 }
 
-/// Returns how many executions are needed at least for the longest of them to be a limit for this
-/// rate, at [`CONFIDENCE`].
+/// Returns the smallest number of executions whose longest one is a limit for this rate, at
+/// [`CONFIDENCE`].
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }
@@ -114,8 +114,8 @@ impl Profile {
         }
     }
 
-    /// Measures how much starts differ in the number of their executions that belong to the largest
-    /// tenth.
+    /// Measures how much starts differ in the number of their executions that belong to the slowest
+    /// tenth of all executions.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
         let (mut above, mut at) = (0, counts.len());

@@ -39,9 +39,9 @@ impl Gate {
         }
     }
 
-    /// Writes `text`, which opens or closes the gate, to every cgroup of it, even after one fails.
-    /// Returns the last failure. A cgroup that no longer exists is not a failure: it was removed
-    /// with its container and had no threads.
+    /// Writes `text`, which opens or closes the gate, to every cgroup of the gate, even after one
+    /// fails. Returns the last failure. A cgroup that no longer exists is not a failure: it was
+    /// removed with its container and had no threads.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -60,8 +60,8 @@ impl Gate {
 }
 
 impl Gate {
-    /// Brings a new cgroup of version 2 to the gate's state. From now on the dispatcher moves it
-    /// too; this repeats earlier moves.
+    /// Brings a new cgroup of version 2 to the gate's state. The dispatcher already moves this
+    /// cgroup together with the others. This call makes up for moves before that.
     fn catch_up(&self, file: &File, group: &Path) -> Result<(), GateError> {
         loop {
             let closed = self.closed.load(Ordering::SeqCst);
@@ -107,8 +107,9 @@ fn open_gate(path: &Path) -> Result<File, GateError> {
 /// threads of any process.
 ///
 /// Another group, without threads, stays frozen all the time. The kernel has a switch that is on
-/// while any group is frozen (`freezer_active`). Turning it patches kernel code and interrupts all
-/// CPUs. Without the extra group, each opening of the only shut gate would turn it.
+/// while any group is frozen (`freezer_active`). Each change of this switch patches kernel code and
+/// interrupts all CPUs. Without the extra group, opening the only shut gate would change the switch
+/// every time.
 pub(crate) struct V1 {
     mount: Mount,
     name: String,

@@ -90,7 +90,7 @@ pub(crate) trait Backend: Send + Sync {
     /// outside. Returns `None` if the thread is behind no gate.
     fn way_out(&self, tid: u32) -> Option<PathBuf>;
 
-    /// Puts the thread behind the server's gate. The result of [`home`](Backend::home), called
-    /// before, undoes the move.
+    /// Puts the thread behind the server's gate. The result of an earlier call of
+    /// [`home`](Backend::home) undoes the move.
     fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError>;
 }

@@ -70,20 +70,22 @@ pub trait Enforcer: Send + Sync {
     /// Fails if the thread's cgroup is unknown. The thread cannot be admitted then.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
-    /// Lists the threads that run only in slots: admitted threads, and threads that these have
-    /// started, if they inherit it.
+    /// Lists the threads that run only in slots: admitted threads, and threads that inherited the
+    /// limit from the thread that started them.
     fn inside(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Returns the file that frees a thread that inherited its gate from an admitted thread, if the
-    /// thread's own cgroup is unknown. Returns `None` if the thread is behind no gate.
+    /// Returns the file through which a thread leaves a gate that it inherited from an admitted
+    /// thread. It is used if the thread's own cgroup is unknown. Returns `None` if the thread is
+    /// behind no gate.
     fn way_out(&self, _tid: u32) -> Option<PathBuf> {
         None
     }
 
-    /// Limits the thread to the slots of a server from now on. [`evict`](Enforcer::evict) and the
-    /// result of [`home`](Enforcer::home), called before, undo it.
+    /// Limits the thread to the slots of a server from now on. To undo this, call
+    /// [`evict`](Enforcer::evict) and use the result of an earlier call of
+    /// [`home`](Enforcer::home).
     ///
     /// # Errors
     ///

@@ -14,8 +14,8 @@ pub(crate) const THREADS: usize = 256;
 pub(crate) struct Members {
     slots: Box<[Slot]>,
     used: AtomicUsize,
-    /// The number of passes over the slots so far, times two. It is odd while the dispatcher is in
-    /// one.
+    /// Counts the beginnings and ends of the dispatcher's passes over the slots. It is odd while
+    /// the dispatcher is in a pass.
     pass: AtomicU32,
     files: Mutex<Vec<Option<File>>>,
 }

@@ -95,8 +95,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// Whether at least one group of the gate may be frozen, for example because another group
-    /// failed.
+    /// Whether at least one group of the gate may be frozen. After a failed move, one group can be
+    /// frozen and another not.
     may_be_shut: bool,
 }
 
@@ -138,8 +138,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Begins a slot: raises the priority of the server's threads and lets them run. If their
-    /// priority cannot be raised, they run all the same, and the returned error makes the
-    /// dispatcher try again.
+    /// priority cannot be raised, they still run, and the returned error makes the dispatcher try
+    /// again.
     pub(crate) fn open(&mut self, server: usize) -> io::Result<()> {
         let raised = match self.states[server].is_dropped {
             true => self.set_priorities(server, true),
@@ -168,8 +168,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Opens the kernel's gate even if it should already be open. The guard may have opened it, and
-    /// an earlier write of the dispatcher may have shut it later. The threads run first and get
-    /// their priority afterwards.
+    /// a write that the dispatcher had begun before may then have shut it again. The threads run
+    /// first and get their priority afterwards.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
         self.states[server].may_be_shut = false;

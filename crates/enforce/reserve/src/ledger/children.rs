@@ -10,9 +10,9 @@ use std::path::Path;
 
 const GENERATIONS: usize = 64;
 
-/// Finds the thread in the ledger that is the ancestor of `tid`, which is in no ledger: a thread of
-/// the same process or of the nearest ancestor process. If several threads of a process match, one
-/// on the same CPU is preferred.
+/// Finds the thread of the ledger that is the ancestor of `tid`, a thread that is in no ledger. The
+/// ancestor belongs to the same process or to the nearest ancestor process. If several threads of a
+/// process match, one on the same CPU is preferred.
 pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
     let cpus = sys::affinity(tid).unwrap_or_default();
     let pinned_so = |t: &&Thread| t.bound.is_some_and(|(cpu, _)| cpus == [cpu]);

@@ -100,8 +100,8 @@ impl Ledgers {
         Ok(names.filter(|name| name.ends_with(SUFFIX)).collect())
     }
 
-    /// Returns the name of a reservation other than `own`'s that has changed the thread. The caller
-    /// must hold [`Ledgers::lock_all`].
+    /// Returns the name of a reservation that has changed the thread. The reservation of the ledger
+    /// `own` does not count. The caller must hold [`Ledgers::lock_all`].
     pub(crate) fn owner(&self, own: &Ledger, tid: u32, start: u64) -> Option<String> {
         let others = self.names().unwrap_or_default().into_iter();
         let mut others = others.filter(|name| *name != own.name);

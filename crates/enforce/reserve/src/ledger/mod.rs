@@ -123,9 +123,9 @@ impl Restored {
     }
 }
 
-/// Returns the thread from which another thread has inherited its pinning: a changed thread on the
-/// same CPU that started it in a later kernel tick. Returns `None` if the thread was pinned in
-/// another way.
+/// Returns the thread from which another thread has inherited its pinning. It is a changed thread
+/// of process `tgid` that was pinned to the same CPU before the kernel tick `start`. Returns `None`
+/// if the other thread was pinned in another way.
 pub(crate) fn inherited<'t>(
     mut changed: impl Iterator<Item = &'t Thread>,
     tgid: u32,

@@ -36,8 +36,8 @@ pub enum Standing {
         /// The process id of the owner.
         owner: u32,
     },
-    /// The owner has died, and its guard is still at work. The ledger is left alone: this is a dry
-    /// run, the guard is unknown, or the guard does not end.
+    /// The owner has died, and its guard is still at work. The ledger is left alone, because this
+    /// is a dry run, the guard is unknown, or the guard does not end.
     Guarded,
     /// Both the owner and the guard are dead.
     Abandoned,
@@ -118,9 +118,10 @@ impl FoundLedger {
     }
 }
 
-/// Lists all ledgers of a directory, and undoes the changes of those whose owner and guard are
-/// dead. If only the owner is dead, it waits for the guard ([`Recovery::wait_for_guard`]). It may
-/// be repeated, also after an interruption. A directory that does not exist gives an empty list.
+/// Lists all ledgers of a directory, and undoes the changes of ledgers whose owner and guard are
+/// dead. If only the owner is dead, the call waits for the guard ([`Recovery::wait_for_guard`]).
+/// The call may be repeated, also after an interruption. A directory that does not exist gives an
+/// empty list.
 ///
 /// # Errors
 ///

@@ -177,7 +177,7 @@ fn remove(group: &Group, threads: &[Thread], report: &mut Restored) {
     }
 }
 
-/// Moves the threads of a cgroup out of it. A thread that is in no ledger was started by one of
+/// Moves all threads out of a cgroup. A thread that is in no ledger was started by one of
 /// `threads`, and gets that thread's previous state.
 fn empty(group: &Group, threads: &[Thread]) {
     for tid in cgroup::ids(&group.members) {

@@ -84,7 +84,7 @@ pub(crate) fn is_cgroup(path: &Path) -> bool {
 }
 
 /// Waits until one of the descriptors is readable or closed, at most `timeout_ms` (-1: forever).
-/// Returns for each whether it is.
+/// Returns for each descriptor whether it is readable or closed.
 pub(crate) fn wait_for<const N: usize>(descriptors: [RawFd; N], timeout_ms: i32) -> [bool; N] {
     let mut entries = descriptors.map(|fd| libc::pollfd {
         fd,

@@ -22,8 +22,8 @@ pub(crate) fn pidfd_of_thread(tid: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a descriptor of a process. It still means this process when another process has the same
-/// id.
+/// Opens a descriptor of a process. The descriptor still refers to this process after another
+/// process has got the same id.
 pub(crate) fn pidfd_of(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: the descriptor is new, and only the returned value owns it.
     unsafe {

@@ -31,8 +31,8 @@ use threads::Running;
 
 /// The name of the ROS 2 node under which the shaper runs.
 pub const NODE: &str = "onbeat_shaper";
-/// The longest time for which a waiting thread does not read the page, in ns. A change takes effect
-/// within it.
+/// The longest time for which a waiting thread does not read the page, in ns. A change of the page
+/// takes effect within this time.
 pub const POLL_NS: u64 = 50_000_000;
 /// The time without a publisher on the held topics after which a shaper without an owner ends, in
 /// ns.

@@ -63,7 +63,7 @@ impl Slots {
 
 pub(crate) struct Shared {
     pub(crate) slots: Slots,
-    /// The starts of executions by item. `None` if the kernel does not provide the table.
+    /// The table with the start of each item's execution. `None` if the kernel does not provide it.
     pub(crate) lineage: Option<LineageTable>,
     pub(crate) reporter: Reporter,
     pub(crate) overshoot: Overshoot,

@@ -55,8 +55,8 @@ const SLOPE_PART: f64 = 8.0;
 #[derive(Debug, Clone, Copy)]
 struct Arrival {
     at_ns: u64,
-    /// The deviation from the cycle, in ns. It includes the movement of all earlier arrivals, so it
-    /// can exceed a cycle.
+    /// The deviation from the fixed grid of cycles, in ns. It includes the drift since the first
+    /// arrival, so it can exceed a cycle.
     off_ns: i64,
 }
 
@@ -162,8 +162,8 @@ impl InputClock {
         (step_ns != 0).then(|| Moved::Slewed(origin_ns.saturating_add_signed(step_ns)))
     }
 
-    /// Returns the number of slips: an input came twice in a cycle, or not in one, although its
-    /// interval was normal.
+    /// Returns the number of slips. A slip is a cycle in which an input came twice or not at all,
+    /// although the input's interval was normal.
     pub fn slips(&self) -> u64 {
         self.inputs.iter().map(|input| input.slips).sum()
     }

@@ -216,8 +216,9 @@ fn cycle(period_ns: u64, origin_ns: u64) -> Cycle {
 }
 
 /// Returns a start of cycles after the last input before the longest time without one. `come` holds
-/// the positions of the inputs in a cycle. If cycles begin `now` in another time without inputs
-/// that is nearly as long, they stay there. Otherwise the origin would jump between the two.
+/// the positions of the inputs in a cycle. If the present start `now` lies in another time without
+/// inputs that is nearly as long, cycles stay there. This keeps the origin from jumping between the
+/// two times.
 pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) -> Option<u64> {
     come.sort_unstable();
     let wait = |i: usize| match come.get(i + 1) {
@@ -237,7 +238,7 @@ pub(super) fn behind_last(period_ns: u64, mut come: Vec<u64>, now: Option<u64>) 
 #[derive(Debug, Clone)]
 pub struct PhaseHistory {
     phase: Phase,
-    /// The latest origins, each after the time from which it applied.
+    /// The latest origins. Each entry holds the time from which an origin applied, then the origin.
     origins: VecDeque<(u64, u64)>,
 }
 

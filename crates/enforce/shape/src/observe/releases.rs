@@ -8,11 +8,13 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// The number of windows of starts whose earliest start gives a timer's releases.
+/// After this many windows of starts without a start before the grid, a timer's grid moves to their
+/// earliest start.
 const WINDOWS: u32 = 8;
 
-/// If the grid differs by less than this, the early starts were mostly delayed. The origin then
-/// moves only by one [`NEAR_PART`]th of the difference, because outputs would show the noise.
+/// If the early starts of a window differ from the grid by at most this, they were mostly delayed.
+/// The origin then moves only by one [`NEAR_PART`]th of the difference, because outputs would show
+/// the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;
@@ -39,7 +41,8 @@ impl Releases {
 /// The position of a window of starts relative to the grid, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The earliest start of the window that shows the grid.
+    /// The start in the window that shows the grid. For a timer it is the earliest, otherwise the
+    /// earliest tenth.
     pub(super) early: i64,
     tenth: i64,
     pub(super) late: i64,

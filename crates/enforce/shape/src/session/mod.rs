@@ -226,8 +226,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reports whether the application continues after an error. It does if the session started and
-    /// shaped it, because it may be at work.
+    /// Reports whether the application continues after an error. It continues if the session
+    /// started it and has begun to shape it, because the application may be at work.
     fn runs_on(&self) -> bool {
         self.stage.course().is_some() && !self.options.application.command.is_empty()
     }
@@ -273,8 +273,8 @@ impl Observer for Session<'_> {
         self.report_state();
     }
 
-    /// Reports whether the recording keeps an event. It keeps only those of the time in which the
-    /// application was shaped: afterwards, threads of unfinished executions have neither their
+    /// Reports whether the recording keeps an event. It keeps only events from the time in which
+    /// the application was shaped. After that, threads of unfinished executions have neither their
     /// priority nor their CPU. If the user wants no recording, nothing is kept, because writing
     /// costs time and the kernel's own writing keeps other threads off the CPU.
     fn is_kept(&self, event: &Event) -> bool {

@@ -20,8 +20,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// Returns the capabilities that a session needs: those of the recorder, and those for real-time
-/// priorities, locked memory and the file systems of a container.
+/// Returns the capabilities that a session needs: the recorder's capabilities, and three for
+/// real-time priorities, locked memory and the file systems of a container.
 pub fn rights() -> Vec<Capability> {
     let own = [
         Capability::CAP_SYS_NICE,

@@ -34,8 +34,8 @@ impl Beside {
         (had_started(pid, seen_ns) && !beside.has_ended(Duration::ZERO)).then_some(beside)
     }
 
-    /// Reports whether all facts that were read about the process belong to it: it has not ended,
-    /// and its user is the same.
+    /// Reports whether the facts that were read about the process are still valid: it has not
+    /// ended, and its user is the same.
     pub(super) fn is_unchanged(&self) -> bool {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }

@@ -135,7 +135,7 @@ pub(super) enum Priority {
 
 impl Priority {
     /// Returns the way that works for a shaper beside this process. Threads that inherit their
-    /// priority must not set one, so it is removed from `config`.
+    /// priority must not set another. In this case the call removes the priorities from `config`.
     fn of(config: &mut Config, beside: &Beside) -> Priority {
         let highest = highest_priority(config);
         let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;

@@ -86,9 +86,10 @@ impl<'a> Shaping<'a> {
         Ok(is_assigned)
     }
 
-    /// Finds threads that have started since the last call. Removes threads that gated threads have
-    /// started from their gates. Assigns the publisher threads of restarted processes, and places
-    /// the middleware's threads. Only processes accepted by `is_ours` belong to the application.
+    /// Finds threads that have started since the last call. Frees threads that gated threads have
+    /// started and that inherited a gate. Assigns the publisher threads of restarted processes, and
+    /// places the middleware's threads. Only processes accepted by `is_ours` belong to the
+    /// application.
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
@@ -259,8 +260,8 @@ pub(crate) fn left_alone(error: &ShapeError) -> String {
     format!("Not shaped: {}.", error.to_string().trim_end_matches('.'))
 }
 
-/// The number of ends of slots at which it may be unknown whether a thread waits, before a note
-/// names the thread. A thread that was just assigned has not reached its executor yet.
+/// A note names a server's threads after this many ends of slots at which it was unknown whether
+/// they wait. A thread that was just assigned has not reached its executor yet.
 const ENDS_UNKNOWN: u64 = 3;
 const MAX_NAMED: usize = 4;
 

@@ -158,8 +158,8 @@ pub struct Counts {
     pub without_output: u64,
     /// The number of slots that were over before the dispatcher woke up.
     pub skipped_slots: u64,
-    /// The number of slips: a throttled input came twice in a cycle, or not in one, although its
-    /// interval was normal.
+    /// The number of slips. A slip is a cycle in which a throttled input came twice or not at all,
+    /// although the input's interval was normal.
     pub slips: u64,
     /// The number of the shaper's reports that were lost. Their outputs count as not delivered.
     pub lost_reports: u64,

@@ -27,7 +27,7 @@ impl Tally {
     }
 
     /// Returns the promises of a plan with the values measured so far. The caller measures
-    /// `jitter_ns` and the number of cycles `without` an output. `cycles` is the number of those
+    /// `jitter_ns` and the number of cycles `without` an output. `cycles` is the number of cycles
     /// that can have an output.
     pub(crate) fn promises(
         &self,

@@ -46,7 +46,7 @@ pub struct Cost {
     pub mean_ns: f64,
     /// The number of waits that were recorded.
     pub times: u64,
-    /// The number of executions of the callback that has the fewest in the chain.
+    /// The smallest number of executions that any callback of the chain has.
     pub executions: u64,
     #[serde(skip)]
     variance: f64,

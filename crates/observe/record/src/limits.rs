@@ -30,8 +30,8 @@ pub struct Limits {
     pub domain: Option<u32>,
     /// The directory of a cgroup. Processes in it and below it are recorded.
     pub cgroup: Option<PathBuf>,
-    /// The id on this machine of any process in the container. Only processes of its process namespace are
-    /// recorded.
+    /// The id on this machine of any process in the container. Only processes in the PID namespace of that
+    /// process are recorded.
     pub container: Option<u32>,
 }
 

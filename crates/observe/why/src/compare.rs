@@ -22,8 +22,8 @@ const SHARE_SAID: f64 = 0.8;
 /// The most causes that the sentence names.
 const SAID_MAX: usize = 3;
 
-/// A cause may be chance if its distribution over late and other executions has at least this
-/// probability without any connection.
+/// If late executions have a cause so often by chance with more than this probability, the sentence
+/// says that it may be chance.
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.

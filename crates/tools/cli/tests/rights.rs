@@ -236,8 +236,8 @@ fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
     assert!(!printed.contains("it ran"), "{printed}");
 }
 
-/// Checks that root, too, keeps no rights without a use. While it records, it has only those for
-/// attaching probes.
+/// Checks that a recorder of root keeps no rights that it does not use. While it records, it has
+/// only the rights for attaching probes.
 fn root_records_with_the_fewest_capabilities(harness: &Harness) {
     /// The capabilities that onbeat must not keep: CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO,
     /// CAP_SYS_BOOT, CAP_MKNOD.

@@ -297,14 +297,14 @@ impl Kernel {
         &self.suspended
     }
 
-    /// Marks a process that made endpoints before its probes were in place. Their names are then recovered
-    /// when the endpoints are used. Must be called before probes are attached for the process.
+    /// Marks a process that made endpoints before its probes were in place. The endpoints' names are then
+    /// recovered when the endpoints are used. Must be called before probes are attached for the process.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
     /// Marks a process that uses ROS 2. The BPF programs then ignore the process's calls of DDS, because its
-    /// middleware makes those.
+    /// middleware makes these calls, not the application.
     pub fn mark_ros(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }

@@ -17,7 +17,7 @@ use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The number of words before and after an endpoint's handle in which a node's handle is searched.
+/// The number of words before and after an endpoint's handle in which the search looks for a node's handle.
 const AROUND_WORDS: i64 = 32;
 
 const NODE_STRUCT_WORDS: u64 = 64;
@@ -206,8 +206,8 @@ impl Nodes {
     }
 
     /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same layout. A
-    /// candidate with another layout belongs to another kind of object, which happens to lie before such a
-    /// struct. Of several candidates for a node, the one beside the most endpoints is picked.
+    /// candidate with another layout belongs to another kind of object, which happens to lie before a node's
+    /// private struct. Of several candidates for a node, the one beside the most endpoints is picked.
     fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes

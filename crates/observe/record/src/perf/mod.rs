@@ -140,8 +140,8 @@ impl Switches {
         }
     }
 
-    /// Notes that a command has started. If the command lost its events, opens them again, provided that this
-    /// user may.
+    /// Notes that a command has started. If the command lost its events, opens them again if this user is
+    /// allowed to.
     ///
     /// # Errors
     ///

@@ -256,7 +256,8 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
-/// Returns the bound of a callback's response time, and the part of it in which others run.
+/// Returns the bound of a callback's response time, and the part of it in which other callbacks
+/// run.
 fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
     let executor = view.executor(callback).map(|i| &view.model.executors[i]);
     if executor.is_none_or(|e| e.threads != 1) {

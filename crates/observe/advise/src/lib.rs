@@ -73,7 +73,7 @@ pub struct Advice {
     /// It is `None` if the cost is not a time.
     pub cost_ns: Option<f64>,
     /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
-    /// executors it is their load, for a late timer the delay over the period.
+    /// executors it is their load, for a late timer the delay divided by the period.
     pub share: f64,
     /// A sentence that says what costs time, with the measured values.
     pub finding: String,

@@ -74,7 +74,7 @@ pub struct Influence {
 }
 
 impl Influence {
-    /// Returns the cost in the second model minus that in the first, in ns.
+    /// Returns the cost in the second model minus the cost in the first, in ns.
     pub fn difference_ns(&self) -> f64 {
         self.b.mean_ns - self.a.mean_ns
     }

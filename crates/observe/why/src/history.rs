@@ -349,7 +349,7 @@ impl History {
         thread
     }
 
-    /// Processes the next event. `time` must not be earlier than that of any earlier event.
+    /// Processes the next event. `time` must not be earlier than the time of any event before it.
     pub(crate) fn push(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. } => self.thread(event, time).switch_in(time),

@@ -310,7 +310,7 @@ impl Kernel {
     }
 
     /// Sets the distance from the probe of a dynamic linker to the linker's `_r_debug`. `key` is the probe's
-    /// number or, without cookies, the probe's offset in its page.
+    /// number or, on a kernel without cookies, the probe's offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
         self.distance
             .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)

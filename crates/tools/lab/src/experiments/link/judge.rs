@@ -30,7 +30,8 @@ pub struct WireMessage {
 }
 
 /// Returns the share of messages, in %, that have the same place on the wire as in the order of
-/// sending. Counts the `first` messages of each experiment, and only those of stream `of` if given.
+/// sending. Counts the `first` messages of each experiment. With `of`, counts only messages of this
+/// stream.
 pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {

@@ -248,8 +248,8 @@ fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     above.map(|b| b.2).sum()
 }
 
-/// Returns the probability that at least `with` of `late` executions have a cause that `with +
-/// others_with` of all executions have, if the late executions were drawn at random.
+/// Of all executions, `with + others_with` have a cause. Returns the probability that at least
+/// `with` of these are among the late executions if those are drawn at random.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);

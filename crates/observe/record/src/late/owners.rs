@@ -84,8 +84,8 @@ struct Holder {
     at: u64,
 }
 
-/// A guessed memory layout, in machine words: the offset of the rmw pointer in rcl's private `impl` struct,
-/// and the distance from an endpoint's handle to its node's handle.
+/// A guessed memory layout, as two distances in machine words. The first is the offset of the rmw pointer in
+/// rcl's private `impl` struct. The second leads from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
 /// The pairs of node handle and endpoint handle that were found for each layout and endpoint.

@@ -118,7 +118,8 @@ fn sets(text: &str, names: &[&str]) -> Vec<u64> {
 
 const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// Returns the text of `/proc/PID/status` once the process waits for a writer to a FIFO.
+/// Waits until the process waits for a writer to a FIFO. Then returns the text of its
+/// `/proc/PID/status`.
 fn status_when_waiting(child: &mut Child) -> String {
     for _ in 0..PATIENCE {
         assert!(

@@ -195,8 +195,8 @@ impl Load {
     }
 }
 
-/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if it
-/// exceeds `limit`, or after too many steps.
+/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if
+/// that time exceeds `limit`, or after too many steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {

@@ -82,8 +82,8 @@ pub struct ChainRule {
     /// The share of executions whose item was lost on the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
-    /// Logical execution time: each output leaves a whole number of the first callback's periods
-    /// after its start. The value is the deviation that is allowed.
+    /// Logical execution time: the time from the first callback's start to the output must be a
+    /// whole number of that callback's periods. The value is the allowed deviation.
     #[serde(rename = "let", skip_serializing_if = "Option::is_none")]
     pub logical: Option<Limit<Time>>,
 }

@@ -76,7 +76,7 @@ impl Change {
     }
 }
 
-/// The result of comparing one figure, which depends on the number of runs in the models.
+/// The result of comparing one figure. Its form depends on the number of runs in the models.
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),

@@ -103,8 +103,8 @@ struct Costs {
     executions: u64,
 }
 
-/// Compares the time that components cost chains. `a` is the model before, or alone; `b` is the
-/// model after, or integrated.
+/// Compares the time that components cost chains. `a` is the model from before a change, or of a
+/// system alone. `b` is the model from after the change, or of the integrated system.
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();

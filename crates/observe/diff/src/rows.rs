@@ -71,7 +71,8 @@ impl RunValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
-    /// The value of each run, by run id. Empty if the model does not keep these.
+    /// The value of each run, by run id. Empty if the model does not keep the values of single
+    /// runs.
     pub runs: Vec<RunValue>,
     /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
     pub worth: u64,

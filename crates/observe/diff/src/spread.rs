@@ -173,7 +173,7 @@ impl Spread {
         }
     }
 
-    /// Returns the spreads of the kinds that these figures have.
+    /// Returns the spread for each kind that occurs among these figures.
     pub fn typical(&self, figures: &[(Figure, Single)]) -> Vec<RunSpread> {
         let of = |scale: &Scale| {
             let own = figures.iter().filter(|(f, _)| Kind::of(*f) == scale.kind);

@@ -58,7 +58,7 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// Returns options with this synthesis and a memory of ten minutes.
+    /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth,

@@ -226,8 +226,8 @@ pub enum EventKind {
     RingBufferClear { buffer: u64 },
     /// The client library publishes a message (`rcl_publish`).
     RclPublish { publisher: u64, message: u64 },
-    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the
-    /// source time stamp of the matching take lies between this event and the thread's next one.
+    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the source time
+    /// stamp of the matching take lies between this event and the thread's next event.
     Publish {
         rmw: u64,
         message: u64,

@@ -419,7 +419,8 @@ struct Keeper {
     list: FxHashMap<u64, Kept>,
     next: u64,
     left_out: u64,
-    /// The distance in time and the start of the execution nearest to the instant of the question.
+    /// The execution nearest to the instant of the question: its distance in time from the instant,
+    /// and its start.
     nearest: Option<(u64, u64)>,
 }
 

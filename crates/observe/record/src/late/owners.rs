@@ -24,8 +24,8 @@ const NODE_STRUCT_WORDS: u64 = 64;
 
 const MAX_SEARCHED_BYTES: u64 = 1 << 30;
 
-/// The largest accepted number of places in memory. With more, the search finds nothing, because no ROS 2
-/// process has so many.
+/// The largest number of matching words in memory that a search accepts. With more, the search returns nothing,
+/// because no ROS 2 process has so many.
 const MAX_SITES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -63,7 +63,7 @@ pub enum Library {
     Rmw,
     /// The C++ client library of ROS 2, `librclcpp.so`.
     Rclcpp,
-    /// A program or library with onbeat-flow's executors, which its [`FLOW_NOTE`] shows.
+    /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a file.
     Flow,
     /// The library of Cyclone DDS (`libddsc.so`), in a process without ROS 2.
     Cyclone,

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 /// The length of a turn: at least this time and this number of messages.
 const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
-/// The time after a switch of arms that is not measured. The first messages find less in the caches
-/// than later ones.
+/// The unmeasured time after each switch of arms. The first messages find less in the caches than
+/// later ones.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
 /// The time that the last messages of a turn have to arrive before the next turn.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);

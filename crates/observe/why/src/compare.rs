@@ -279,7 +279,7 @@ fn ln_factorial(n: u64) -> f64 {
 }
 
 impl Comparison {
-    /// Returns the mean latency of late executions minus that of the others, ns.
+    /// Returns the mean latency of late executions minus the mean latency of the others, ns.
     pub fn excess_ns(&self) -> f64 {
         self.late_mean_ns - self.others_mean_ns
     }

@@ -29,7 +29,8 @@ pub enum Target {
         callbacks: Vec<String>,
         /// The topics between the callbacks, in order, and the output's topic if the chain has one.
         topics: Vec<String>,
-        /// True if only executions count that end at the topic where the user cut the chain.
+        /// True if the user cut the chain. Only executions that end at the topic of the cut then
+        /// count.
         cut: bool,
     },
     /// The executions of the callback with this id. Each begins when its input was published or its

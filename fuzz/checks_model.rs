@@ -4,8 +4,8 @@ use onbeat_document::file;
 use onbeat_views::export;
 use onbeat_views::report;
 
-/// Reads any bytes as a model file. Checks that the reader returns a one-line error, or a model of
-/// which every export and report can be made.
+/// Reads any bytes as a model file. Checks that the reader returns a one-line error, or a model
+/// from which every export and report can be made.
 pub fn model_json(data: &[u8]) {
     match file::read(data) {
         Ok(model) => {

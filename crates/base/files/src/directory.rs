@@ -314,7 +314,8 @@ impl Directory {
         Ok(File::from(file))
     }
 
-    /// Opens a file for reading and for writing at any position. Neither follows a link nor waits.
+    /// Opens a file for reading and for writing at any position. Does not follow a link, and does not wait for
+    /// a pipe's other end.
     ///
     /// # Errors
     ///

@@ -74,7 +74,7 @@ pub fn load_average() -> f64 {
     first.and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// The CPU time since the machine started, divided by use, in ticks (see [`ticks_per_second`]).
+/// The CPU time since the machine started, split by use, in ticks (see [`ticks_per_second`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTicks {
     /// The ticks in which programs, the kernel or interrupts used a CPU.

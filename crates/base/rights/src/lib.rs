@@ -75,8 +75,8 @@ pub fn give_up(roots: &[Capability]) -> io::Result<()> {
     }
 }
 
-/// Gives up every capability except `later`, and deactivates those in `later`. Until [`raise`], this process
-/// has no more rights than its user. Programs that its children execute inherit none.
+/// Gives up every capability except `later`, and deactivates the capabilities in `later`. Until [`raise`], this
+/// process has no more rights than its user. Programs that its children execute inherit none.
 ///
 /// # Errors
 ///

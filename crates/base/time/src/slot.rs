@@ -118,8 +118,8 @@ impl Cycle {
     /// `slots` is empty, because such a thread may run at any time. The slots must be in order, must not
     /// overlap, and must start within the cycle.
     ///
-    /// Takes at most four steps per slot. Of a longer interval, only the first two periods are examined,
-    /// because they contain every gap.
+    /// Takes at most four steps per slot. If the interval is longer than two periods, examines only the first
+    /// two, because they contain every gap.
     pub fn longest_outside_ns(
         &self,
         slots: &[Slot],

@@ -195,8 +195,8 @@ impl Load {
     }
 }
 
-/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if it
-/// exceeds `limit`, or after too many steps.
+/// Returns the shortest time that suffices for the work that can arrive in it. Returns `None` if
+/// that time exceeds `limit`, or after too many steps.
 fn settle(limit: u64, work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut time = 1;
     for _ in 0..STEPS {
@@ -256,7 +256,8 @@ fn responses(loads: &mut [Load]) -> bool {
     true
 }
 
-/// Returns the bound of a callback's response time, and the part of it in which others run.
+/// Returns the bound of a callback's response time, and the part of it in which other callbacks
+/// run.
 fn response(view: &View<'_>, callback: &Callback) -> Result<(u64, u64), NoBound> {
     let executor = view.executor(callback).map(|i| &view.model.executors[i]);
     if executor.is_none_or(|e| e.threads != 1) {

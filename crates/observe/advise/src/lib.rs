@@ -22,8 +22,8 @@ use view::View;
 /// The chains that matter most, and the smallest costs that are reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The indices of chains in the model, the most important first. All other chains follow, those
-    /// that lose most time first.
+    /// The indices of chains in the model, the most important first. The other chains follow. Among
+    /// these, the chain that spends most time outside of its callbacks comes first.
     pub order: Vec<usize>,
     /// The smallest cost that is reported, as a share of the chain's mean latency.
     pub min_share: f64,
@@ -73,7 +73,7 @@ pub struct Advice {
     /// It is `None` if the cost is not a time.
     pub cost_ns: Option<f64>,
     /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
-    /// executors it is their load, for a late timer the delay over the period.
+    /// executors it is their load, for a late timer the delay divided by the period.
     pub share: f64,
     /// A sentence that says what costs time, with the measured values.
     pub finding: String,
@@ -112,8 +112,8 @@ pub fn advise(model: &Model, options: &Options) -> Report {
     }
 }
 
-/// Returns the chains with executions in the requested order. The others follow, those that lose
-/// most of their latency first.
+/// Returns the chains with executions in the requested order. The others follow. Among these, the
+/// chain that spends most time outside of its callbacks comes first.
 fn order(model: &Model, options: &Options) -> Vec<usize> {
     let lost = |i: usize| {
         let parts = model.chains[i].figures.shares.iter();

@@ -18,7 +18,7 @@ pub(crate) struct Step<'m> {
     pub(crate) callback: &'m Callback,
     /// The mean part of the chain's latency from the callback's start to its publication, in ns.
     pub(crate) own_ns: f64,
-    /// The edge from the callback before, and its mean part of the chain's latency in ns.
+    /// The edge from the previous callback, and the edge's mean part of the chain's latency in ns.
     pub(crate) from: Option<(&'m Edge, f64)>,
 }
 

@@ -28,7 +28,7 @@ pub enum Measured<'m> {
     Chain(&'m Chain),
     /// All paths between the ends of chains that the model does not list.
     AllPaths(&'m EndToEnd),
-    /// The chain is a part of a longer one, for which the model has no figures.
+    /// The chain is a part of a longer chain, and the model has no figures for this part.
     Nothing,
 }
 

@@ -107,8 +107,8 @@ pub fn write(model: &Model, margin: f64, which: Limits) -> Result<String, String
     Ok(format!("{HEAD}{}", with_titles(&yaml, model, &names)))
 }
 
-/// Requires that no other node takes or publishes a topic. Only topics whose publisher was recorded
-/// get this rule.
+/// Requires that no node takes or publishes a topic unless it does so in the model. Only topics
+/// whose publisher was recorded get this rule.
 fn endpoints(model: &Model, structure: &mut Structure) {
     let is_topic = |c: &&Callback| c.kind == CallbackType::Subscription && !c.input.is_empty();
     let takers = model.callbacks.iter().filter(is_topic);

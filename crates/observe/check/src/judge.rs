@@ -74,7 +74,7 @@ pub struct Bar {
     /// The confidence level, 0.5 to 1.
     pub confidence: f64,
     /// The share of executions that may be beyond an extreme value. A sample must be large enough
-    /// to show so small a share.
+    /// to show a larger share.
     pub miss: f64,
 }
 
@@ -162,8 +162,8 @@ impl Bar {
         }
     }
 
-    /// Judges the share of executions beyond a limit. The number of these lies between `least` and
-    /// `most`, and `allowed` is the share that may be.
+    /// Judges whether the share of executions beyond a limit is at most `allowed`. The number of
+    /// executions beyond the limit lies between `least` and `most`.
     fn share_beyond(
         &self,
         (least, most): (u64, u64),
@@ -311,8 +311,8 @@ pub fn plain(value: f64, limit: &Limit<Rate>) -> Outcome {
     )
 }
 
-/// Counts the values above a limit: only those that surely are if `surely` is set, otherwise all
-/// that may be.
+/// Counts the values above a limit. With `surely`, counts only values that are certainly above it,
+/// otherwise also values that may be above it.
 fn above(dist: &Dist, limit: f64, surely: bool) -> u64 {
     let value = |lowest: u64, width: u64| match surely {
         true => lowest.max(dist.min()),
@@ -324,8 +324,8 @@ fn above(dist: &Dist, limit: f64, surely: bool) -> u64 {
     beyond.map(|(_, _, count)| count).sum()
 }
 
-/// Counts the values below a limit: only those that surely are if `surely` is set, otherwise all
-/// that may be.
+/// Counts the values below a limit. With `surely`, counts only values that are certainly below it,
+/// otherwise also values that may be below it.
 fn below(dist: &Dist, limit: f64, surely: bool) -> u64 {
     let value = |lowest: u64, width: u64| match surely {
         true => (lowest + width.max(1) - 1).min(dist.max()),

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 /// A physical unit of a limit: the way in which it is written, and the unit in which it is stored.
 pub trait Unit: Copy + fmt::Debug + PartialEq {
-    /// The units and their factors. The first one is used for numbers that fit no other.
+    /// The units and their factors. The first unit is used for numbers that suit no other unit.
     const UNITS: &'static [(&'static str, f64)];
     /// The description for error messages, with an example.
     const WHAT: &'static str;

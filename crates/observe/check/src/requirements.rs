@@ -18,7 +18,7 @@ pub struct Requirements {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
     /// The share of executions that `max`, `min` and a loss of 0 may leave unseen. A sample must be
-    /// large enough to have shown a larger share. The default is 1 %.
+    /// large enough to show a larger share. The default is 1 %.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss: Option<Limit<Share>>,
     /// The limits for chains. Each entry names one chain, or all chains between two ends.
@@ -44,7 +44,8 @@ impl Requirements {
         self.confidence.unwrap_or(0.95)
     }
 
-    /// Returns the share that a sample must be able to show, or its default of 0.01.
+    /// Returns the share of executions that `max`, `min` and a loss of 0 may leave unseen, or its
+    /// default of 0.01.
     pub fn miss(&self) -> f64 {
         self.miss.and_then(|m| m.most).unwrap_or(0.01)
     }
@@ -63,7 +64,7 @@ pub struct ChainRule {
     /// The callback, node or topic with whose publication the chain ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The callbacks, nodes or topics that the chain must all pass.
+    /// The callbacks, nodes or topics that the chain passes, all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,
     /// The time from the first callback's start to the output.
@@ -81,8 +82,8 @@ pub struct ChainRule {
     /// The share of executions whose item was lost on the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<Limit<Share>>,
-    /// Logical execution time: each output leaves a whole number of the first callback's periods
-    /// after its start. The value is the deviation that is allowed.
+    /// Logical execution time: the time from the first callback's start to the output must be a
+    /// whole number of that callback's periods. The value is the allowed deviation.
     #[serde(rename = "let", skip_serializing_if = "Option::is_none")]
     pub logical: Option<Limit<Time>>,
 }

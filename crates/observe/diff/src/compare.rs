@@ -76,7 +76,7 @@ impl Change {
     }
 }
 
-/// The result of comparing one figure, which depends on the number of runs in the models.
+/// The result of comparing one figure. Its form depends on the number of runs in the models.
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),
@@ -87,13 +87,13 @@ pub enum Measured {
 /// A comparison of a figure's executions, without the spread between runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Single {
-    /// The logarithm of the second model's value over the first one's.
+    /// The logarithm of the second model's value divided by the first model's.
     pub shift: f64,
     /// The standard error of the shift if runs did not differ.
     pub within: f64,
     /// The factor that turns the spread of one run into the spread of the shift.
     pub runs: f64,
-    /// The logarithm of the third over the first quartile: the mean of both models.
+    /// The logarithm of the third quartile divided by the first: the mean of both models.
     pub width: f64,
     pub delta: f64,
 }
@@ -160,7 +160,7 @@ fn single(row: &Row<'_>, speed: Option<&Speed>) -> Option<Single> {
     })
 }
 
-/// Returns the logarithm of the third over the first quartile.
+/// Returns the logarithm of the third quartile divided by the first.
 fn width(dist: &Dist) -> f64 {
     let log = |q: f64| (dist.quantile(q).max(1) as f64).ln();
     log(0.75) - log(0.25)

@@ -46,7 +46,7 @@ pub struct Cost {
     pub mean_ns: f64,
     /// The number of waits that were recorded.
     pub times: u64,
-    /// The number of executions of the callback that has the fewest in the chain.
+    /// The smallest number of executions that any callback of the chain has.
     pub executions: u64,
     #[serde(skip)]
     variance: f64,
@@ -74,7 +74,7 @@ pub struct Influence {
 }
 
 impl Influence {
-    /// Returns the cost in the second model minus that in the first, in ns.
+    /// Returns the cost in the second model minus the cost in the first, in ns.
     pub fn difference_ns(&self) -> f64 {
         self.b.mean_ns - self.a.mean_ns
     }
@@ -103,8 +103,8 @@ struct Costs {
     executions: u64,
 }
 
-/// Compares the time that components cost chains. `a` is the model before, or alone; `b` is the
-/// model after, or integrated.
+/// Compares the time that components cost chains. `a` is the model from before a change, or of a
+/// system alone. `b` is the model from after the change, or of the integrated system.
 pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
     let mut report = Influences::default();
     let mut only = b.chains.len();

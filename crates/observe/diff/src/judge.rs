@@ -139,7 +139,8 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
 }
 
 /// Tests all figures with the correction for their number, and returns the spreads between runs.
-/// Figures that changed say nothing about the spread, so all are tested again without these.
+/// Changed figures say nothing about the spread. So it is estimated again without them, and all
+/// figures are tested again.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],
@@ -280,12 +281,12 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// The assumed standard deviation of the time in which a run loses items in a row, in seconds: its
-/// subscriber starts late, or the machine stands still.
+/// The assumed standard deviation, in seconds, of the time in which a run loses items in a row.
+/// Causes are a subscriber that starts late, or a machine that stands still.
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each
-/// run loses items in a row. With several runs, it is taken to be zero.
+/// run loses items in a row. With several runs, the standard deviation is taken to be zero.
 fn spread_of_losses(a: &Model, b: &Model) -> f64 {
     if a.runs.len() > 1 && b.runs.len() > 1 {
         return 0.0;
@@ -346,8 +347,8 @@ fn losses(a: &Model, b: &Model) -> Vec<Found> {
     found
 }
 
-/// Returns the chances with Holm's correction, which keeps the probability of any false change below
-/// the requested level.
+/// Returns the probabilities `chances` with Holm's correction, which keeps the probability of any
+/// false change below the requested level.
 fn correct(chances: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..chances.len()).collect();
     order.sort_by(|&x, &y| chances[x].total_cmp(&chances[y]));

@@ -71,7 +71,8 @@ impl RunValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
-    /// The value of each run, by run id. Empty if the model does not keep these.
+    /// The value of each run, by run id. Empty if the model does not keep the values of single
+    /// runs.
     pub runs: Vec<RunValue>,
     /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
     pub worth: u64,
@@ -240,8 +241,8 @@ pub fn is_same(a: &Chain, b: &Chain) -> bool {
     (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
 }
 
-/// Returns a chain's latency. Its executions are assumed to resemble one another as much as those
-/// of its most dependent callback.
+/// Returns a chain's latency. The chain's share of independent values is assumed to equal the
+/// smallest share of any of its callbacks.
 fn latency<'m>(model: &'m Model, chain: &'m Chain) -> Side<'m> {
     let dist = &chain.figures.latency_ns;
     let mut worth = Some(1.0f64);

@@ -42,7 +42,7 @@ pub enum Kind {
     Execution,
     /// Response times and latencies, which include waiting. Their assumed spread is twice as large.
     Waiting,
-    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
+    /// Periods of callbacks. Their assumed spread is a tenth of the one for execution times.
     Period,
 }
 
@@ -121,7 +121,7 @@ struct Scale {
 }
 
 impl Spread {
-    /// Estimates the spread from the figures of two models, without those that changed.
+    /// Estimates the spread from the figures of two models that did not change.
     pub fn of(unchanged: &[(Figure, Single)], options: &Options) -> Spread {
         let scale = |kind: Kind| {
             let own = unchanged.iter().filter(|(f, _)| Kind::of(*f) == kind);
@@ -173,7 +173,7 @@ impl Spread {
         }
     }
 
-    /// Returns the spreads of the kinds that these figures have.
+    /// Returns the spread for each kind that occurs among these figures.
     pub fn typical(&self, figures: &[(Figure, Single)]) -> Vec<RunSpread> {
         let of = |scale: &Scale| {
             let own = figures.iter().filter(|(f, _)| Kind::of(*f) == scale.kind);

@@ -147,7 +147,8 @@ impl Causes {
     }
 }
 
-/// Pairs the parts of two models by id: those of both models, and those of only one.
+/// Pairs the parts of two models by id: the parts that both models have, and the parts that only
+/// one has.
 fn pair<'m, T>(
     a: &'m [T],
     b: &'m [T],
@@ -352,8 +353,8 @@ fn chains(a: &Model, b: &Model, causes: &Causes, found: &mut Vec<Difference>) {
     only(b, a, What::Added);
 }
 
-/// Returns the callback or edge whose addition or removal explains that of a chain. A callback that
-/// was added at an end of the chain counts too.
+/// Returns the callback or edge whose addition or removal explains the addition or removal of a
+/// chain. A callback that was added at an end of the chain counts too.
 fn chain_cause(chain: &Chain, causes: &Causes) -> Option<String> {
     let edges = chain.callbacks.windows(2).zip(&chain.topics);
     let edges: Vec<String> = edges

@@ -34,8 +34,8 @@ use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
 use window::{Ring, Windows, SECOND_NS};
 
-/// The largest number of callbacks that a live model follows, and likewise of paths, edges, topics and
-/// threads.
+/// The largest number of callbacks that a live model follows. Paths, edges, topics and threads have the same
+/// limit each.
 const ENTRIES_MAX: usize = 4096;
 
 /// The largest number of characters of a thread's name; the rest is cut off.
@@ -58,7 +58,7 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// Returns options with this synthesis and a memory of ten minutes.
+    /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth,
@@ -176,7 +176,7 @@ impl Live {
         std::mem::take(&mut self.deadlines.late)
     }
 
-    /// Processes the next events, which must not be earlier than those before.
+    /// Processes the next events, which must not be earlier than the events of previous calls.
     pub fn push(&mut self, events: &[Event]) {
         for event in events {
             self.push_one(event);
@@ -353,8 +353,8 @@ impl Live {
         self.every.ended(end, (key, (time_ns, latency)));
     }
 
-    /// Finds the causes of late executions: of those that later events cannot change, or with `all`
-    /// of every execution.
+    /// Finds the causes of the late executions that later events cannot change. With `all`, finds the causes of
+    /// every late execution.
     fn cut(&mut self, all: bool) {
         let paths = &mut self.paths;
         self.every.cut(&mut self.synth, all, |(path, times), cuts| {

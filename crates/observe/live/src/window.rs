@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// The latest slots of one length.
+/// The latest slots of time, all of the same length.
 #[derive(Debug, Clone)]
 pub(crate) struct Ring<T> {
     step_ns: u64,

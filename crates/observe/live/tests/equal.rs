@@ -183,7 +183,7 @@ fn recorded() -> Vec<PathBuf> {
     traces
 }
 
-/// The number of cuts of each trace. `ONBEAT_CUTS` sets another one.
+/// The number of cuts of each trace. `ONBEAT_CUTS` sets another number.
 fn cuts() -> u64 {
     std::env::var("ONBEAT_CUTS").map_or(8, |n| n.parse().expect("a number"))
 }

@@ -20,7 +20,7 @@ pub enum Decoded {
         tid: u32,
         time_ns: u64,
     },
-    /// A process has loaded a library that may need probes or, with `loader`, is the first process
+    /// A process has loaded a library that may need probes. With `loader`, the process is instead the first one
     /// seen in its mount namespace.
     Library {
         pid: u32,
@@ -94,8 +94,8 @@ fn event(head: &Head, kind: EventKind) -> Decoded {
     })
 }
 
-/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` if the kind carries
-/// nothing more, or is unknown to this version.
+/// Decodes one record, except for the wake-up that [`before`] returns. Returns `None` if the record contains
+/// nothing more, or if this version does not know its kind.
 pub fn decode(record: &[u8]) -> Option<Decoded> {
     let head = Head::read(record)?;
     let fields = Fields(record);

@@ -30,8 +30,8 @@ pub struct Limits {
     pub domain: Option<u32>,
     /// The directory of a cgroup. Processes in it and below it are recorded.
     pub cgroup: Option<PathBuf>,
-    /// The id on this machine of any process in the container. Only processes of its process namespace are
-    /// recorded.
+    /// The id on this machine of any process in the container. Only processes in the PID namespace of that
+    /// process are recorded.
     pub container: Option<u32>,
 }
 
@@ -113,8 +113,8 @@ impl Border {
         })
     }
 
-    /// Returns whether a process is within the limits. A process outside is counted once, if `counts` returns
-    /// true because the process uses ROS 2.
+    /// Returns whether a process is within the limits. A process outside of the limits is counted once, if
+    /// `counts` returns true: the process then uses ROS 2.
     pub(crate) fn admits(&mut self, pid: u32, counts: impl FnOnce() -> bool) -> bool {
         if !self.limits.is_any() {
             return true;
@@ -185,8 +185,8 @@ fn container(pid: u32) -> Result<(NamespaceId, File), LimitError> {
     }
 }
 
-/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to start.
-/// Parses the variable as rcl does: strtoul(3) with any base, and 0 if the variable is missing or empty.
+/// Returns the ROS domain of a process with this environment, or `None` if ROS 2 would refuse to start. Parses
+/// the variable ROS_DOMAIN_ID as rcl does: strtoul(3) with any base, and 0 if the variable is missing or empty.
 fn domain_of(environment: &[Variable]) -> Option<u32> {
     let value = environment.iter().find(|(name, _)| name == "ROS_DOMAIN_ID");
     let value = value.map_or(OsStr::new(""), |(_, value)| value.as_os_str());

@@ -54,8 +54,8 @@ const GUARD_NEEDS: [Capability; 1] = [Capability::CAP_KILL];
 
 const GRANT: &str = "cap_bpf,cap_perfmon,cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_kill";
 
-/// Runs `attempt` without CAP_SYS_ADMIN. For uprobes, kernels from 6.15 on and older ones with the fix
-/// require that capability. For other kernels CAP_PERFMON is enough.
+/// Runs `attempt` without CAP_SYS_ADMIN. For uprobes, kernels from 6.15 on require that capability, and so do
+/// older kernels that were patched likewise. For other kernels CAP_PERFMON is enough.
 pub fn without_admin<T>(attempt: impl FnOnce() -> T) -> T {
     onbeat_rights::without(&[Capability::CAP_SYS_ADMIN], attempt)
 }

@@ -226,8 +226,8 @@ pub enum EventKind {
     RingBufferClear { buffer: u64 },
     /// The client library publishes a message (`rcl_publish`).
     RclPublish { publisher: u64, message: u64 },
-    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the
-    /// source time stamp of the matching take lies between this event and the thread's next one.
+    /// The middleware publishes a message (`rmw_publish`). If `source_ns` is missing (Humble), the source time
+    /// stamp of the matching take lies between this event and the thread's next event.
     Publish {
         rmw: u64,
         message: u64,
@@ -324,9 +324,9 @@ pub enum EventKind {
     /// reported no switch to this thread.
     CpuTime { used_ns: u64, since_switch: bool },
     /// This thread gets the CPU while an observed thread waits for that CPU (`sched_switch`). Neither this
-    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, further events of the
-    /// same wait are left out. If `prev_tid` is [`UNTOLD`], the event has another meaning: this observed
-    /// thread gets the CPU, and the recording does not show who had it during the wait.
+    /// thread nor `prev_tid`, which leaves the CPU, is observed. If `last` is true, further events of the same
+    /// wait are left out. If `prev_tid` is [`UNTOLD`], the event has another meaning. An observed thread then
+    /// gets the CPU, and the recording does not show who had the CPU during the wait.
     Occupied { prev_tid: u32, last: bool },
     /// A thread that is not observed, and its process, have these names. The thread had a CPU for which an
     /// observed thread waited. The event repeats every ten seconds, and when a name changes.

@@ -43,14 +43,15 @@ pub struct Manifest {
     pub observed: Observed,
     /// The number of events lost because the ring buffer was full, by event kind and CPU.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// The facts about processes from before the recording that onbeat could not find, in full sentences.
+    /// The facts that onbeat could not find out about processes that ran before the recording, in full
+    /// sentences.
     pub not_recovered: Vec<String>,
     /// The size of the ring buffer between kernel and recorder, in bytes.
     pub buffer_bytes: u64,
     /// The number of events and bytes in the trace's files, set by the writer.
     #[serde(flatten)]
     pub written: Written,
-    /// The parts of the system that the recording covers, and those that it does not, in full
+    /// The parts of the system that the recording covers, and the parts that it does not cover, in full
     /// sentences.
     pub coverage: Vec<String>,
 }

@@ -33,8 +33,8 @@ pub trait FieldSink {
     fn choice(&mut self, field: &'static str, words: &'static [&'static str], value: u8);
 }
 
-/// A source of an event's fields, which are requested in the table's order. Each method returns a
-/// field of the kind that the method of the same name of [`FieldSink`] receives.
+/// A source of an event's fields, which are requested in the table's order. Each method returns the kind of
+/// field that the [`FieldSink`] method of the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
     /// The reason why a field cannot be returned.

@@ -22,8 +22,8 @@ const SHARE_SAID: f64 = 0.8;
 /// The most causes that the sentence names.
 const SAID_MAX: usize = 3;
 
-/// A cause may be chance if its distribution over late and other executions has at least this
-/// probability without any connection.
+/// If late executions have a cause so often by chance with more than this probability, the sentence
+/// says that it may be chance.
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.
@@ -248,8 +248,8 @@ fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     above.map(|b| b.2).sum()
 }
 
-/// Returns the probability that at least `with` of `late` executions have a cause that `with +
-/// others_with` of all executions have, if the late executions were drawn at random.
+/// Of all executions, `with + others_with` have a cause. Returns the probability that at least
+/// `with` of these are among the late executions if those are drawn at random.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);
@@ -279,7 +279,7 @@ fn ln_factorial(n: u64) -> f64 {
 }
 
 impl Comparison {
-    /// Returns the mean latency of late executions minus that of the others, ns.
+    /// Returns the mean latency of late executions minus the mean latency of the others, ns.
     pub fn excess_ns(&self) -> f64 {
         self.late_mean_ns - self.others_mean_ns
     }

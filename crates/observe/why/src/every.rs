@@ -68,7 +68,8 @@ impl<T> Every<T> {
     }
 
     /// Takes waits and joins out of the synthesis, which must keep details. The caller must call
-    /// this before it passes on the executions that the synthesis reported together with them.
+    /// this before it passes the executions that were reported at the same time to
+    /// [`Every::ended`].
     pub fn take(&mut self, synth: &mut Synth) {
         self.take_seeing(synth, |_| {});
     }

@@ -29,7 +29,8 @@ pub enum Target {
         callbacks: Vec<String>,
         /// The topics between the callbacks, in order, and the output's topic if the chain has one.
         topics: Vec<String>,
-        /// True if only executions count that end at the topic where the user cut the chain.
+        /// True if the user cut the chain. Only executions that end at the topic of the cut then
+        /// count.
         cut: bool,
     },
     /// The executions of the callback with this id. Each begins when its input was published or its
@@ -85,8 +86,8 @@ pub struct Explanation {
     pub count: u64,
     /// The largest latency of all executions, in ns.
     pub longest_ns: u64,
-    /// The executions that the question chose, with their stretches. The longest come first; for an
-    /// instant and for all executions, the order is that of time.
+    /// The executions that the question chose, with their stretches. The longest come first. If the
+    /// question names an instant or asks for all executions, they are in order of time.
     pub executions: Vec<Execution>,
     /// The number of chosen executions beyond 10,000, which `executions` leaves out.
     pub left_out: u64,
@@ -134,9 +135,9 @@ pub struct Why {
 }
 
 impl Why {
-    /// Starts an explanation of one chain or callback. `options` must be those of the pass that
-    /// made the model, and `ids` are the callback ids of that pass. `limit_ns` is the latency above
-    /// which an execution is late, and `longest_ns` the largest latency in the model.
+    /// Starts an explanation of one chain or callback. `options` must be the options of the pass
+    /// that made the model, and `ids` are the callback ids of that pass. `limit_ns` is the latency
+    /// above which an execution is late, and `longest_ns` the largest latency in the model.
     pub fn new(
         options: SynthOptions,
         target: Target,
@@ -154,8 +155,8 @@ impl Why {
         )
     }
 
-    /// Starts an explanation of several chains or callbacks in one pass. `options` must be those of
-    /// the pass that made the model, with the callback ids of that pass.
+    /// Starts an explanation of several chains or callbacks in one pass. `options` must be the
+    /// options of the pass that made the model, with the callback ids of that pass.
     pub fn of_all(options: SynthOptions, questions: Vec<Question>) -> Why {
         let ids = options.ids.clone();
         let mut synth = Synth::new(options);
@@ -419,7 +420,8 @@ struct Keeper {
     list: FxHashMap<u64, Kept>,
     next: u64,
     left_out: u64,
-    /// The distance in time and the start of the execution nearest to the instant of the question.
+    /// The execution nearest to the instant of the question: its distance in time from the instant,
+    /// and its start.
     nearest: Option<(u64, u64)>,
 }
 

@@ -17,7 +17,7 @@ const ENTRIES_MAX: usize = 1_000_000;
 /// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
-/// The longest time in ns by which synthesis may report the end of an execution after later ends.
+/// The synthesis may report the end of an execution after later ends, by at most this time in ns.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
 /// The state of a thread during a slice of time.
@@ -92,8 +92,8 @@ struct Thread {
     since: u64,
     /// The time of the thread's latest own event while it had a CPU.
     seen: u64,
-    /// The time of the latest switch from a CPU or reading of the CPU time. `read` is the latest
-    /// reading.
+    /// The time of the thread's latest switch from a CPU, or of a later reading of its CPU time.
+    /// `read` is the latest reading.
     counted: Option<u64>,
     read: Option<u64>,
     /// The owner of the mutex for which the thread is about to sleep.
@@ -192,8 +192,9 @@ impl Thread {
         self.turn(time, Now::Running);
     }
 
-    /// Corrects the history by the CPU time that the kernel counted since the last switch from a
-    /// CPU or reading, or else since the last reading. The thread has a CPU at this time.
+    /// Corrects the history by the CPU time that the kernel counted since the last reading. With
+    /// `since_switch`, it counted since the last switch from a CPU if that is later. The thread has
+    /// a CPU at this time.
     fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
         let base = if since_switch {
             self.counted
@@ -348,7 +349,7 @@ impl History {
         thread
     }
 
-    /// Processes the next event. `time` must not be earlier than that of any earlier event.
+    /// Processes the next event. `time` must not be earlier than the time of any event before it.
     pub(crate) fn push(&mut self, event: &Event, time: u64) {
         match event.kind {
             EventKind::SwitchIn { .. } => self.thread(event, time).switch_in(time),

@@ -16,9 +16,9 @@ pub struct Wanted {
     pub over_ns: Option<u64>,
 }
 
-/// Returns a sentence for each wanted chain: what its late executions in the recording have in
-/// common. `None` if the recording does not show the chain, or if none or all of its executions are
-/// late.
+/// Returns for each wanted chain a sentence about what its late executions in the recording have in
+/// common. Returns `None` for a chain if the recording does not show it, or if none or all of its
+/// executions are late.
 ///
 /// # Errors
 ///

@@ -51,7 +51,8 @@ pub struct Args {
     pub output: PathBuf,
     /// Set the mode of all runs, in place of the recorded one. Repeat it with '@' if modes change
     /// within a run: 'NAME@FROM..TO' by the time since the start, 'NAME@NODE=STATE' while a
-    /// lifecycle node is in a state, 'NAME,NAME@TOPIC' to the next one with each message on a topic
+    /// lifecycle node is in a state. 'NAME,NAME@TOPIC' changes to the next name with each message
+    /// on the topic
     #[arg(long, value_name = "NAME[@WHEN]")]
     pub mode: Vec<String>,
     #[command(flatten)]

@@ -29,8 +29,9 @@ pub struct Args {
     /// File to write the result to ('-': standard output)
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     pub output: PathBuf,
-    /// Add the recorder's own figures from these trace directories, what the late executions of each
-    /// chain have in common, and the causes of losses. Name those from which the model was made
+    /// Add the recorder's own figures from these trace directories, what the late executions of
+    /// each chain have in common, and the causes of losses. Name the traces from which the model
+    /// was made
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
     /// Show whole command lines of processes, which may contain secrets [default: program names]

@@ -1231,7 +1231,7 @@ fn strings(path: &Path) -> Vec<String> {
 }
 
 /// Returns the names that a redaction must hide: the last parts of the names of nodes, topics,
-/// symbols and threads, unless a visible topic contains them.
+/// symbols and threads. Parts that a visible topic contains are left out.
 fn hidden_names(model: &Path, visible: &str) -> BTreeSet<String> {
     let model: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(model).unwrap()).unwrap();

@@ -118,7 +118,8 @@ fn sets(text: &str, names: &[&str]) -> Vec<u64> {
 
 const ALL_SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// Returns the text of `/proc/PID/status` once the process waits for a writer to a FIFO.
+/// Waits until the process waits for a writer to a FIFO. Then returns the text of its
+/// `/proc/PID/status`.
 fn status_when_waiting(child: &mut Child) -> String {
     for _ in 0..PATIENCE {
         assert!(
@@ -236,8 +237,8 @@ fn a_recorded_command_runs_with_the_callers_rights(harness: &Harness) {
     assert!(!printed.contains("it ran"), "{printed}");
 }
 
-/// Checks that root, too, keeps no rights without a use. While it records, it has only those for
-/// attaching probes.
+/// Checks that a recorder of root keeps no rights that it does not use. While it records, it has
+/// only the rights for attaching probes.
 fn root_records_with_the_fewest_capabilities(harness: &Harness) {
     /// The capabilities that onbeat must not keep: CAP_NET_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO,
     /// CAP_SYS_BOOT, CAP_MKNOD.

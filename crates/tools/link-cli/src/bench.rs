@@ -110,8 +110,8 @@ impl Place {
         Ok(Place::Tcp(address, key))
     }
 
-    /// Makes an end of the link. With a series, the end carries its messages. With `None`, the end
-    /// asks for a series.
+    /// Makes an end of the link. With `series`, the end carries the messages of that series. With
+    /// `None`, the end asks the peer for a series.
     fn end(&self, listens: bool, series: Option<Series>) -> Result<Box<dyn Backend>, SetupError> {
         Ok(match self {
             Place::Shm(name) => {

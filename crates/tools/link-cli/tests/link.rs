@@ -78,8 +78,8 @@ fn a_key_file_is_private_and_never_overwritten() {
     assert_ne!(fs::read(dir.path().join("two.key")).expect("a file"), first);
 }
 
-/// Compares the bound with a value computed by hand: 1500 bytes in clear are one chunk of 1500 + 24
-/// bytes, in 2 + 1 segments of 110 more.
+/// Compares the bound with a value computed by hand. 1500 bytes in clear are one chunk of 1500 + 24
+/// bytes. It takes 2 + 1 segments, each with 110 bytes more.
 #[test]
 fn a_bound_equals_the_value_computed_by_hand() {
     let dir = TempDir::new().expect("a directory");

@@ -148,8 +148,8 @@ pub fn write_whole(
 }
 
 /// Reports whether data must be written into this path, because a device or a pipe cannot be
-/// replaced. Recognises its own name, /dev/stdout and /dev/fd/3. A symbolic link elsewhere does not
-/// count, because its owner decides where it leads.
+/// replaced. Recognises the path of the device or pipe itself, /dev/stdout and /dev/fd/3. A
+/// symbolic link elsewhere does not count, because the link's owner decides where it leads.
 fn is_written_into(path: &Path) -> bool {
     // Everybody can create names in /dev/shm.
     let of_system =

@@ -58,7 +58,7 @@ impl App {
         }
     }
 
-    /// Replaces the figures that `view` contains, and keeps those of the other pages.
+    /// Replaces the figures that `view` contains, and keeps the figures of the other pages.
     pub fn update(&mut self, view: View) {
         if self.is_frozen {
             return;

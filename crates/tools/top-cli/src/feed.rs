@@ -9,15 +9,15 @@ use onbeat_trace::Event;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Reading chains and names again takes at most one part in this many of the time.
+/// Reading chains and names again takes at most the elapsed time divided by this number.
 const SHARE: u32 = 200;
 
 /// The shortest time between two readings of chains and names, if something new was seen.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_secs(60);
 
-/// The time after which names and periods are read again even if nothing new was seen. Reading them
-/// still takes at most [`SHARE`].
+/// The time after which names and periods are read again even if nothing new was seen. [`SHARE`]
+/// still limits the time for reading them.
 const OLD: Duration = Duration::from_secs(10);
 
 /// A live model with the requirements on its chains.

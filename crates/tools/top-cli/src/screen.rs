@@ -62,7 +62,7 @@ impl Screen {
     }
 }
 
-/// Ends the program when dropped, be it after a key of the user, an error or a panic.
+/// Ends the program when dropped, after a key of the user, an error or a panic.
 struct Ends<'a>(&'a Shared);
 
 impl Drop for Ends<'_> {

@@ -67,8 +67,8 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
     is_alone.then(|| edge.figures.waiting_ns.mean().min(part_ns))
 }
 
-/// Returns the callbacks that run before `callback` although they belong to no chain that is as
-/// important: their real-time priority is higher on one of its CPUs.
+/// Returns the callbacks that have a higher real-time priority on one of `callback`'s CPUs,
+/// although they belong to no chain that is as important.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,
     callback: &Callback,

@@ -104,8 +104,8 @@ const CODE_MAX: u64 = 4096;
 const WANTED_MAX: usize = 4096;
 
 impl Symbols {
-    /// Reads the symbols that `wanted` accepts from the file at `path`: the dynamic symbols and, with
-    /// `local`, also those of the full symbol table.
+    /// Reads the symbols that `wanted` accepts from the file at `path`: the dynamic symbols and, with `local`,
+    /// also the symbols of the full symbol table.
     pub fn read(
         path: &Path,
         local: bool,

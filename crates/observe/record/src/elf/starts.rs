@@ -85,8 +85,8 @@ fn entry_of(source: &(impl Source + ?Sized), file_offset: u64) -> Option<bool> {
     None
 }
 
-/// Returns whether the unwind description at `at` gives its first instruction only the rules that every
-/// function has. Other rules belong to a function's cold part, to the program's entry point, or to code that
+/// Returns whether the unwind description at `at` has only the usual rules for the first instruction of its
+/// function. Other rules belong to a function's cold part, to the program's entry point, or to code that
 /// returns in an unusual way.
 fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     let mut entry = [0; ENTRY_BYTES];
@@ -117,8 +117,8 @@ fn starts_as_called(source: &(impl Source + ?Sized), at: u64) -> Option<bool> {
     Some(!is_within || matches!(first, 0 | 0x02..=0x04 | 0x40..=0x7f))
 }
 
-/// The unwind rules at the start of usual functions: the return address lies on top of the stack or, on
-/// 64-bit Arm, in its register. The program's entry point has no return address, as its rules show.
+/// The unwind rules at the start of usual functions: the return address lies on top of the stack or, on 64-bit
+/// Arm, in its register. The program's entry point has other rules, because it has no return address.
 const USUAL: [&[u8]; 2] = [&[0x0c, 7, 8, 0x90, 1], &[0x0c, 31, 0]];
 
 /// Returns whether a shared unwind description (CIE) has 4-byte addresses and the rules of usual functions.

@@ -68,8 +68,8 @@ fn has_member(btf: Option<&Btf<'_>>, structure: &str, member: &str) -> bool {
     })
 }
 
-/// Returns the distance in bytes from a CPU's run queue to the stolen time that a KVM host reports, or `None`
-/// if the kernel lacks either.
+/// Returns the distance in bytes from a CPU's run queue to the stolen time that a KVM host reports. Returns
+/// `None` if the kernel lacks one of the two.
 pub(super) fn steal_distance(btf: &Btf<'_>) -> Option<i64> {
     distance(btf, "steal_time")
 }

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The beginning of a chain's executions: a handle in a process, as events name the handle.
+/// The place at which a chain's executions begin: a handle in a process, with the same number as in events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Root {
     /// Executions begin with the call of the timer that has this handle.

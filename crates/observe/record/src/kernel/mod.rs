@@ -231,8 +231,8 @@ impl Kernel {
         shield::shielded(work)
     }
 
-    /// Attaches a program to a place in a file. A SIGKILL of the recorder meanwhile leaves no half-attached
-    /// probe.
+    /// Attaches a program to a place in a file. If a SIGKILL ends the recorder meanwhile, no half-attached
+    /// probe is left.
     pub fn attach_uprobe(&self, probe: &Uprobe<'_>) -> Result<UprobeLink, String> {
         let link = shield::shielded(|| self.attach_unshielded(probe));
         let killed = || Err("the process that attached the probe was killed".to_owned());
@@ -297,20 +297,20 @@ impl Kernel {
         &self.suspended
     }
 
-    /// Marks a process that made endpoints before its probes were in place. Their names are then recovered
-    /// when the endpoints are used. Must be called before probes are attached for the process.
+    /// Marks a process that made endpoints before its probes were in place. The endpoints' names are then
+    /// recovered when the endpoints are used. Must be called before probes are attached for the process.
     pub fn mark_late(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_LATE as u8);
     }
 
     /// Marks a process that uses ROS 2. The BPF programs then ignore the process's calls of DDS, because its
-    /// middleware makes those.
+    /// middleware makes these calls, not the application.
     pub fn mark_ros(&self, pid: u32) {
         self.flags.update(pid, |flags| flags | PROCESS_ROS as u8);
     }
 
     /// Sets the distance from the probe of a dynamic linker to the linker's `_r_debug`. `key` is the probe's
-    /// number or, without cookies, the probe's offset in its page.
+    /// number or, on a kernel without cookies, the probe's offset in its page.
     pub fn set_r_debug_distance(&self, key: u32, distance: i64) -> Result<(), String> {
         self.distance
             .update(&key.to_ne_bytes(), &distance.to_ne_bytes(), MapFlags::ANY)

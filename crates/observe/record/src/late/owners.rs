@@ -17,15 +17,15 @@ use crate::names::node_name;
 use onbeat_trace::EndpointKind;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The number of words before and after an endpoint's handle in which a node's handle is searched.
+/// The number of words before and after an endpoint's handle in which the search looks for a node's handle.
 const AROUND_WORDS: i64 = 32;
 
 const NODE_STRUCT_WORDS: u64 = 64;
 
 const MAX_SEARCHED_BYTES: u64 = 1 << 30;
 
-/// The largest accepted number of places in memory. With more, the search finds nothing, because no ROS 2
-/// process has so many.
+/// The largest number of matching words in memory that a search accepts. With more, the search returns nothing,
+/// because no ROS 2 process has so many.
 const MAX_SITES: usize = 1 << 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +84,8 @@ struct Holder {
     at: u64,
 }
 
-/// A guessed memory layout, in machine words: the offset of the rmw pointer in rcl's private `impl` struct,
-/// and the distance from an endpoint's handle to its node's handle.
+/// A guessed memory layout, as two distances in machine words. The first is the offset of the rmw pointer in
+/// rcl's private `impl` struct. The second leads from an endpoint's handle to its node's handle.
 type Layout = (u64, i64);
 
 /// The pairs of node handle and endpoint handle that were found for each layout and endpoint.
@@ -206,8 +206,8 @@ impl Nodes {
     }
 
     /// Picks the nodes' rcl handles from the candidates. All nodes' private structs have the same layout. A
-    /// candidate with another layout belongs to another kind of object, which happens to lie before such a
-    /// struct. Of several candidates for a node, the one beside the most endpoints is picked.
+    /// candidate with another layout belongs to another kind of object, which happens to lie before a node's
+    /// private struct. Of several candidates for a node, the one beside the most endpoints is picked.
     fn real_handles<'v>(&mut self, votes: impl Iterator<Item = &'v Votes>) -> BTreeSet<u64> {
         let mut count: BTreeMap<u64, usize> = BTreeMap::new();
         for (handle, _) in votes

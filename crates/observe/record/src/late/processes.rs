@@ -104,8 +104,8 @@ impl LateProcesses {
         self.processes.remove(&pid);
     }
 
-    /// Returns the processes whose memory should be searched now. With `last`, these are all that have
-    /// anything new.
+    /// Returns the processes whose memory should be searched now. With `last`, also returns the processes whose
+    /// search is planned for later.
     pub fn due(&self, last: bool) -> Vec<u32> {
         let now = Instant::now();
         let due = |p: &LateProcess| p.due.is_some_and(|at| last || at <= now);
@@ -126,8 +126,8 @@ impl LateProcesses {
 }
 
 impl LateProcess {
-    /// Searches the process's memory. If the time is over before the end, the result is discarded: a layout
-    /// that holds for a part of the endpoints may be wrong.
+    /// Searches the process's memory. If the time ends before the search is complete, the result is discarded:
+    /// a layout that holds for a part of the endpoints may be wrong.
     pub fn search(&mut self, memory: &ProcessMemory<'_>) -> Searched {
         self.search_in(memory, || memory.is_over())
     }

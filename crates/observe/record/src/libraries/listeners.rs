@@ -261,8 +261,8 @@ impl Libraries {
     }
 }
 
-/// Returns whether a probe at `offset` in the file is safe: a function must begin there that a probe does not
-/// disturb, whatever program has mapped the file.
+/// Returns whether a probe at `offset` in the file is safe in every program that has mapped the file. A
+/// function must begin there, and a probe must not disturb the function.
 fn may_be_probed(opened: &Opened, offset: u64) -> bool {
     let of_c = Symbols::of(opened, false, |name| C_LIBRARY_SYMBOLS.contains(&name));
     begins_function(opened, offset) && of_c.is_ok_and(|symbols| symbols.iter().next().is_none())

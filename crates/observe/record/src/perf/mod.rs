@@ -63,8 +63,8 @@ fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -
     threads
 }
 
-/// Returns whether the error means that a thread has ended, or that its process has gained more rights. Such
-/// a process would not have kept inherited events either.
+/// Returns whether the error means that a thread has ended, or that its process has gained more rights. A
+/// process that gains rights also loses inherited events.
 fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -140,8 +140,8 @@ impl Switches {
         }
     }
 
-    /// Notes that a command has started. If the command lost its events, opens them again, provided that this
-    /// user may.
+    /// Notes that a command has started. If the command lost its events, opens them again if this user is
+    /// allowed to.
     ///
     /// # Errors
     ///

@@ -82,8 +82,8 @@ impl Head {
 
 /// Returns a position up to which each of the first `rings` rings is certainly written.
 ///
-/// Each position is read twice. If the readings differ, the first one counts if both show a growing position.
-/// Otherwise the position in `known` counts.
+/// Each position is read twice. The first reading counts if both agree, or if both are larger than the position
+/// in `known` and do not decrease. Otherwise the position in `known` counts.
 pub fn written(file: &File, rings: usize, known: &[Ring]) -> Result<Vec<u64>, Fault> {
     let mut first = vec![0; rings * RING_HEAD_BYTES];
     let mut second = first.clone();

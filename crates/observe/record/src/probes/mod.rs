@@ -16,7 +16,8 @@ pub use table::{KERNEL_PROBES, PROBES};
 pub enum Distribution {
     /// The generation with 28 events. Its `rmw_publish` has neither a handle nor a time stamp.
     Humble,
-    /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to those of Humble.
+    /// The generation that adds the functions `ros_trace_enabled_*` and `ros_trace_do_*` to the functions of
+    /// Humble.
     Iron,
     /// The generation whose `rmw_publish` has a handle and a time stamp. It also adds intra-process events.
     Jazzy,
@@ -62,7 +63,7 @@ pub enum Library {
     Rmw,
     /// The C++ client library of ROS 2, `librclcpp.so`.
     Rclcpp,
-    /// A program or library with onbeat-flow's executors, which its [`FLOW_NOTE`] shows.
+    /// A program or library with onbeat-flow's executors. The section [`FLOW_NOTE`] marks such a file.
     Flow,
     /// The library of Cyclone DDS (`libddsc.so`), in a process without ROS 2.
     Cyclone,

@@ -32,7 +32,7 @@ struct ClockWatch {
     written_ns: u64,
 }
 
-/// The smallest change of CLOCK_REALTIME's offset that is recorded at once, in ns.
+/// The smallest change of CLOCK_REALTIME's offset that is recorded without delay, in ns.
 const CLOCK_MOVED_NS: u64 = 50_000;
 
 impl ClockWatch {

@@ -106,7 +106,7 @@ impl Progress {
 /// The result of a recording that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The final progress. Its rate of events is that of the whole recording.
+    /// The final progress. Its rate of events is the rate over the whole recording.
     pub progress: Progress,
     /// The exit status of the recorded command: its exit code, or 128 plus the number of the signal that
     /// ended the command.

@@ -19,7 +19,8 @@ pub struct FileOptions {
     pub max_segments: Option<usize>,
     /// The longest time that a block covers. A killed recorder loses no more than this time.
     pub flush_every: Duration,
-    /// Under sudo, the trace belongs to root instead of the user. For a trace that the caller deletes itself.
+    /// Under sudo, the trace belongs to root instead of the user. This is for a trace that the caller deletes
+    /// itself.
     pub is_private: bool,
 }
 

@@ -44,8 +44,8 @@ enum Column {
     Thread,
     Kind,
     Time,
-    /// For each source time stamp: no stamp, a new one, or the number of new stamps since the same stamp was
-    /// new.
+    /// An entry for each source time stamp: it is missing, it is new, or how many new stamps have come since
+    /// this stamp was new.
     Stamp,
     NewStamp,
     Handle,

@@ -49,7 +49,8 @@ pub struct DenseOutput {
     pub newest_ns: u64,
 }
 
-/// The outputs in order of time, by source and sink. Each of these is given by its column.
+/// The outputs of each source and sink, in order of time. The key is the column of the source and the column of
+/// the sink.
 pub type DenseTruth = BTreeMap<(usize, usize), Vec<DenseOutput>>;
 
 type Starts = Rc<BTreeMap<usize, BTreeSet<u64>>>;
@@ -78,7 +79,8 @@ impl Dense {
         1000 + (self.width * layer + column) as u32
     }
 
-    /// Passes the events in order of time to `push`, and returns the dependences that the graph really has.
+    /// Passes the events in order of time to `push`, and returns on which executions of the sources each output
+    /// depends.
     ///
     /// # Errors
     ///

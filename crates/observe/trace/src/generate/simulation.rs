@@ -314,7 +314,8 @@ impl Simulation {
         t
     }
 
-    /// Adds the event of a callback's start or end: `exact` in rclcpp, a guard condition in rclpy.
+    /// Adds the event of a callback's start or end. This is the event `exact` in rclcpp, and the trigger of a
+    /// guard condition in rclpy.
     fn bracket(&mut self, t: u64, node: usize, spec: &Spec, exact: EventKind) {
         let rclcpp = NODES[node].1;
         let guard = handle(node, GUARD, 0);

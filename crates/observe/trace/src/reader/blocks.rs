@@ -15,7 +15,7 @@ pub(super) struct Blocks<R> {
     position: u64,
     length: u64,
     body: Vec<u8>,
-    /// The block numbers continue those of the previous file. False for init.obt.
+    /// The block numbers continue the numbers of the previous file. False for init.obt.
     numbered: bool,
 }
 

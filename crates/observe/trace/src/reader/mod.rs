@@ -147,18 +147,18 @@ impl Reader {
         &self.manifest
     }
 
-    /// Returns a sentence for each problem found when the trace was opened and in the last pass over its
+    /// Returns a sentence for each problem found when the trace was opened and in the latest pass over its
     /// events.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Returns the counters of the last pass over the events.
+    /// Returns the counters of the latest pass over the events.
     pub fn stats(&self) -> ReadStats {
         self.stats
     }
 
-    /// Returns how many blocks the last pass skipped because they were damaged or missing.
+    /// Returns how many blocks the latest pass skipped because they were damaged or missing.
     pub fn damaged_blocks(&self) -> u64 {
         self.stats.damaged_blocks
     }

@@ -26,8 +26,8 @@ pub struct WriterOptions {
     pub segment_bytes: u64,
     /// The approximate size of a block before compression, in bytes: at most 4 MiB.
     pub block_bytes: usize,
-    /// The number of latest segments to keep, at least 1. The writer deletes older ones, but keeps their
-    /// events that later ones need. `None` keeps all segments.
+    /// The number of latest segments to keep, at least 1. The writer deletes older segments, but keeps those of
+    /// their events that later events need. `None` keeps all segments.
     pub max_segments: Option<usize>,
     /// The zstd compression level of blocks.
     pub level: i32,

@@ -19,7 +19,7 @@ impl Retained {
         retained.extend(events.iter().filter(|e| table::is_state(&e.kind)).cloned());
     }
 
-    /// Keeps the noted events of a deleted segment, except those of ended threads and processes.
+    /// Keeps the noted events of a deleted segment, except the events of ended threads and processes.
     pub(super) fn take_over(&mut self, events: Vec<Event>) {
         for event in events {
             match event.kind {

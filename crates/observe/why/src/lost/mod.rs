@@ -57,8 +57,8 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Starts to look for losses. `options` are those of the synthesis. Responses that take longer
-    /// than `late_above_ns` count as late.
+    /// Starts to look for losses. `options` are the options of the synthesis. Responses that take
+    /// longer than `late_above_ns` count as late.
     pub fn new(options: SynthOptions, late_above_ns: Option<u64>) -> Lost {
         let mut synth = Synth::new(options);
         synth.observe();

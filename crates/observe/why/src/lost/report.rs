@@ -63,8 +63,8 @@ pub struct Cause {
     /// The QoS setting that does not match. Set only for refused items.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "setting")]
     pub setting: Option<Setting>,
-    /// The id of the callback that gave the synchroniser fewer inputs. Set only for items that were
-    /// passed over.
+    /// The id of the callback that gave the synchroniser the fewest inputs since its previous
+    /// output. Set only for items that were passed over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
     /// The reason why the cause is unknown. Set only for unknown causes.

@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 /// The number of executions whose tables a browser without scripts shows.
 const TABLES: usize = 5;
 
-/// The length to which names are shortened in the part without scripts.
+/// The length to which names are shortened in the part of the page for browsers without scripts.
 const NAME_MAX: usize = 300;
 
 const SCRIPT: &[&str] = &[

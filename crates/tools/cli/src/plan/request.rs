@@ -174,7 +174,7 @@ fn bands(text: &str) -> Result<Bands, String> {
     }
 }
 
-/// A CPU for the callback or node with this name. Without a name, it is for all of them.
+/// A CPU for the callback or node with this name. Without a name, the CPU is for all callbacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu(Option<String>, u16);
 

@@ -95,8 +95,8 @@ pub struct EnforcementArgs {
     #[arg(long, value_name = "CPU")]
     pub dispatcher_cpu: Option<u16>,
     /// Keep threads in their slots with cgroup freezers, or with a sched_ext scheduler in the
-    /// kernel. sched_ext needs Linux 6.13. Normal threads then run before those of servers, so keep
-    /// them off the servers' CPUs
+    /// kernel. sched_ext needs Linux 6.13. Normal threads then run before the servers' threads, so
+    /// keep normal threads off the servers' CPUs
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub enforcer: EnforcerChoice,
     /// Choose what happens to a thread that is still working at the end of its slot. soft lowers

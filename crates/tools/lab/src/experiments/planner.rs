@@ -225,7 +225,7 @@ struct Answer {
 }
 
 /// Returns the average latency in ms and the seconds for every seed. onbeat computes the average
-/// for the slot ends that the swarm found. It is infinite if bands lie too close together.
+/// for the slot ends that the swarm found. The average is infinite if bands lie too close together.
 fn run_swarm(
     context: &Context,
     program: &Swarm,

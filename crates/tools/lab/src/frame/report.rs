@@ -20,7 +20,7 @@ pub struct Figure {
     pub relation: Option<String>,
     /// Whether the value keeps its target. `None` without a target.
     pub met: Option<bool>,
-    /// The same figure as a paper or another program has it, in the same unit.
+    /// The figure's value in a paper or in another program, in the same unit.
     pub baseline: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,

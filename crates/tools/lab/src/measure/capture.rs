@@ -201,9 +201,9 @@ fn lost(socket: &OwnedFd) -> io::Result<u32> {
 
 /// Returns the messages that a packet carries, in order.
 ///
-/// A message repeats its mark in each unit. A unit counts only if the next unit, or the unit after
-/// it, is equal: the times of a message follow its first mark. Otherwise a unit that a middleware's
-/// header cuts in two would look like another message.
+/// A message repeats its mark in each unit. A unit counts only if it equals one of the next two
+/// units, because the times of a message follow its first mark. Without this check, a unit that a
+/// middleware's header cuts in two would look like another message.
 pub fn marks(packet: &[u8]) -> Vec<Mark> {
     let mut found: VecDeque<Mark> = VecDeque::new();
     let mut at = 0;

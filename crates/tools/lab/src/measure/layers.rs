@@ -18,7 +18,7 @@ const TIMER: u64 = 0x3000;
 const SUBSCRIPTION: u64 = 0x4000;
 const OBJECT: u64 = 0x5000;
 const CALLBACK: u64 = 0x6000;
-/// The distance from the handle of an rcl object to that of its rmw object.
+/// The distance from the handle of an rcl object to the handle of its rmw object.
 const RMW: u64 = 0x10000;
 
 #[derive(Debug, Clone, Copy)]

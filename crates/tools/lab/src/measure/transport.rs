@@ -236,8 +236,8 @@ impl Peers {
     }
 }
 
-/// Returns the settings of Cyclone DDS: only the loopback interface, and a domain for each kind of
-/// arm, so that arms do not find each other.
+/// Returns the settings of Cyclone DDS. It uses only the loopback interface. Each kind of arm has
+/// its own domain, so that arms do not find each other.
 fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     let domain = match (program, shares_memory) {
         (Program::CyclonePipeline, _) => 79,

@@ -27,7 +27,7 @@ pub(super) fn owned(result: libc::c_long, action: &str) -> Result<OwnedFd> {
 }
 
 /// Keeps the kernel's accounting of BPF run time on while it lives. The kernel stops accounting
-/// when the last such descriptor is closed, so nothing must be restored.
+/// when the last of these descriptors is closed, so nothing must be restored.
 #[derive(Debug)]
 pub struct RunStats(#[allow(dead_code)] OwnedFd);
 

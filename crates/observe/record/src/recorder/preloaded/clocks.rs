@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-/// The measuring error of a reading in ns. Less missing time than this is added to the next reading.
+/// The measuring error of a clock reading, in ns. If less CPU time than this is missing, it is carried over to
+/// the next reading.
 const MIN_NS: u64 = 10_000;
 const PAUSES: usize = 32;
 const THREADS_MAX: usize = 1 << 16;

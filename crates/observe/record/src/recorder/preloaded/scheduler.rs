@@ -23,7 +23,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns how much later than a call, in ns, a thread's time off the CPU may become known.
+    /// Returns the longest time in ns from a call until the thread's time off the CPU is known.
     pub fn max_delay_ns(&self) -> u64 {
         match self {
             Scheduler::Perf(_) => 0,

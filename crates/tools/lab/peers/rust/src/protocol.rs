@@ -91,8 +91,8 @@ pub fn ready() {
     say("ready");
 }
 
-/// Reports that this side has sent or received all its messages, and what the process has used
-/// since `began`.
+/// Reports that this side has sent or received all its messages, and the resources that the process
+/// has used since `began`.
 pub fn done(messages: usize, began: &Usage) {
     let now = used();
     say(format!(
@@ -117,7 +117,7 @@ pub fn next_run() -> Option<Words> {
     }
 }
 
-/// Reports `ready`, waits for the `start` command, and returns the start of the run in it
+/// Reports `ready`, waits for the `start` command, and returns the time at which the run starts
 /// (CLOCK_MONOTONIC, ns). The end of standard input ends the program.
 pub fn await_start() -> i64 {
     ready();

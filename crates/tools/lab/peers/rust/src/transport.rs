@@ -14,7 +14,8 @@
 use crate::protocol::{self, Words};
 use crate::{die, now_ns, or_die, pin, sleep_until, used, Usage};
 
-/// The number of messages sent before those that count, to warm up pools, caches and connections.
+/// The number of messages that are sent first and do not count. They warm up pools, caches and
+/// connections.
 pub const WARM_UP: i64 = 20;
 
 const STAMP: usize = 24;

@@ -25,8 +25,8 @@ struct Row {
 }
 
 /// Compares the bounds on latency with the measured latencies. The time outside of the port
-/// (kernels, wake-ups) is measured with each stream alone: its longest latency minus the time of
-/// its bytes on the wire. The longest of the three times is used.
+/// (kernels, wake-ups) is measured with each stream alone. It is the stream's longest latency minus
+/// the time of its bytes on the wire. The longest of the three times is used.
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
     let streams = STREAMS.map(|s| stream(s, last_ns));

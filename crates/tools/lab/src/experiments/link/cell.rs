@@ -43,8 +43,8 @@ pub struct Plan {
     pub network: bool,
     pub consumers: Option<usize>,
     pub captured: bool,
-    /// Whether streams without an end send from a process of their own. All other programs are then
-    /// urgent and have a real-time priority.
+    /// Whether streams with a `count` of 0 send from a process of their own. All other programs are
+    /// then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
 }

@@ -30,7 +30,8 @@ pub struct WireMessage {
 }
 
 /// Returns the share of messages, in %, that have the same place on the wire as in the order of
-/// sending. Counts the `first` messages of each experiment, and only those of stream `of` if given.
+/// sending. Counts the `first` messages of each experiment. With `of`, counts only messages of this
+/// stream.
 pub fn in_place(orders: &[Vec<WireMessage>], first: usize, of: Option<u32>) -> f64 {
     let (mut right, mut all) = (0u64, 0u64);
     for order in orders {
@@ -55,9 +56,9 @@ pub fn times_at(orders: &[Vec<WireMessage>], first: usize, stream: u32) -> Vec<u
     times
 }
 
-/// Returns, for each push of `stream`, the bytes of other streams that left between the push and
-/// its first packet. `pushes` holds ascending message numbers, each with the time at which the
-/// message was complete. Pushes without a captured packet are left out.
+/// Returns, for each message of `stream` in `pushes`, the bytes of other streams that left before
+/// its first packet. The bytes count from when the sender had the complete message. `pushes` holds
+/// ascending message numbers, each with this time. Messages without a captured packet are left out.
 pub fn bytes_ahead(packets: &[Packet], stream: u32, pushes: &[(u64, i64)]) -> Vec<u64> {
     let mut first = BTreeMap::new();
     // Bytes of other streams before each packet.

@@ -15,7 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const BUFFER: u64 = 16 << 20;
-/// The memory in bytes that the process may use in addition: for program, stacks and figures.
+/// The memory in bytes that the process may use besides the buffer: for the program, stacks and
+/// figures.
 const OTHER_MEMORY: u64 = 24 << 20;
 /// The requested playback rate. No player can reach it, so only the CPU limits the pace.
 const RATE: &str = "1000000";

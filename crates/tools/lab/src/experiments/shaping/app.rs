@@ -183,8 +183,7 @@ pub(super) fn load(path: &Path) -> Result<Model> {
 }
 
 impl App {
-    /// Returns the application's chain: of those between its ends, the one that was executed most
-    /// often.
+    /// Returns the chain between the application's ends that was executed most often.
     pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());

@@ -5,7 +5,7 @@ use crate::measure::stats::Sorted;
 
 #[derive(Default)]
 pub(super) struct ArmResults {
-    /// The end-to-end latencies in ms, without those of late and discarded outputs.
+    /// The end-to-end latencies in ms, without the latencies of late and discarded outputs.
     pub latency_ms: Vec<f64>,
     /// The times in ms until the output was ready, one for each latency in `latency_ms`.
     pub ready_ms: Vec<f64>,

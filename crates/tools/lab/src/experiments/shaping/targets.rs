@@ -5,7 +5,8 @@ use super::results::ArmResults;
 use crate::frame::report::{Figure, Report};
 use crate::measure::floor;
 
-/// The limit of one band's jitter is the unshaped jitter of the same executions divided by this.
+/// The limit of one band's jitter is the unshaped jitter of the same executions, divided by this
+/// number.
 const JITTER_DIVISOR: f64 = 250.0;
 /// The limit of the jitter is at least this multiple of cyclictest's p99.
 const FLOOR_MULTIPLE: f64 = 2.0;

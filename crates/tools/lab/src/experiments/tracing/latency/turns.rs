@@ -22,8 +22,8 @@ use std::time::Duration;
 
 /// The length of a turn: at least this time and this number of messages.
 const TURN_LENGTH: (Duration, u32) = (Duration::from_millis(25), 4);
-/// The time after a switch of arms that is not measured. The first messages find less in the caches
-/// than later ones.
+/// The unmeasured time after each switch of arms. The first messages find less in the caches than
+/// later ones.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
 /// The time that the last messages of a turn have to arrive before the next turn.
 const ARRIVAL_TIME: Duration = Duration::from_millis(2);
@@ -84,7 +84,8 @@ fn start(
     pair::start(context, nodes, setting, file, shell)
 }
 
-/// Lets the nodes run for one segment of each arm in each round, divided into turns.
+/// Lets the nodes run while the arms take turns. In each round, the turns of each arm last one
+/// `segment` in total.
 fn take_turns(
     context: &Context,
     setting: Setting,
@@ -177,8 +178,8 @@ fn sort_into_segments(
     parts
 }
 
-/// Checks that segments without recording recorded nothing, and those with recording nearly
-/// everything. A message may still be on its way at the end of a segment.
+/// Checks that segments without recording recorded nothing, and that segments with recording
+/// recorded nearly everything. A message may still be on its way at the end of a segment.
 fn check(parts: &[ArmCounts; ARMS.len()]) -> Result<()> {
     for arm in [PASSED, LIBRARY, PRELOAD] {
         let part = &parts[arm];

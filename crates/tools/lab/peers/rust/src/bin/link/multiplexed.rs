@@ -13,7 +13,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-/// The size of a chunk and of the socket's buffer. It equals that of onbeat's links at 1 Gbit/s.
+/// The size of a chunk and of the socket's buffer. It equals the size that onbeat's links use at 1
+/// Gbit/s.
 const CHUNK: usize = 60 << 10;
 const WINDOW: usize = 125_000;
 const HEAD: usize = 8;

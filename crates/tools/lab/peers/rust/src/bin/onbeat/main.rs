@@ -18,8 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 const CREDITS: usize = 8;
-/// The number of credits in the role in which the producer sends without pause, so that it soon has
-/// to wait.
+/// The number of credits for a producer that sends without pause, so that it soon has to wait.
 const CREDITS_OF_A_FLOOD: usize = 4;
 
 struct Onbeat {

@@ -66,7 +66,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the bytes of the figures' file.
+    /// Returns the content of `incident.json`.
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,

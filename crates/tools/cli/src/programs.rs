@@ -25,13 +25,9 @@ pub enum Program {
     Replay,
     /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
-    /// Compares two recordings.
     Compare,
-    /// Stores traces and models, and writes tables as Parquet.
     Store,
-    /// Shows a running system.
     Top,
-    /// Judges requirements on a running system.
     Monitor,
 }
 
@@ -175,7 +171,6 @@ impl Found {
         refused(&self.path, why)
     }
 
-    /// Returns a command that starts the program from its open descriptor, under the given name.
     fn started_as(&self, name: &str) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(name);

@@ -16,7 +16,6 @@ const KEPT: usize = 1000;
 /// The most incidents that are open at once. Further subjects join the latest one.
 const OPEN_MAX: usize = 64;
 
-/// A requirement that was violated in an incident.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Violation {
     pub requirement: String,
@@ -45,7 +44,6 @@ impl Late {
     }
 }
 
-/// A time in which requirements were violated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Incident {
     pub number: u64,
@@ -56,7 +54,6 @@ pub struct Incident {
     /// The largest latency as a multiple of its deadline, or 1 for other violations.
     pub severity: f64,
     pub violations: Vec<Violation>,
-    /// The number of executions beyond deadlines.
     pub late_executions: u64,
     /// The execution with the largest excess.
     pub worst: Option<Late>,
@@ -66,14 +63,12 @@ pub struct Incident {
     last_violated_ns: u64,
 }
 
-/// A step in the life of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The incident with this number began.
     Began(u64),
     /// Another subject joined the incident with this number, as its last violation.
     Joined(u64),
-    /// The incident with this number ended.
     Ended(u64),
 }
 
@@ -150,7 +145,6 @@ impl Incidents {
         std::mem::take(&mut self.ended)
     }
 
-    /// Takes the findings at `now_ns`, and the executions beyond deadlines since the last call.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let deadlines = deadlines(findings);

@@ -8,7 +8,6 @@ use std::io::{self, Write};
 use std::sync::mpsc::{sync_channel, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
-/// The most lines that wait.
 const WAITING_MAX: usize = 1024;
 
 /// The importance of a line, as in syslog(3).

@@ -6,7 +6,6 @@ use crate::tty::Key;
 use onbeat_live::view::View;
 use onbeat_live::window::Span;
 
-/// The number of rows by which PageUp and PageDown move the selection.
 const PAGE_ROWS: usize = 10;
 
 /// The largest number of characters in a filter.
@@ -23,7 +22,6 @@ pub enum Act {
     Quit,
 }
 
-/// The state of the screen: the figures, the page, the selection and the filter.
 pub struct App {
     pub view: View,
     pub page: Page,

@@ -16,7 +16,6 @@ use std::io::{self, BufWriter, Write};
 pub struct Asked<'a> {
     /// The topic or service, or `None` for all.
     pub topic: Option<&'a str>,
-    /// The time above which a response is late.
     pub late_above_ns: Option<u64>,
     pub json: bool,
 }

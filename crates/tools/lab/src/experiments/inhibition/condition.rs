@@ -21,7 +21,6 @@ pub enum Threads {
     Shaped,
 }
 
-/// The core of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Together,
@@ -46,7 +45,6 @@ pub struct Condition {
     pub layout: Layout,
     pub threads: Threads,
     pub order: Order,
-    /// Whether the inhibitor is on the benchmark's core instead of the other one.
     pub same_core: bool,
     pub place: Place,
 }

@@ -118,7 +118,6 @@ impl Measures {
         self.answer_us.iter().filter(|v| v.is_infinite()).count()
     }
 
-    /// Returns the share of pings whose answer came later than [`LIMIT`] or never.
     pub fn late_share(&self) -> f64 {
         let late = self.answer_us.iter().filter(|v| **v > limit_us()).count();
         late as f64 / self.answer_us.len().max(1) as f64

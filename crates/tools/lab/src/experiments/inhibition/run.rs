@@ -44,7 +44,6 @@ pub struct Bench<'a> {
 pub struct Run {
     pub measures: Measures,
     pub packets: i64,
-    /// The threads, each with its process, its name, and its account while the inhibitor ran.
     pub threads: Vec<(&'static str, String, Account)>,
     /// For each process and lock holder: how often the main thread was seen waiting for a lock of
     /// that holder.
@@ -194,7 +193,6 @@ impl Watch {
     }
 }
 
-/// Returns a thread's name, or "unnamed" for a thread that carries its process's name.
 fn thread_name(pid: u32, tid: u32) -> String {
     let name = locks::name(pid, tid);
     match pid == tid {

@@ -37,8 +37,6 @@ pub struct Stream {
 pub struct Plan {
     pub streams: Vec<Stream>,
     pub credits: usize,
-    /// The number of messages that a stream sends before the next stream sends. `None` if streams
-    /// do not take turns.
     pub turn: Option<u64>,
     pub network: bool,
     pub consumers: Option<usize>,
@@ -195,7 +193,6 @@ impl Testbed {
         })
     }
 
-    /// Starts all programs, the receiver first. Senders and receiver wait for each other.
     fn start(
         &self,
         context: &Context,

@@ -270,8 +270,6 @@ impl Programs {
         })
     }
 
-    /// Starts the nodelets and returns their manager, the process to measure. The program that
-    /// loads them has ended by then.
     fn start_nodelets(
         &self,
         context: &Context,

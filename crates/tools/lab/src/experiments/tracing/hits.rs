@@ -102,8 +102,6 @@ fn run_spots(
     })
 }
 
-/// Reports whether the kernel of this release replaces 5-byte nops by calls, which makes probes on
-/// them fast.
 fn fast_nop(machine_kernel: &str) -> bool {
     let mut numbers = machine_kernel
         .split(['.', '-'])
@@ -200,7 +198,6 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
 struct FormCost {
     form: &'static str,
     title: &'static str,
-    /// The cost of a hit with the probe on this form's instruction.
     here: Estimate,
     /// The cost of a hit with the probe where placement puts it. `None` if placement does not move
     /// it.

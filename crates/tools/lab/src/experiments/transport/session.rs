@@ -17,7 +17,6 @@ const LEAD: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
-    /// One publisher process, and this number of subscriber processes.
     Processes(usize),
     Pair,
     Thread,
@@ -48,7 +47,6 @@ pub struct SessionResults {
     pub lost: u64,
 }
 
-/// The results of the producer or the consumer in a run with a slow consumer.
 pub struct Side {
     /// The samples that this side wrote. `peers/rust/src/transport.rs` describes the fields.
     pub samples: Vec<Sample>,
@@ -173,7 +171,6 @@ impl Session {
         }
     }
 
-    /// Runs the processes once with a producer that sends without pause and a slow consumer.
     pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
         let side = |i: usize| -> Result<Side> {

@@ -200,8 +200,6 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
     Ok(logs)
 }
 
-/// Opens the channel of a stream. It is in this process for the role `both`, otherwise in shared
-/// memory.
 fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {
@@ -334,7 +332,6 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<L
     Ok(logs)
 }
 
-/// Sends one message if that needs no waiting. Returns whether the message was sent.
 fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);

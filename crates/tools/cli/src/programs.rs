@@ -171,6 +171,7 @@ impl Found {
         refused(&self.path, why)
     }
 
+    /// Returns a command that starts the program from its open descriptor, under the given name.
     fn started_as(&self, name: &str) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(name);

@@ -23,12 +23,10 @@ pub struct Violation {
     pub subject: String,
     pub id: String,
     pub limit: String,
-    /// The measured value when the violation was found.
     pub measured: String,
     pub why: String,
 }
 
-/// An execution of a chain beyond its deadline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Late {
     pub chain: String,
@@ -55,7 +53,6 @@ pub struct Incident {
     pub severity: f64,
     pub violations: Vec<Violation>,
     pub late_executions: u64,
-    /// The execution with the largest excess.
     pub worst: Option<Late>,
     /// The executions beyond deadlines, oldest first, at most 1000.
     pub executions: Vec<Late>,

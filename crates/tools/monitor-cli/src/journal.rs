@@ -77,7 +77,6 @@ impl Journal {
         }
     }
 
-    /// Waits until all lines are written.
     pub fn end(mut self) {
         self.lines = None;
         if let Some(thread) = self.thread.take().filter(|_| self.waits) {

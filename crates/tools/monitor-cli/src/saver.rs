@@ -22,7 +22,6 @@ const KNOWN_MAX: usize = 256;
 
 enum Job {
     Save(Box<Order>),
-    /// The incident has ended, and its figures are written again.
     End(Box<Incident>),
     Text(PathBuf, String),
 }

@@ -118,7 +118,6 @@ impl Session {
         }
     }
 
-    /// Takes the next events, and judges when it is time.
     pub fn push(&mut self, events: &[Event]) {
         self.watch.push(events);
         let now = self.watch.now_ns();
@@ -232,7 +231,6 @@ impl Session {
         }
     }
 
-    /// Saves an incident if it is to be saved and has not been.
     fn save(&mut self, incident: &Incident) {
         let number = incident.number;
         let Some((_, around)) = self.due.remove(&number) else {

@@ -81,6 +81,7 @@ impl Store {
         PathBuf::from(format!("/proc/self/fd/{fd}")).join(name.as_ref())
     }
 
+    /// Returns the path of the directory for messages.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -11,7 +11,6 @@ const PAGE_ROWS: usize = 10;
 /// The largest number of characters in a filter.
 const FILTER_MAX: usize = 60;
 
-/// The action that the caller must take after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
@@ -77,7 +76,6 @@ impl App {
         }
     }
 
-    /// Returns the rows of the current page that match the filter, sorted.
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = listing(self.page, &self.view, self.span);
         let filter = self.filter.to_lowercase();

@@ -25,6 +25,7 @@ impl Process {
         })
     }
 
+    /// Returns the id that the process has in the pid namespace of this process.
     pub(super) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }

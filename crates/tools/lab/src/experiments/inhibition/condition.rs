@@ -21,6 +21,7 @@ pub enum Threads {
     Shaped,
 }
 
+/// The core of the middleware's threads. Main threads are always on the benchmark's core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Together,

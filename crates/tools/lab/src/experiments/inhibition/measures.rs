@@ -47,7 +47,6 @@ pub enum Pattern {
     SendBlocks,
     /// The paper's pattern (2): a wake-up comes late, although no call before it took long.
     WakesLate,
-    /// The two sides of the benchmark discover each other late.
     StartLate,
     AnswersLate,
     /// The inhibitor has no effect: the paper's pattern (3).

@@ -37,6 +37,8 @@ pub struct Stream {
 pub struct Plan {
     pub streams: Vec<Stream>,
     pub credits: usize,
+    /// The number of messages that a stream sends before the next stream sends. `None` if streams
+    /// do not take turns.
     pub turn: Option<u64>,
     pub network: bool,
     pub consumers: Option<usize>,

@@ -30,6 +30,7 @@ pub fn id_of(bytes: usize) -> String {
     name_of(bytes).replace(' ', "").to_lowercase()
 }
 
+/// The samples of one message size: transfer times in us, and CPU use in % of all CPUs.
 struct SizeSamples {
     bytes: usize,
     transfers: ArmSamples,

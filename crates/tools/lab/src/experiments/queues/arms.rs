@@ -270,6 +270,8 @@ impl Programs {
         })
     }
 
+    /// Starts the nodelets and returns their manager, the process to measure. The program that
+    /// loads them has ended by then.
     fn start_nodelets(
         &self,
         context: &Context,

@@ -13,6 +13,7 @@
 
 use crate::measure::stats::mean;
 
+/// A message that the consumer has processed. Times are in ns of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Received {
     pub sequence: usize,

@@ -261,6 +261,7 @@ fn all_arms(report: &mut Report, results: &QueueResults, scenario: &str, kind: &
     report.tables.push(table);
 }
 
+/// Compares the policy credit with drop-oldest. The difference is the cost of losing nothing.
 fn compare(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
     let mut rng = context.rng("interval");
     let counts = results.counts("standard", kind);

@@ -102,6 +102,8 @@ fn run_spots(
     })
 }
 
+/// Reports whether the kernel of this release replaces 5-byte nops by calls, which makes probes on
+/// them fast.
 fn fast_nop(machine_kernel: &str) -> bool {
     let mut numbers = machine_kernel
         .split(['.', '-'])

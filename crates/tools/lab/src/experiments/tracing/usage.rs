@@ -193,6 +193,8 @@ fn app_cpu_s(file: &Path) -> Result<f64> {
     }
 }
 
+/// Adds a table with the hits and the time in traps of each probe. Returns the time of all traps in
+/// s.
 fn probe_table(
     context: &mut Context,
     report: &mut Report,

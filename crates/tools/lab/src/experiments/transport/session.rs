@@ -17,6 +17,7 @@ const LEAD: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
+    /// One publisher process, and this number of subscriber processes.
     Processes(usize),
     Pair,
     Thread,

@@ -59,6 +59,7 @@ impl Send for Out {
     }
 }
 
+/// The consumers of one stream. Each receives every message; the first consumer's message counts.
 struct In {
     consumers: Vec<Consumer>,
     _channel: (Links, Channel),

@@ -85,6 +85,7 @@ fn socket_priority(priority: u8) -> i32 {
     }
 }
 
+/// Connects to a receiver, and retries while the receiver does not listen yet.
 pub fn dial(address: SocketAddr) -> Result<TcpStream, String> {
     let until = now_ns() + CONNECT_NS as i64;
     loop {

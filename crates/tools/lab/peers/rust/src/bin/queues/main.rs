@@ -200,6 +200,8 @@ fn pairs(settings: &Settings, role: &str, control: &Control, streams: &[Stream])
     Ok(logs)
 }
 
+/// Opens the channel of a stream. It is in this process for the role `both`, otherwise in shared
+/// memory.
 fn channel(settings: &Settings, role: &str, k: usize) -> Result<Channel> {
     let options = settings.options()?;
     if role == "both" {

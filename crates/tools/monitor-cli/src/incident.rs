@@ -16,7 +16,6 @@ const KEPT: usize = 1000;
 /// The most incidents that are open at once. Further subjects join the latest one.
 const OPEN_MAX: usize = 64;
 
-/// A requirement that was violated in an incident.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Violation {
     pub requirement: String,
@@ -24,12 +23,10 @@ pub struct Violation {
     pub subject: String,
     pub id: String,
     pub limit: String,
-    /// The measured value when the violation was found.
     pub measured: String,
     pub why: String,
 }
 
-/// An execution of a chain beyond its deadline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Late {
     pub chain: String,
@@ -45,7 +42,6 @@ impl Late {
     }
 }
 
-/// A time in which requirements were violated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Incident {
     pub number: u64,
@@ -56,9 +52,7 @@ pub struct Incident {
     /// The largest latency as a multiple of its deadline, or 1 for other violations.
     pub severity: f64,
     pub violations: Vec<Violation>,
-    /// The number of executions beyond deadlines.
     pub late_executions: u64,
-    /// The execution with the largest excess.
     pub worst: Option<Late>,
     /// The executions beyond deadlines, oldest first, at most 1000.
     pub executions: Vec<Late>,
@@ -66,14 +60,12 @@ pub struct Incident {
     last_violated_ns: u64,
 }
 
-/// A step in the life of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The incident with this number began.
     Began(u64),
     /// Another subject joined the incident with this number, as its last violation.
     Joined(u64),
-    /// The incident with this number ended.
     Ended(u64),
 }
 

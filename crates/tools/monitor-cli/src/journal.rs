@@ -8,7 +8,6 @@ use std::io::{self, Write};
 use std::sync::mpsc::{sync_channel, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
-/// The most lines that wait.
 const WAITING_MAX: usize = 1024;
 
 /// The importance of a line, as in syslog(3).
@@ -78,7 +77,6 @@ impl Journal {
         }
     }
 
-    /// Waits until all lines are written.
     pub fn end(mut self) {
         self.lines = None;
         if let Some(thread) = self.thread.take().filter(|_| self.waits) {

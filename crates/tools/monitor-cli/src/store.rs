@@ -11,10 +11,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The file of an incident's figures.
 pub const FIGURES: &str = "incident.json";
 
-/// The directory of the running recording.
 pub const RECORDING: &str = ".recording";
 
 /// The beginnings of the names of saved incidents, and of those that are being written.
@@ -177,7 +175,6 @@ impl Store {
         Ok(removed)
     }
 
-    /// Lists the saved incidents, oldest first.
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let mut names = self.directory.names()?;
         names.retain(|name| begins(name, SAVED));

@@ -21,7 +21,6 @@ const OLD_NS: u64 = 60 * SECOND_NS;
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
-/// The counts since the monitor's start.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     pub incidents: u64,
@@ -38,14 +37,12 @@ pub struct Counters {
     pub reloads_failed: u64,
 }
 
-/// A live model and the requirements on it.
 pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
     /// The structure of the system. Its figures are replaced by those of the window.
     model: Option<Model>,
-    /// The ids and topics to which requirements apply.
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
     /// A running system is not read before this time.
@@ -56,7 +53,6 @@ pub struct Watch {
     pub late: u64,
 }
 
-/// How a system is watched.
 pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
@@ -120,7 +116,6 @@ impl Watch {
         self.not_before = None;
     }
 
-    /// Judges the requirements now.
     pub fn judge(&mut self) -> Vec<Change> {
         let now = self.now_ns();
         let wait = match self.live.is_stale() {
@@ -168,7 +163,6 @@ impl Watch {
         }
     }
 
-    /// Returns the present figures of everything.
     pub fn view(&mut self) -> View {
         self.live.view(Wanted {
             machine: false,

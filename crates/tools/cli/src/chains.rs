@@ -97,7 +97,6 @@ fn pairs<'m>(model: &'m Model, mode: Option<&'m str>) -> impl Iterator<Item = Pa
     all.filter_map(move |e| Some((e, model.figures_of(mode, &e.figures, &e.modes)?)))
 }
 
-/// Prints the times between each source and sink that several paths connect.
 fn write_pairs<'m>(
     out: &mut dyn Write,
     screen: &Screen,
@@ -238,8 +237,6 @@ fn write_reaction(out: &mut dyn Write, f: &ChainFigures) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints the share of each callback and edge in the mean latency: as a bar, and as a line for
-/// each.
 fn write_shares(out: &mut dyn Write, screen: &Screen, shares: &[Share]) -> io::Result<()> {
     if shares.is_empty() {
         return Ok(());

@@ -104,18 +104,14 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Reports whether a finding is a violated latency of a chain, so that its late executions can be
-/// explained.
 fn is_late(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && finding.late_above_ns.is_some()
 }
 
-/// Reports whether more items were lost than a requirement allows.
 fn is_lossy(finding: &Finding) -> bool {
     finding.verdict == Verdict::Violated && !finding.losses_at.is_empty()
 }
 
-/// Adds to each violated limit of losses why the items of a recording were lost.
 fn explain_losses(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     if !findings.iter().any(is_lossy) {
         return Ok(());
@@ -154,7 +150,6 @@ fn explain(findings: &mut [Finding], trace: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a line that explains why a latency was violated, or names the command that does.
 fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let over_ns = f.late_above_ns.filter(|_| is_late(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);
@@ -172,7 +167,6 @@ fn cause(f: &Finding, trace: Option<&Path>) -> Option<String> {
     })
 }
 
-/// Returns a line that explains why items were lost, or names the command that does.
 fn loss(f: &Finding, trace: Option<&Path>) -> Option<String> {
     let (topic, _) = f.losses_at.first().filter(|_| is_lossy(f))?;
     let place = format!("{}, {}", f.requirement, f.subject);

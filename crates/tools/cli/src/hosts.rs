@@ -107,7 +107,6 @@ fn exchange(reader: &mut Reader, name: &str) -> Exchange {
     exchange
 }
 
-/// Reads the events of all hosts once, in the order of their time on the common clock.
 fn pass(readers: &mut [Reader], clocks: &[Clock], options: SynthOptions) -> Synth {
     let sum = |of: fn(&Reader) -> u64| readers.iter().map(of).sum::<u64>();
     let (events, bytes) = (

@@ -5,7 +5,6 @@ use onbeat_terminal::CliError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Checks that the model has a run in this mode. If not, the error lists the modes that exist.
 pub fn check(model: &Model, mode: Option<&str>, path: &Path) -> Result<(), CliError> {
     let Some(mode) = mode else { return Ok(()) };
     let known: BTreeSet<_> = model.runs.iter().map(|r| r.mode.as_str()).collect();

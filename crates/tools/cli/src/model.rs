@@ -154,7 +154,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
-/// Separates the mode for all runs from the rules for modes that begin within a run.
 fn modes_of(texts: &[String]) -> Result<(Option<&str>, Vec<ModeRule>), CliError> {
     let (rules, names): (Vec<&String>, Vec<&String>) = texts.iter().partition(|t| t.contains('@'));
     let rules = rules.into_iter().map(|text| text.parse());
@@ -219,7 +218,6 @@ fn of_trace(
     Ok(model)
 }
 
-/// Returns the cuts that measure the parts of a recording's chains between these ends.
 pub(crate) fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut>, CliError> {
     let ways = cuts::ways(model, ends).map_err(CliError::in_file(path))?;
     let cuts: BTreeSet<Cut> = ways.iter().map(|w| w.cut(ends)).collect();

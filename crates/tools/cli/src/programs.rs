@@ -25,13 +25,9 @@ pub enum Program {
     Replay,
     /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
-    /// Compares two recordings.
     Compare,
-    /// Stores traces and models, and writes tables as Parquet.
     Store,
-    /// Shows a running system.
     Top,
-    /// Judges requirements on a running system.
     Monitor,
 }
 

@@ -75,7 +75,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     Ok(ExitStatus::of_model(&model))
 }
 
-/// Returns why items were lost and requests not answered in these traces.
 fn lost(traces: &[PathBuf]) -> Result<Vec<String>, CliError> {
     let mut all = Vec::new();
     for path in traces {

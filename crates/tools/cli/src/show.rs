@@ -254,7 +254,6 @@ fn period_short(ns: u64) -> String {
     }
 }
 
-/// The footnote below a table of edges if edges lost items.
 const LOST: &str =
     "lost: never taken, for an unknown reason (possibly a content filter or a lifespan)";
 

@@ -10,7 +10,6 @@ use onbeat_views::export::perfetto::{Slice, Timeline};
 use onbeat_why::{Choice, Execution, Explanation, Question, Stretch, Why};
 use std::io::{self, Write};
 
-/// Finds the causes of every chain's latency for the timeline, in one pass over the events.
 pub struct Tracks {
     why: Why,
     names: Vec<String>,

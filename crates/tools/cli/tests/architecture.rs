@@ -42,8 +42,6 @@ fn dependencies_in_manifests() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// Returns the rows of the table of crates in the documentation: `folder/crate` and its
-/// dependencies.
 fn dependencies_in_docs() -> Vec<(String, BTreeSet<String>)> {
     let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
     let rows = text.lines().filter_map(|line| {

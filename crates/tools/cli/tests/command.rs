@@ -37,7 +37,6 @@ fn good(dir: &Path, args: &[&str], code: i32) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Runs the command and expects a failure with one line on standard error. Returns this line.
 fn fails(dir: &Path, args: &[&str], code: i32) -> String {
     let out = onbeat(dir, args);
     let err = String::from_utf8(out.stderr).unwrap();

@@ -57,7 +57,6 @@ fn can_reserve(test: &str) -> bool {
     there
 }
 
-/// Returns a description of all properties of a process that must be restored.
 fn likeness(pid: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
     let cpus = status.lines().find(|l| l.starts_with("Cpus_allowed:"));

@@ -13,8 +13,6 @@ fn lab(dir: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Runs the lab and expects it to fail with exit code `code` and one line on standard error.
-/// Returns the line.
 fn fails(dir: &Path, args: &[&str], code: i32) -> String {
     let out = lab(dir, args);
     let err = String::from_utf8(out.stderr).unwrap();

@@ -12,10 +12,9 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most clients that are connected at once.
 const CLIENTS_MAX: usize = 32;
 
-/// The most bytes of a request.
+/// The greatest size of a request, in bytes.
 const REQUEST_MAX: usize = 8192;
 
 /// The time after which a client is disconnected.
@@ -24,7 +23,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause after an error of the listening socket, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The metrics as text, in both styles.
 pub struct Texts {
     pub open_metrics: String,
     pub plain: String,
@@ -40,7 +38,6 @@ impl Default for Texts {
     }
 }
 
-/// The latest metrics, which the server's thread reads.
 pub type Latest = Arc<Mutex<Arc<Texts>>>;
 
 struct Client {
@@ -224,7 +221,6 @@ fn answer(request: &[u8], is_whole: bool, latest: &Latest) -> Vec<u8> {
     bytes
 }
 
-/// Returns the style that the client accepts.
 fn style(request: &str) -> Style {
     let accepts = |line: &str| {
         let line = line.to_ascii_lowercase();

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 /// therefore does not begin an incident again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The most requirements and late executions that are kept of an incident. All are counted.
+/// The greatest number of requirements, and of late executions, that an incident keeps. All are
+/// counted.
 const KEPT: usize = 1000;
 
-/// The most incidents that are open at once. Further subjects join the latest one.
+/// The greatest number of open incidents. Further subjects join the latest one.
 const OPEN_MAX: usize = 64;
 
-/// A requirement that was violated in an incident.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Violation {
     pub requirement: String,
@@ -24,12 +24,10 @@ pub struct Violation {
     pub subject: String,
     pub id: String,
     pub limit: String,
-    /// The measured value when the violation was found.
     pub measured: String,
     pub why: String,
 }
 
-/// An execution of a chain beyond its deadline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Late {
     pub chain: String,
@@ -45,7 +43,6 @@ impl Late {
     }
 }
 
-/// A time in which requirements were violated.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Incident {
     pub number: u64,
@@ -56,9 +53,7 @@ pub struct Incident {
     /// The largest latency as a multiple of its deadline, or 1 for other violations.
     pub severity: f64,
     pub violations: Vec<Violation>,
-    /// The number of executions beyond deadlines.
     pub late_executions: u64,
-    /// The execution with the largest excess.
     pub worst: Option<Late>,
     /// The executions beyond deadlines, oldest first, at most 1000.
     pub executions: Vec<Late>,
@@ -66,14 +61,12 @@ pub struct Incident {
     last_violated_ns: u64,
 }
 
-/// A step in the life of an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The incident with this number began.
     Began(u64),
     /// Another subject joined the incident with this number, as its last violation.
     Joined(u64),
-    /// The incident with this number ended.
     Ended(u64),
 }
 
@@ -105,8 +98,8 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
-/// Returns the latency above which a single execution is late, by chain id. Of one rule, that is its
-/// largest limit: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
+/// Returns the latency above which a single execution is late, by chain id. If a rule has several
+/// limits, the largest counts: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
 pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
     let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for finding in findings {
@@ -150,7 +143,6 @@ impl Incidents {
         std::mem::take(&mut self.ended)
     }
 
-    /// Takes the findings at `now_ns`, and the executions beyond deadlines since the last call.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let deadlines = deadlines(findings);

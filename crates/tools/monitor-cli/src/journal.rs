@@ -8,7 +8,6 @@ use std::io::{self, Write};
 use std::sync::mpsc::{sync_channel, SyncSender, TrySendError};
 use std::thread::JoinHandle;
 
-/// The most lines that wait.
 const WAITING_MAX: usize = 1024;
 
 /// The importance of a line, as in syslog(3).
@@ -24,7 +23,7 @@ pub struct Journal {
     thread: Option<JoinHandle<()>>,
     /// Lines begin with their level (sd-daemon(3)).
     prefixes: bool,
-    /// A line waits for room, because nothing else does at the same time.
+    /// Set if lines wait for room in a full queue. If not, they are left out and counted.
     waits: bool,
     left_out: u64,
 }
@@ -78,7 +77,6 @@ impl Journal {
         }
     }
 
-    /// Waits until all lines are written.
     pub fn end(mut self) {
         self.lines = None;
         if let Some(thread) = self.thread.take().filter(|_| self.waits) {

@@ -64,7 +64,6 @@ fn read_requirements(path: &Path) -> Result<Requirements, CliError> {
     onbeat_check::read(&bytes).map_err(CliError::in_file(path))
 }
 
-/// Opens everything that the options name. `is_live` is set for a running system.
 fn outputs(args: &Args, store: Option<Store>, is_live: bool) -> Result<Outputs, CliError> {
     let mut journal = Journal::begin(!is_live);
     let latest = match args.http {

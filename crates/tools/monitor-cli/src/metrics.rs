@@ -9,13 +9,12 @@ use onbeat_live::window::Span;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The most series of a metric. The others are left out and counted.
+/// The greatest number of series per metric. Further series are left out and counted.
 const SERIES_MAX: usize = 1000;
 
-/// The most characters of a label.
+/// The greatest length of a label, in characters.
 const LABEL_MAX: usize = 250;
 
-/// A format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// OpenMetrics 1.0.
@@ -33,10 +32,8 @@ impl Style {
     }
 }
 
-/// The present figures.
 pub struct Figures<'a> {
     pub view: &'a View,
-    /// The span that requirements and quantiles refer to.
     pub span: Span,
     pub findings: &'a [Finding],
     pub counters: &'a Counters,
@@ -64,7 +61,6 @@ struct Text {
     out: String,
     name: &'static str,
     kind: Kind,
-    /// The labels that the present metric has so far.
     seen: BTreeSet<String>,
     left_out: u64,
 }
@@ -167,7 +163,6 @@ fn labels_text(labels: Labels<'_>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the metrics as text.
 pub fn text(figures: &Figures<'_>, style: Style) -> String {
     let mut text = Text::new(style);
     requirements(&mut text, figures.findings);

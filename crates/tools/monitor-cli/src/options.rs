@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of segments of the flight recorder.
 const SEGMENTS: u64 = 16;
 
 /// Watch a system for weeks: judge requirements all the time, report and save violations
@@ -118,13 +117,11 @@ fn parse_window(text: &str) -> Result<Span, String> {
     }
 }
 
-/// Converts a duration to ns.
 pub fn ns(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Args {
-    /// Returns the options of the recording, which is written to `directory`.
     pub fn record_options(
         &self,
         directory: &Path,

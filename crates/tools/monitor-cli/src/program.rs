@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The most programs that run at once.
 const RUNNING_MAX: usize = 4;
 
 /// The time after which a program is killed.
@@ -24,7 +23,6 @@ pub struct Told<'a> {
     pub subject: &'a str,
     pub limit: &'a str,
     pub measured: &'a str,
-    /// The directory of the saved incident.
     pub directory: Option<OsString>,
 }
 

@@ -19,24 +19,19 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// The file that explains the worst execution.
 const WHY: &str = "why.txt";
 
-/// An order to save an incident.
 #[derive(Debug)]
 pub struct Order {
     pub incident: Incident,
     /// The times of the events to keep, CLOCK_MONOTONIC, ns.
     pub span: RangeInclusive<u64>,
-    /// The recording from which the trace is copied.
     pub recording: PathBuf,
 }
 
-/// A saved incident.
 #[derive(Debug)]
 pub struct Saved {
     pub incident: Incident,
-    /// The name in the directory of incidents.
     pub name: OsString,
     /// The first cause, as a sentence with names from the recorded system.
     pub sentence: Option<String>,
@@ -44,7 +39,6 @@ pub struct Saved {
     pub removed: u64,
 }
 
-/// The content of the file with an incident's figures.
 #[derive(Serialize)]
 struct Figures<'a> {
     #[serde(flatten)]
@@ -53,7 +47,6 @@ struct Figures<'a> {
     begin_realtime_ns: u64,
     /// The times of the first and the last event of the trace, CLOCK_MONOTONIC, ns.
     trace_ns: (u64, u64),
-    /// The first cause, as a sentence.
     sentence: Option<&'a str>,
 }
 
@@ -66,7 +59,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the bytes of the figures' file.
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,
@@ -165,7 +157,6 @@ fn explain(part: &Path, incident: &Incident) -> Result<Option<String>, String> {
     Ok(sentence)
 }
 
-/// The chain or callback that is explained.
 struct Subject<'a> {
     title: String,
     chain: Option<&'a Chain>,

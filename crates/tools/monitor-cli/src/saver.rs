@@ -13,36 +13,30 @@ use std::thread::JoinHandle;
 
 const HOUR_NS: f64 = 3600e9;
 
-/// The most incidents that wait to be saved, and the most jobs of any kind that wait.
+/// The greatest number of incidents that wait to be saved, and of waiting jobs of any kind.
 const SAVES_MAX: usize = 8;
 const WAITING_MAX: usize = 256;
 
-/// The most saved incidents whose figures can still change.
+/// The greatest number of saved incidents whose figures can still change.
 const KNOWN_MAX: usize = 256;
 
 enum Job {
     Save(Box<Order>),
-    /// The incident has ended, and its figures are written again.
     End(Box<Incident>),
-    /// Metrics for the textfile collector.
     Text(PathBuf, String),
 }
 
-/// The result of a job.
 pub enum Done {
     Saved(Saved),
     /// The incident with this number was not saved, for this reason.
     NotSaved(u64, String),
-    /// Something else could not be written, for this reason.
     Failed(String),
 }
 
-/// Why an incident is not saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Too many were saved in the last hour.
     Rate,
-    /// Too many wait to be saved.
     Busy,
 }
 
@@ -126,12 +120,11 @@ impl Saver {
         Ok(())
     }
 
-    /// Orders that the figures of an incident that has ended are written again, if it was saved.
+    /// Writes the figures of an ended incident again, if the incident was saved.
     pub fn ended(&mut self, incident: Incident) {
         self.order(Job::End(Box::new(incident)));
     }
 
-    /// Orders that a file gets this text.
     pub fn text(&mut self, path: PathBuf, text: String) {
         // Only the latest text counts.
         self.waiting.retain(|job| !matches!(job, Job::Text(..)));
@@ -161,7 +154,6 @@ impl Saver {
         }
     }
 
-    /// Returns the results of jobs that are done.
     pub fn done(&mut self) -> Vec<Done> {
         self.done.extend(self.reports.try_iter().flatten());
         self.pass_on();
@@ -183,7 +175,6 @@ impl Saver {
     }
 }
 
-/// The state of the saver's thread.
 struct Worker {
     store: Option<Store>,
     known: BTreeMap<u64, (OsString, Known)>,

@@ -17,37 +17,31 @@ use std::sync::{Arc, PoisonError};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The recorded time between two judgements.
 const JUDGE_NS: u64 = SECOND_NS / 2;
 
-/// The time between two texts for the textfile collector.
 const TEXT_NS: u64 = 10 * SECOND_NS;
 
 /// The time after which names are reported that the system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
-/// The most names that are remembered as reported.
 const REPORTED_MAX: usize = 10_000;
 
-/// The places where a session keeps and shows what it finds.
 pub struct Outputs {
     pub journal: Journal,
     pub saver: Saver,
     pub programs: Programs,
-    /// The metrics for HTTP.
     pub latest: Option<Latest>,
     pub textfile: Option<PathBuf>,
     /// The directory of incidents as the user named it.
     pub incidents: Option<PathBuf>,
 }
 
-/// How incidents are saved.
 pub struct Saving {
     /// The recording from which traces are copied. `None` saves nothing.
     pub recording: Option<PathBuf>,
     pub before_ns: u64,
     pub after_ns: u64,
-    /// The time until an event of now is in the recording's files.
+    /// The time from an event until the recording's files contain it.
     pub delay_ns: u64,
 }
 
@@ -56,13 +50,12 @@ pub struct Session {
     out: Outputs,
     saving: Saving,
     counters: Counters,
-    /// The times at which incidents are saved, and the times around which, by number.
+    /// By incident number: the time at which the incident is saved, and the time around which
+    /// events are kept.
     due: BTreeMap<u64, (u64, u64)>,
     judged_ns: Option<u64>,
     written_ns: Option<u64>,
-    /// The requirements whose absence or silence was reported.
     reported: BTreeSet<(String, String)>,
-    /// The requirements and subjects that have been measured.
     measured: BTreeSet<(String, String)>,
     /// Lines begin with the time since the first event.
     has_times: bool,
@@ -89,7 +82,6 @@ impl Session {
         !self.watch.view().callbacks.is_empty()
     }
 
-    /// Returns the state in one line.
     pub fn status(&self) -> String {
         let [passed, unknown, violated] = self.watch.verdicts();
         format!(
@@ -127,7 +119,6 @@ impl Session {
         }
     }
 
-    /// Takes the next events, and judges when it is time.
     pub fn push(&mut self, events: &[Event]) {
         self.watch.push(events);
         let now = self.watch.now_ns();
@@ -241,7 +232,6 @@ impl Session {
         }
     }
 
-    /// Saves an incident if it is to be saved and has not been.
     fn save(&mut self, incident: &Incident) {
         let number = incident.number;
         let Some((_, around)) = self.due.remove(&number) else {

@@ -21,7 +21,6 @@ const PART_NS: u64 = 100_000_000;
 /// The time between two signs of life for the service manager.
 const NOTIFY: Duration = Duration::from_millis(500);
 
-/// The request to read the requirements again.
 pub struct Reload {
     /// SIGHUP sets this flag.
     pub asked: Arc<AtomicBool>,
@@ -72,7 +71,6 @@ impl Observer for Watching<'_> {
     }
 }
 
-/// Watches a running system until it ends, a signal comes, or the duration is over.
 pub fn watch(
     options: &RecordOptions,
     session: &mut Session,
@@ -101,7 +99,6 @@ pub fn watch(
     Ok(summary)
 }
 
-/// Opens a trace to judge.
 pub fn open(path: &Path) -> Result<Reader, CliError> {
     let hint = "; judge a model with `onbeat check`";
     let reader = files::open_trace(path, "`onbeat monitor`", hint)?;
@@ -109,14 +106,12 @@ pub fn open(path: &Path) -> Result<Reader, CliError> {
     Ok(reader)
 }
 
-/// Returns the options of the synthesis for a trace.
 pub fn synth_options(reader: &Reader) -> SynthOptions {
     let mut options = SynthOptions::new(run_of(reader, None));
     options.shortened = !reader.has_beginning();
     options
 }
 
-/// Returns the options of the synthesis for a running system.
 pub fn live_options() -> SynthOptions {
     SynthOptions::new(Run {
         id: "live".into(),

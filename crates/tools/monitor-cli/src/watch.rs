@@ -13,15 +13,16 @@ use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The recorded time between two readings of the structure: if something is new, and otherwise.
+/// The recorded time between two readings of the structure if something is new. Otherwise it is
+/// [`OLD_NS`].
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// Reading the structure of a running system takes at most this share of the time.
+/// After reading the structure of a running system, the watch waits this many times as long as the
+/// reading took, but at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
-/// The counts since the monitor's start.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
     pub incidents: u64,
@@ -38,14 +39,12 @@ pub struct Counters {
     pub reloads_failed: u64,
 }
 
-/// A live model and the requirements on it.
 pub struct Watch {
     live: Live,
     requirements: Requirements,
     span: Span,
     /// The structure of the system. Its figures are replaced by those of the window.
     model: Option<Model>,
-    /// The ids and topics to which requirements apply.
     wanted: BTreeSet<String>,
     refreshed_ns: Option<u64>,
     /// A running system is not read before this time.
@@ -56,7 +55,6 @@ pub struct Watch {
     pub late: u64,
 }
 
-/// How a system is watched.
 pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
@@ -120,7 +118,6 @@ impl Watch {
         self.not_before = None;
     }
 
-    /// Judges the requirements now.
     pub fn judge(&mut self) -> Vec<Change> {
         let now = self.now_ns();
         let wait = match self.live.is_stale() {
@@ -168,7 +165,6 @@ impl Watch {
         }
     }
 
-    /// Returns the present figures of everything.
     pub fn view(&mut self) -> View {
         self.live.view(Wanted {
             machine: false,

@@ -140,7 +140,6 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Returns the figures of all saved incidents, oldest first, with their directories.
 fn incidents(at: &Path) -> Vec<(PathBuf, Value)> {
     let entries = fs::read_dir(at).unwrap().map(|e| e.unwrap().path());
     let mut paths: Vec<PathBuf> = entries.collect();
@@ -152,7 +151,6 @@ fn incidents(at: &Path) -> Vec<(PathBuf, Value)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Returns the ends of an incident's late executions.
 fn ends(figures: &Value) -> Vec<u64> {
     let executions = figures["executions"].as_array().unwrap();
     executions

@@ -6,13 +6,11 @@ use crate::tty::Key;
 use onbeat_live::view::View;
 use onbeat_live::window::Span;
 
-/// The number of rows by which PageUp and PageDown move the selection.
 const PAGE_ROWS: usize = 10;
 
 /// The largest number of characters in a filter.
 const FILTER_MAX: usize = 60;
 
-/// The action that the caller must take after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
@@ -23,7 +21,6 @@ pub enum Act {
     Quit,
 }
 
-/// The state of the screen: the figures, the page, the selection and the filter.
 pub struct App {
     pub view: View,
     pub page: Page,
@@ -79,7 +76,6 @@ impl App {
         }
     }
 
-    /// Returns the rows of the current page that match the filter, sorted.
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = listing(self.page, &self.view, self.span);
         let filter = self.filter.to_lowercase();

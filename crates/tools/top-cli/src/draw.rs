@@ -132,7 +132,6 @@ fn head(app: &App, buffer: &mut Buffer) {
     line(buffer, (area.x, area.y + 1), &second, dim());
 }
 
-/// Returns the x position and the width of each column.
 fn places(columns: &[Column], area: Rect) -> Vec<(u16, u16)> {
     let fixed: u16 = columns.iter().skip(1).map(|c| c.1 + 1).sum();
     let first = area.width.saturating_sub(fixed).max(8);
@@ -240,7 +239,6 @@ fn sparkline(chain: &ChainRow, n: usize) -> String {
     latest.iter().map(bar).collect()
 }
 
-/// Draws the details of one chain: its latency over each span of time, and its parts.
 fn parts(chain: &ChainRow, buffer: &mut Buffer, area: Rect) {
     let mut y = area.y;
     let mut put = |text: &str, style: Style| {

@@ -20,7 +20,6 @@ const MOST: Duration = Duration::from_secs(60);
 /// still limits the time for reading them.
 const OLD: Duration = Duration::from_secs(10);
 
-/// A live model with the requirements on its chains.
 pub struct Feed {
     live: Live,
     requirements: Option<Requirements>,
@@ -71,7 +70,6 @@ impl Feed {
     }
 }
 
-/// Returns the largest latency that the requirements allow, by chain id.
 fn deadlines(model: &Model, requirements: &Requirements) -> BTreeMap<String, u64> {
     let mut deadlines: BTreeMap<String, u64> = BTreeMap::new();
     for finding in onbeat_check::check(model, requirements) {

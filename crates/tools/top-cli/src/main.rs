@@ -98,7 +98,6 @@ fn status(found: bool) -> ExitStatus {
     }
 }
 
-/// Returns the description of the run that starts now, for a model that is not written to a file.
 fn run_now() -> Run {
     Run {
         id: "live".into(),
@@ -152,7 +151,6 @@ fn begin_screen(shared: &Arc<Shared>, stays: bool) -> Result<Screen, CliError> {
     })
 }
 
-/// Prints the notes of the recorder and returns the exit status of `onbeat top`.
 fn ended(summary: &Summary, found: bool, asked: bool) -> Result<ExitStatus, CliError> {
     let mut err = io::stderr();
     for note in &summary.notes {

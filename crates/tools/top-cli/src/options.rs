@@ -70,12 +70,9 @@ pub struct Args {
     pub command: Vec<String>,
 }
 
-/// The form in which `onbeat top` shows figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// A screen that is drawn again about once a second, until the user ends it.
     Screen,
-    /// One set of tables at the end.
     Table,
     /// One line of JSON at the end.
     Line,

@@ -9,7 +9,6 @@ use onbeat_live::window::Span;
 /// A column of a page: its head and its width. The first column takes the remaining width.
 pub type Column = (&'static str, u16);
 
-/// A cell of a row: its text, the value by which rows are sorted, and whether it is highlighted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Cell {
     pub text: String,
@@ -72,7 +71,6 @@ pub fn columns(page: Page) -> &'static [Column] {
     }
 }
 
-/// Returns the rows of a page, with figures over `span`.
 pub fn listing(page: Page, view: &View, span: Span) -> Vec<Row> {
     match page {
         Page::Chains => view.chains.iter().map(|row| chain(row, span)).collect(),
@@ -102,7 +100,6 @@ fn number(n: u64) -> Cell {
     cell(n.to_string(), n as f64)
 }
 
-/// Returns a cell for a count of faults, which is highlighted if it is not 0.
 fn fault(n: u64) -> Cell {
     Cell {
         warns: n > 0,

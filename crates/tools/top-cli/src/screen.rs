@@ -17,7 +17,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The number of bytes of other programs' output that are kept while the screen is shown.
 const KEPT: usize = 16 << 10;
 
-/// The screen of `onbeat top`, with the thread that draws it.
 pub struct Screen {
     shared: Arc<Shared>,
     thread: JoinHandle<io::Result<()>>,

@@ -26,7 +26,6 @@ impl Page {
     }
 }
 
-/// The state that the drawing thread and the observing thread share.
 #[derive(Default)]
 pub struct Shared {
     /// The latest figures, until the screen takes them.
@@ -36,7 +35,6 @@ pub struct Shared {
     ended: AtomicBool,
     /// The recording or the trace is over, so no more events come.
     over: AtomicBool,
-    /// The directory of the running recording.
     recording: Mutex<Option<PathBuf>>,
 }
 

@@ -9,12 +9,10 @@ use onbeat_terminal::CliError;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// A receiver of figures, which gets them about once a second.
 pub trait Sink {
     /// Shows the figures of `feed`. `is_last` is set on the last call, after which no events come.
     fn show(&mut self, feed: &mut Feed, is_last: bool) -> Result<(), CliError>;
 
-    /// Shows the user a sentence, for example a warning.
     fn note(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "note: {text}");
     }

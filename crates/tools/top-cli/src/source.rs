@@ -12,13 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The advice for a user who names a model in place of a trace.
 pub const HINT: &str = "; look at it with `onbeat show`";
 
 /// The length of recorded time whose events are played at once.
 const PART_NS: u64 = 100_000_000;
 
-/// Passes the figures of a running recording to a sink.
 struct Watching<'a> {
     feed: Feed,
     sink: &'a mut dyn Sink,
@@ -63,7 +61,6 @@ impl Observer for Watching<'_> {
     }
 }
 
-/// Observes a running system until it ends, the user ends the program, or the duration is over.
 pub fn watch(
     options: &RecordOptions,
     feed: Feed,
@@ -89,7 +86,6 @@ pub fn watch(
     }
 }
 
-/// Sets a flag when a signal asks this process to end.
 pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -99,7 +95,6 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
     Ok(asked)
 }
 
-/// The speed and the length of playing a trace.
 pub struct Pace {
     /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
     pub speed: f64,

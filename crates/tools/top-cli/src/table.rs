@@ -18,7 +18,6 @@ pub fn rate(hz: f64) -> String {
     text::significant(hz)
 }
 
-/// Prints the figures since the start: chains, callbacks, topics and the machine.
 pub fn write(out: &mut dyn Write, view: &View) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     chains(view).write(out, &screen)?;

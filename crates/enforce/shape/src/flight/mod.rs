@@ -22,11 +22,9 @@ const MAX_DUMPS: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SwitchKind {
-    /// The thread got a CPU, which the thread `before` had until then.
     In {
         before: u32,
     },
-    /// The thread could have run on, but lost its CPU to the thread `by`.
     Preempted {
         by: u32,
     },

@@ -84,7 +84,6 @@ impl Deliveries {
         self.plan_changes.push_back(from_ns);
     }
 
-    /// Returns the counts of each plan, by chain, in the order in which the plans were in force.
     pub(crate) fn by_plan(&self) -> Vec<Vec<Delivery>> {
         let none = vec![Delivery::default(); self.counts.len()];
         let ends = self.ends.iter().chain([&self.counts]);

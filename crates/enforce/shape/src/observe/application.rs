@@ -76,8 +76,6 @@ impl<'a> Application<'a> {
             .collect()
     }
 
-    /// Reports whether a callback publishes messages that a shaper takes, or takes messages that a
-    /// shaper publishes.
     pub(crate) fn needs_shaper(&self, callback: usize) -> bool {
         let name = self.name(callback);
         let is_output = |o: &Output| o.hold == Hold::Republish && publishes(o, name);

@@ -13,7 +13,6 @@ pub(crate) enum Standing {
     Anew {
         was: u32,
     },
-    /// Another running process already has the callback.
     Second {
         of: u32,
     },

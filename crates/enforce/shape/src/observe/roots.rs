@@ -98,7 +98,6 @@ impl Roots {
         })
     }
 
-    /// Records a run of the first callback. Returns the change if the root is new or different.
     pub(crate) fn ran(&mut self, pid: u32, tid: u32, start_ns: u64) -> Option<RootChange> {
         let root = self.of(pid, tid, start_ns)?;
         let times = match self.seen {

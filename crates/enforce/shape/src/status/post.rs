@@ -9,7 +9,6 @@ const MAX_NOTES: usize = 16;
 pub enum Standing {
     #[default]
     NotAsked,
-    /// No publisher of diagnostics has answered yet.
     Coming,
     Ready,
     NoPackage,

@@ -36,8 +36,6 @@ const THREADS: &[(&str, &str)] = &[
 
 pub const PUBLISHER: &str = "dds.asyn";
 
-/// Returns the task of the middleware thread with this name, or `None` if it is not the name of a
-/// middleware thread.
 pub fn job(thread_name: &str) -> Option<&'static str> {
     THREADS
         .iter()

@@ -208,7 +208,6 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         .collect()
 }
 
-/// Prints the promises of each strategy. For an impossible strategy, prints the reason.
 pub fn comparison(
     out: &mut dyn Write,
     rows: &[(String, Result<Promises, PlanError>)],

@@ -15,7 +15,6 @@ pub(super) fn json(adapted: &Adapted) -> Value {
     json!({"moves": adapted.moves, "not_kept": adapted.forgotten, "bands": sets.collect::<Vec<_>>()})
 }
 
-/// Writes the bands as CSV: a line for each band of the plan, and for each band after every change.
 pub(super) fn write(path: &Path, adapted: &Adapted) -> Result<(), CliError> {
     files::write_whole(path, |out| {
         writeln!(out, "from_ns,reason,band,start_ns,end_ns")?;

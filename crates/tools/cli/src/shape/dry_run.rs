@@ -89,7 +89,6 @@ fn threads(plan: &Plan, found: &DryRun) -> Table {
     table
 }
 
-/// Returns sentences about the plan's threads that also run other callbacks, and about the risks.
 fn sentences(found: &DryRun) -> Vec<String> {
     let mut said = Vec::new();
     if found.untouched > 0 {

@@ -54,7 +54,6 @@ pub fn serve(
 
 pub struct Files<'a> {
     pub plan: &'a Path,
-    /// The file for figures in Prometheus format. `None` if the user wants none.
     pub metrics: Option<&'a PathBuf>,
     /// The flag that SIGHUP sets to have the plan read again.
     pub hangup: Arc<AtomicBool>,

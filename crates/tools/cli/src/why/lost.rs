@@ -16,7 +16,6 @@ use std::io::{self, BufWriter, Write};
 pub struct Asked<'a> {
     /// The topic or service, or `None` for all.
     pub topic: Option<&'a str>,
-    /// The time above which a response is late.
     pub late_above_ns: Option<u64>,
     pub json: bool,
 }
@@ -71,7 +70,6 @@ impl Asked<'_> {
     }
 }
 
-/// Adds the sentences to an entry, and to each burst the time since the recording's start.
 fn with_sentences(mut value: Value, sentences: Vec<String>, clock: &Clock) -> Value {
     if let Some(bursts) = value.get_mut("bursts").and_then(Value::as_array_mut) {
         for burst in bursts.iter_mut().filter_map(Value::as_object_mut) {

@@ -171,8 +171,6 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-/// Writes the HTML page, and prints the head of the explanation unless the page goes to the
-/// standard output.
 fn write_page(shown: &Shown, file: &Path, at_ns: Option<u64>) -> Result<(), CliError> {
     files::write_whole(file, |out| out.write_all(shown.page(at_ns)?.as_bytes()))?;
     if file.as_os_str() != "-" {
@@ -226,7 +224,6 @@ fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
     why.finish()
 }
 
-/// Reads all events of a recording and passes each one to `push`, to find causes.
 pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);

@@ -15,7 +15,6 @@ use std::io::{self, BufWriter, Write};
 
 const UNKNOWN_SAID: f64 = 0.005;
 
-/// The explanation of a chain's or callback's executions, with options for its form.
 pub struct Shown<'a> {
     pub subject: &'a Subject<'a>,
     pub clock: &'a Clock,

@@ -15,7 +15,6 @@ const LIKENESS_MAX: usize = 200;
 
 const LISTED: usize = 5;
 
-/// The chain or the callback whose executions are explained.
 pub enum Subject<'m> {
     Chain {
         chain: &'m Chain,

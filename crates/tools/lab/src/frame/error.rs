@@ -42,7 +42,6 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Returns a closure for `map_err` that describes a failed file operation.
     pub fn file(
         action: &'static str,
         path: impl Into<PathBuf>,

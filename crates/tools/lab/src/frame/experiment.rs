@@ -21,7 +21,6 @@ pub enum Extra {
 }
 
 impl Extra {
-    /// Returns the option's name, and the words that explain why other experiments refuse it.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Extra::Long => ("--long", "has no long runs"),

@@ -27,8 +27,6 @@ pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {
     Ok(runs)
 }
 
-/// Returns the runs as Markdown: figures with their targets, then the notes and the skipped parts
-/// of each run.
 pub fn markdown(runs: &[Results]) -> String {
     let mut out = String::new();
     for (i, run) in runs.iter().enumerate() {

@@ -116,7 +116,6 @@ impl Table {
         }
     }
 
-    /// Creates an empty table with the columns of `first`, then one column for each of `heads`.
     pub fn over<H: Into<String>>(
         title: impl Into<String>,
         first: &str,

@@ -71,7 +71,6 @@ impl ArmSamples {
         Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
     }
 
-    /// Returns the rounds in which both arms have samples. Only these rounds can be compared.
     fn complete(&self, a: usize, b: usize) -> Vec<usize> {
         (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())

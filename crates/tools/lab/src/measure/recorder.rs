@@ -90,7 +90,6 @@ pub fn lost(manifest: &Manifest) -> u64 {
     manifest.lost.values().flat_map(|cpus| cpus.values()).sum()
 }
 
-/// Returns the number of recorded calls in the observed programs, without the kernel's tracepoints.
 pub fn hits(manifest: &Manifest) -> u64 {
     let probes = manifest.observed.probes.iter();
     let called = probes.filter(|p| p.placement != "tracepoint");

@@ -6,8 +6,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the search path of libraries for an environment: its own libraries and the libraries of
-/// its wheels.
 pub fn loader_path(env: &Path) -> String {
     let mut dirs = vec![env.join("lib")];
     if let Ok(pythons) = fs::read_dir(env.join("lib")) {

@@ -103,8 +103,6 @@ pub fn programs_of(pid: u32) -> Result<Vec<ProgramStats>> {
     Ok(programs)
 }
 
-/// Parses the kernel's description of a BPF program's descriptor. Returns `None` for another kind
-/// of descriptor.
 fn program_stats(fdinfo: &str) -> Option<ProgramStats> {
     let field = |key: &str| {
         fdinfo.lines().find_map(|l| {

@@ -4,7 +4,6 @@ use crate::frame::report::number;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
-/// Returns a range that shows `values` with room above. It begins at 0 if `from_zero` is set.
 pub(super) fn span(values: impl Iterator<Item = f64>, from_zero: bool) -> Range<f64> {
     let (low, high) = values
         .filter(|v| v.is_finite())

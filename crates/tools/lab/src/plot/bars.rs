@@ -7,8 +7,6 @@ use crate::frame::{Estimate, Result};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Draws one group of bars per category, with one bar per series and the value above it. An
-/// interval becomes a whisker.
 pub fn bars(
     title: &str,
     unit: &str,

@@ -13,8 +13,6 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws lines with dots on two logarithmic axes, with the legend beside the plot. `ticks` are the
-/// labelled values of x.
 pub fn curves(
     title: &str,
     (x, y): (&str, &str),

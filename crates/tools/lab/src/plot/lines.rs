@@ -52,7 +52,6 @@ impl<'a> Axes<'a> {
         range
     }
 
-    /// Returns the place for the legend: the upper corner on the side where the lines are lower.
     fn free_corner(&self, lines: &[Line], middle: f64) -> SeriesLabelPosition {
         let highest = |right: bool| {
             let points = lines.iter().flat_map(|l| &l.points);

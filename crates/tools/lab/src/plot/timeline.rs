@@ -10,8 +10,6 @@ pub type Row = (String, Vec<(f64, f64, usize)>);
 const BAR: f64 = 0.62;
 const SHORTEST: f64 = 0.0022;
 
-/// Draws rows of bars from top to bottom. `states` holds the names of the states, in the order of
-/// their numbers.
 pub fn timeline(
     title: &str,
     x: &str,

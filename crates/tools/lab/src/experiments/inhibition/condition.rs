@@ -46,7 +46,6 @@ pub struct Condition {
     pub layout: Layout,
     pub threads: Threads,
     pub order: Order,
-    /// Whether the inhibitor is on the benchmark's core instead of the other one.
     pub same_core: bool,
     pub place: Place,
 }

@@ -54,7 +54,6 @@ pub fn name(pid: u32, tid: u32) -> String {
     text.map_or(String::new(), |t| t.trim().to_owned())
 }
 
-/// A thread's CPU time, and the time in which it was ready to run without a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Account {
     pub ran_ns: u64,

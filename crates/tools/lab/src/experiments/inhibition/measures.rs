@@ -47,7 +47,6 @@ pub enum Pattern {
     SendBlocks,
     /// The paper's pattern (2): a wake-up comes late, although no call before it took long.
     WakesLate,
-    /// The two sides of the benchmark discover each other late.
     StartLate,
     AnswersLate,
     /// The inhibitor has no effect: the paper's pattern (3).
@@ -118,7 +117,6 @@ impl Measures {
         self.answer_us.iter().filter(|v| v.is_infinite()).count()
     }
 
-    /// Returns the share of pings whose answer came later than [`LIMIT`] or never.
     pub fn late_share(&self) -> f64 {
         let late = self.answer_us.iter().filter(|v| **v > limit_us()).count();
         late as f64 / self.answer_us.len().max(1) as f64

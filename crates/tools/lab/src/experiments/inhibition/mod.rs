@@ -118,8 +118,6 @@ fn namespace() -> Result<()> {
     Ok(())
 }
 
-/// Returns a note on the CPU time that the kernel keeps from real-time threads. The lab only reads
-/// this setting.
 fn throttling() -> String {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));

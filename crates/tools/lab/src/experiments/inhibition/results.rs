@@ -147,8 +147,6 @@ fn patterns(middleware: Middleware, arms: &[Arm]) -> Table {
     table
 }
 
-/// Shows how long threads ran and waited under each kind of scheduling. All these threads are on
-/// the inhibitor's core.
 fn threads(middleware: Middleware, arms: &[Arm]) -> Table {
     let title = format!(
         "{}: times of threads while the inhibitor ran, mean of the runs (from the kernel's schedstat)",

@@ -194,7 +194,6 @@ impl Watch {
     }
 }
 
-/// Returns a thread's name, or "unnamed" for a thread that carries its process's name.
 fn thread_name(pid: u32, tid: u32) -> String {
     let name = locks::name(pid, tid);
     match pid == tid {

@@ -52,8 +52,6 @@ pub const PRIO: Arm = Arm {
 };
 /// The arm with one link of onbeat for each stream, without flow control between the links.
 pub const INTERFACE: Arm = arm("interface layer", "interface", 2);
-/// The arm with one encrypted link of onbeat for each stream, without flow control between the
-/// links.
 pub const SEALED: Arm = Arm {
     is_plaintext: false,
     ..arm("interface, sealed", "sealed", 3)
@@ -67,7 +65,6 @@ pub const CYCLONE: Arm = Arm {
     program: Program::Cyclone,
     ..arm("Cyclone DDS", "cyclonedds", 6)
 };
-/// The arm with Fast DDS and its flow controller, which sends more urgent messages first.
 pub const FAST: Arm = Arm {
     program: Program::Fast,
     ..arm("Fast DDS", "fastdds", 7)
@@ -235,8 +232,6 @@ const CYCLONE_PEER: &str = "lab/link/cyclonedds/peer";
 const FAST_PEER: &str = "lab/link/fastdds/peer";
 const FABRIC_PEER: &str = "lab/link/libfabric/peer";
 
-/// Checks that `./dev bench link` has built the peer program in `folder`. Otherwise returns the
-/// reason.
 fn built(folder: &str) -> Result<(), String> {
     let made = cache_dir().join("lab/link").join(folder);
     if made.join("peer").is_file() {

@@ -195,7 +195,6 @@ impl Testbed {
         })
     }
 
-    /// Starts all programs, the receiver first. Senders and receiver wait for each other.
     fn start(
         &self,
         context: &Context,

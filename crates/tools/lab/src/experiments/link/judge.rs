@@ -24,7 +24,6 @@ pub fn wire_orders(packets: &[Packet], per_experiment: u64) -> Vec<Vec<WireMessa
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireMessage {
-    /// The message's place in the order of sending. 0 is the experiment's first message.
     pub place: u64,
     pub stream: u32,
 }

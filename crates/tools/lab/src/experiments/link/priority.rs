@@ -126,8 +126,6 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     report.note("urgent messages: latency runs from the time at which a message was due (not when it could be sent) until the receiver can read it");
 }
 
-/// Adds two targets for onbeat's latency under load: against its latency without load plus a
-/// window, and against the other arms.
 fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.is_ours()) else {
         return;

@@ -103,8 +103,6 @@ fn write(shape: Dense, dir: &Path) -> Result<(DenseTruth, u64)> {
     Ok((truth, events))
 }
 
-/// Models the trace in a process of its own on one core. Returns the used resources, the size of
-/// the model file and the model.
 fn run(context: &Context, trace: &Path, ends: &[&str]) -> Result<(Ended, u64, Model)> {
     let output = context.dir().join("dense.json");
     let mut command = Command::new(context.onbeat());

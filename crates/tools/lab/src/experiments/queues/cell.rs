@@ -69,7 +69,6 @@ pub struct Measured {
     pub start_ns: i64,
     pub others: f64,
     pub killed: usize,
-    /// Whether the last message of every stream was processed within the time limit.
     pub complete: bool,
 }
 

@@ -183,7 +183,6 @@ pub(super) fn load(path: &Path) -> Result<Model> {
 }
 
 impl App {
-    /// Returns the chain between the application's ends that was executed most often.
     pub fn chain_of<'m>(&self, model: &'m Model) -> Result<&'m Chain> {
         let fits = |c: &&Chain| {
             let ends = (c.callbacks.first(), c.callbacks.last());
@@ -271,8 +270,6 @@ impl App {
         run(context, make, "onbeat plan", (&[0], 60)).map(drop)
     }
 
-    /// Sets the priority of all servers in a plan to 0, so that their threads have the normal
-    /// scheduling policy.
     pub fn without_priorities(plan: &Path) -> Result<()> {
         let fault = |e: &dyn std::fmt::Display| LabError::in_file(plan, e);
         let text = std::fs::read(plan).map_err(LabError::file("reading", plan))?;

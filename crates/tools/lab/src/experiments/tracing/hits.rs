@@ -200,7 +200,6 @@ fn form_spots(program: &Path, fast_nop: bool) -> Result<Vec<Spot>> {
 struct FormCost {
     form: &'static str,
     title: &'static str,
-    /// The cost of a hit with the probe on this form's instruction.
     here: Estimate,
     /// The cost of a hit with the probe where placement puts it. `None` if placement does not move
     /// it.

@@ -48,7 +48,6 @@ pub struct SessionResults {
     pub lost: u64,
 }
 
-/// The results of the producer or the consumer in a run with a slow consumer.
 pub struct Side {
     /// The samples that this side wrote. `peers/rust/src/transport.rs` describes the fields.
     pub samples: Vec<Sample>,
@@ -173,7 +172,6 @@ impl Session {
         }
     }
 
-    /// Runs the processes once with a producer that sends without pause and a slow consumer.
     pub fn stall(&mut self, run: Run) -> Result<StallResults> {
         let used = self.carry_out(run)?;
         let side = |i: usize| -> Result<Side> {

@@ -142,7 +142,6 @@ impl Peer for Iceoryx2 {
         }
     }
 
-    /// Takes a message and gives it back at `at_ns`, which makes room for the publisher.
     fn give_back_at(&self, reader: &mut Reader, at_ns: i64) -> Option<(i64, i64)> {
         let limit = now_ns().max(at_ns) + 2_000_000_000;
         sleep_until(at_ns);

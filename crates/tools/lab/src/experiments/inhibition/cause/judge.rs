@@ -45,8 +45,6 @@ impl Recorded {
         self.run.identity.processes.iter().copied()
     }
 
-    /// Returns the thread that waited longest for the CPU without sleeping, and the time of that
-    /// wait.
     fn most_inhibited(&self) -> Option<(String, Range<u64>)> {
         let children = self.pids().flat_map(|(process, pid)| {
             let of_process = self
@@ -69,8 +67,6 @@ impl Recorded {
         self.course.threads.range((pid, 0)..=(pid, u32::MAX))
     }
 
-    /// Returns a thread's name. A thread that carries the name of its process gets a number in
-    /// addition.
     fn name_of(&self, pid: u32, tid: u32) -> String {
         let all = &self.course.threads;
         let name = |tid| all.get(&(pid, tid)).map(|t: &Thread| t.name.as_str());
@@ -99,8 +95,6 @@ impl Recorded {
         100.0 * had as f64 / (within.end - within.start).max(1) as f64
     }
 
-    /// Finds the process that a thread id belongs to. Searches `pid` first, then the other
-    /// processes of the run.
     fn holder(&self, pid: u32, tid: u32) -> Option<(u32, u32)> {
         let others = self.pids().map(|(_, other)| other);
         let mut pids = [pid].into_iter().chain(others);
@@ -250,8 +244,6 @@ median, ms | max, ms | inhibitor on the core, %";
     }
 }
 
-/// Draws the longest wait for a lock, or the longest wait for the core if no thread waited for a
-/// lock.
 fn picture(
     context: &mut Context,
     middleware: Middleware,

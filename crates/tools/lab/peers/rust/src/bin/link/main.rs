@@ -43,7 +43,6 @@ fn main() {
     }
 }
 
-/// The stream that may send now, and the number of messages that all streams have sent.
 #[derive(Default)]
 struct Turns {
     state: Mutex<(usize, u64)>,

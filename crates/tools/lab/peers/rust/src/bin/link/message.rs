@@ -34,8 +34,6 @@ impl Stamp {
         self.times(message);
     }
 
-    /// Writes the stamp to the beginning and the end of a message whose other bytes are already
-    /// set.
     pub fn mark(&mut self, message: &mut [u8], now: impl FnOnce() -> i64) {
         let (unit, last) = (self.unit(), message.len() - UNIT);
         message[..UNIT].copy_from_slice(&unit);

@@ -136,7 +136,6 @@ impl Receive for In {
     }
 }
 
-/// The bytes of a stream's message that the reading thread has received so far.
 struct Gathered {
     message: Vec<u8>,
     filled: usize,

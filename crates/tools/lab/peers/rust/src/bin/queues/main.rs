@@ -334,7 +334,6 @@ fn chain(settings: &Settings, control: &Control, streams: &[Stream]) -> Result<L
     Ok(logs)
 }
 
-/// Sends one message if that needs no waiting. Returns whether the message was sent.
 fn try_send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> {
     let mut loan = producer.loan(content.len()).map_err(|e| e.to_string())?;
     loan.copy_from_slice(content);

@@ -88,7 +88,7 @@ pub enum PlanError {
         place: &'static str,
     },
     /// A node subscribes to a topic that it publishes.
-    #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or up to a callback before it.", name(node), name(topic))]
+    #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or end the chain at an earlier callback (--to).", name(node), name(topic))]
     HearsItself { node: String, topic: String },
     /// A background callback shares threads with the chain.
     #[error(

@@ -105,7 +105,7 @@ fn overwritten() -> String {
 }
 
 #[test]
-fn an_overwritten_item_names_the_history_and_the_callback_that_ran_meanwhile() {
+fn the_cause_of_an_overwritten_item_has_the_history_depth_and_the_callback_that_ran_meanwhile() {
     let losses = find(&overwritten(), None);
     let scan = of_topic(&losses, "/scan");
     assert_eq!((scan.published, scan.executed, scan.lost()), (20, 18, 2));

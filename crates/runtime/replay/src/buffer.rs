@@ -23,7 +23,6 @@ const MOST_BLOCKS: usize = 1 << 20;
 /// The size of the smallest playback buffer, in bytes.
 pub const LEAST_BYTES: usize = 512 << 10;
 
-/// The reason why a playback buffer cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BufferError {
     #[error("a buffer of {asked} bytes is too small. Give at least {LEAST_BYTES}.")]
@@ -144,8 +143,6 @@ impl<'b> Filling<'b> {
 
     pub(crate) const BYTES: usize = BLOCK;
 
-    /// Appends the bytes of the item from `offset` on, as far as they fit. Returns the number of appended
-    /// bytes, or `None` if the block is full.
     pub(crate) fn append(&mut self, stamp: Stamp, item: &[u8], offset: usize) -> Option<usize> {
         let room = self.block.len().checked_sub(self.used + HEAD)?;
         let here = room.min(item.len() - offset);

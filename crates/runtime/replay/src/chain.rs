@@ -62,12 +62,10 @@ pub struct Chain {
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
-    /// A sentence about the chosen streams that cannot be played, or `None` if there are none.
     left_out: Option<String>,
     damage: Vec<String>,
 }
 
-/// The first and last time of one repetition of a recording, and its shift on the axis of time.
 #[derive(Debug, Default)]
 struct Span {
     first_ns: Option<i64>,
@@ -149,7 +147,6 @@ impl Chain {
         }
     }
 
-    /// Returns the stream number of an item in the selection, or `None` if the item is not played.
     fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
         let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
@@ -191,10 +188,8 @@ fn can_id(frame: &[u8]) -> Option<u32> {
     Some(word & 0x1fff_ffff)
 }
 
-/// The streams that a choice selects.
 struct Chosen {
     streams: Vec<Stream>,
-    /// For each stream of the recording, its number among the chosen ones.
     numbers: Vec<Option<StreamId>>,
     left_out: Damage,
 }

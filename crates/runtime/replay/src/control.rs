@@ -37,8 +37,6 @@ pub(crate) struct Playing {
     pub(crate) starved: AtomicU64,
     pub(crate) max_late_ns: AtomicU64,
     pub(crate) fill: AtomicU32,
-    /// The loader's delay against its service curve when it was first too late, in ns, or 0 if the loader was
-    /// never too late.
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,

@@ -67,7 +67,7 @@ pub trait Source: Send {
     }
 }
 
-/// A recording cannot be read at all, or not to its end.
+/// The reason why a recording cannot be opened, or cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {fault}")]
 pub struct SourceError {

@@ -10,7 +10,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const STOP_PERIOD_NS: u64 = 100_000_000;
 
-/// The reason why the source was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]

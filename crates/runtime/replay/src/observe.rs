@@ -59,7 +59,6 @@ pub struct Observer {
     file: NamedTempFile,
 }
 
-/// The threads of an observation. Dropping this value ends them.
 struct Threads {
     shared: Arc<Shared>,
     all: Vec<JoinHandle<Seen>>,
@@ -324,17 +323,16 @@ impl Shared {
     }
 }
 
-/// The observation of one topic.
 struct Watch {
     subscription: Subscription,
     item: Item,
     channel: u16,
-    /// Messages from before the replay count, because late subscriptions receive them too.
+    /// Messages that were published before the replay count too, because late subscriptions also receive
+    /// them.
     keeps_early: bool,
     early: Vec<Vec<u8>>,
     /// The publisher's clock cannot be compared with this host's. `None` before the first message.
     has_own_clock: Option<bool>,
-    /// The number of the latest message of each publisher.
     latest: HashMap<u64, u64>,
     unseen: u64,
     shared: Arc<Shared>,
@@ -393,7 +391,6 @@ impl Watch {
         Ok(())
     }
 
-    /// Writes the messages from before the replay, at its beginning.
     fn flush(&mut self) {
         if self.early.is_empty() {
             return;
@@ -419,7 +416,6 @@ impl Watch {
         u64::try_from(time_ns).unwrap_or(0)
     }
 
-    /// Counts the messages between this one and the publisher's previous one, which did not arrive.
     fn count(&mut self) {
         let Some(number) = self.item.number else {
             return;

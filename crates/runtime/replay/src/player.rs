@@ -71,8 +71,6 @@ pub(crate) struct Timeline {
 }
 
 impl Player<'_> {
-    /// Plays until the loader has ended and all items have left, or until an error. Returns the sinks, the
-    /// ledger and the timeline, from which the figures are made.
     pub(crate) fn run(self) -> (Rest, Result<(), Ended>) {
         let Player {
             consumer,

@@ -19,7 +19,6 @@ pub struct Curves {
     arrival: Arrival,
     service: Service,
     items: u64,
-    /// The recorded time from the first item to the last, in ns.
     length_ns: u64,
     bytes: u64,
     largest_bytes: u64,

@@ -143,6 +143,8 @@ impl Incidents {
         std::mem::take(&mut self.ended)
     }
 
+    /// Updates the incidents with the findings at `now_ns`, and with the executions that missed their deadlines since
+    /// the last call. Returns what changed.
     pub fn step(&mut self, now_ns: u64, findings: &[Finding], late: Vec<LateSeen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let deadlines = deadlines(findings);

@@ -59,6 +59,7 @@ pub struct Known {
 }
 
 impl Known {
+    /// Returns the content of `incident.json`.
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,

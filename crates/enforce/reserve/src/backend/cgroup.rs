@@ -25,7 +25,7 @@ struct Gate {
     /// The file descriptors that the dispatcher writes to, with [`NONE`] after the last.
     fds: [AtomicI32; GROUPS],
     closed: AtomicBool,
-    /// The files that own the descriptors, each with the parent cgroup of its group.
+    /// The open files of the gate's cgroups, each with the path of the cgroup's parent.
     files: Mutex<Vec<(PathBuf, File)>>,
 }
 

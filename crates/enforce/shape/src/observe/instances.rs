@@ -31,7 +31,7 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Creates a value without holders for `callbacks` callbacks. `is_running` reports whether a
+    /// Creates the table for `callbacks` callbacks. No process has any of them yet. `is_running` reports whether a
     /// process runs, because the event of its end can be lost.
     pub(crate) fn new(callbacks: usize, is_running: fn(u32) -> bool) -> Instances {
         Instances {

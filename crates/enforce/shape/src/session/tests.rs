@@ -427,7 +427,7 @@ fn a_session_that_ends_before_shaping_judges_nothing() {
 }
 
 #[test]
-fn later_threads_are_assigned_and_the_origin_follows_starts() {
+fn threads_that_start_later_are_assigned_and_the_origin_follows_a_timer_that_was_set_again() {
     let (plan, options) = (plan(), options(&[]));
     let mut report = |_: &Live| ();
     let mut harness = Harness::new(&plan, &options, &mut report);

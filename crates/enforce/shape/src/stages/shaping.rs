@@ -252,7 +252,7 @@ impl<'a> Shaping<'a> {
 }
 
 fn slips_note(slips: u64) -> String {
-    format!("An input came twice in a cycle, or not in one, although its interval was normal ({slips} times so far).")
+    format!("An input came twice in a cycle, or not at all in one, although its interval was normal ({slips} times so far).")
 }
 
 pub(crate) fn left_alone(error: &ShapeError) -> String {

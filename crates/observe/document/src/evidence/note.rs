@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_have_the_same_order_as_their_text() {
+    fn notes_sort_in_the_order_of_their_text() {
         let kind = |note: &Note| {
             let value = serde_json::to_value(note).unwrap();
             value["kind"].as_str().unwrap().to_string()

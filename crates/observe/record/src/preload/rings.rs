@@ -16,7 +16,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// The largest number of messages that are read at a time. At most as many processes without rings are kept.
+/// The largest number of messages that are read at a time. `REFUSED_MAX` limits the processes without rings
+/// that are kept.
 const MESSAGES_AT_ONCE: usize = 64;
 const REFUSED_MAX: usize = 1 << 12;
 

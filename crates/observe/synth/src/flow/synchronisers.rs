@@ -96,7 +96,7 @@ pub(crate) struct Part {
     /// Counts the subscription's inputs since the last output.
     since: u8,
     pub(crate) seen: Seen,
-    /// The number of the input on which the subscription last published the output itself.
+    /// The number of the last input after which the subscription's own callback published the output.
     last: Option<u64>,
     /// The number of the next input that can go into an output.
     next: u64,
@@ -483,7 +483,7 @@ impl Output {
         self.turn.2
     }
 
-    /// Compares an execution that ended without publishing the output with all replays.
+    /// Compares an execution with all replays. The execution ended and did not publish the output.
     fn score_end(&mut self, replays: &Replays, me: usize, number: u64) {
         if self.outputs == 0 || self.parts[me].last == Some(number) {
             return;

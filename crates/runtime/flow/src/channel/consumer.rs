@@ -24,8 +24,8 @@ pub enum ReceiveError {
     /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
-    /// The producer is gone, and more items come only after the consumer has dropped the items that
-    /// it borrows. The policy exchanges buffers only when the consumer's is empty.
+    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after it has dropped the
+    /// items that it borrows. The policy exchanges buffers only when the consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
     /// The link between the channel and its producer has broken, and all items that arrived are

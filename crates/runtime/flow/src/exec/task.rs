@@ -64,8 +64,8 @@ impl<S: Send + 'static> Task<S> {
         }
     }
 
-    /// Feeds an input from outside the executor, for example from a channel whose consumer is on
-    /// the thread's waker. The thread calls `waiting` in each pass over its tasks. `waiting`
+    /// Feeds an input from outside the executor, for example from a channel whose consumer wakes
+    /// the thread. The thread calls `waiting` in each pass over its tasks. `waiting`
     /// returns how many items wait.
     pub fn feed(
         mut self,

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_with_impossible_heads_of_values_is_detected() {
+    fn a_peer_that_writes_impossible_headers_of_values_is_detected() {
         for (newest, length) in [(1 << 2 | 3, 8), (1 << 2, 17), (1 << 2, u64::MAX)] {
             let side = &mut Side {
                 script: vec![0; 100],

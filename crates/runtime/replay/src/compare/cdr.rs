@@ -1,6 +1,5 @@
 //! Reads serialised ROS 2 messages (CDR): primitive values with their alignment and byte order.
 
-/// The number of bytes of the encapsulation before the values.
 const HEAD: usize = 4;
 
 /// A position in a serialised message. All lengths are checked.
@@ -52,7 +51,6 @@ impl<'b> Cursor<'b> {
         })
     }
 
-    /// Reads a string without its terminating zero byte.
     pub fn text(&mut self) -> Option<&'b [u8]> {
         let count = self.count()? as usize;
         let text = self.take(count)?;

@@ -7,14 +7,12 @@ use std::collections::hash_map::DefaultHasher;
 use std::fmt;
 use std::hash::Hasher;
 
-/// The identity of a message: its first time stamp, and a hash of its other values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest {
     pub stamp_ns: Option<i64>,
     pub hash: u64,
 }
 
-/// A value of a field, as reports show it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     Integer(i128),
@@ -61,7 +59,6 @@ impl Value {
     }
 }
 
-/// Reads numbers as they are compared: independent of byte order.
 fn number(scalar: Scalar, bytes: &[u8], little_endian: bool) -> Value {
     let mut word = [0u8; 8];
     let size = bytes.len().min(8);
@@ -172,7 +169,7 @@ impl Walk<'_> {
     }
 }
 
-/// Reads consecutive numbers. None of them means no alignment either.
+/// Reads consecutive numbers. If `count` is 0, the cursor is not aligned.
 fn scalars<'b>(cursor: &mut Cursor<'b>, scalar: Scalar, count: u32) -> Option<&'b [u8]> {
     if count == 0 {
         return Some(&[]);
@@ -181,7 +178,6 @@ fn scalars<'b>(cursor: &mut Cursor<'b>, scalar: Scalar, count: u32) -> Option<&'
     cursor.take((count as usize).checked_mul(scalar.size())?)
 }
 
-/// A place where two messages differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     pub leaf: usize,
@@ -191,7 +187,6 @@ pub struct Difference {
     pub observed: Value,
     /// The deviation: a number, seconds for times, `None` for texts.
     pub off: Option<f64>,
-    /// The deviation as a share of the recorded value.
     pub relative: Option<f64>,
 }
 
@@ -365,7 +360,6 @@ fn skip(cursor: &mut Cursor<'_>, node: &Node, times: u32) -> Option<()> {
 }
 
 impl Difference {
-    /// Returns the name of the field with the indices of arrays, for example `points[3].x`.
     pub fn place(&self, layout: &Layout) -> String {
         let path = layout.leaves.get(self.leaf).map_or("", |l| l.path.as_str());
         let mut place = String::new();
@@ -387,7 +381,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Serialises a message of the type in [`POSE`]. `garbage` fills the bytes between values.
     fn pose(little_endian: bool, garbage: u8, x: f64, ranges: &[f32], left: i64) -> Vec<u8> {
         let mut out = vec![];
         let align =

@@ -196,7 +196,6 @@ pub struct Shift {
     pub own_p50: Option<i64>,
 }
 
-/// Collects shifts in bounded memory.
 pub(super) struct Shifts {
     earlier: Histogram<u64>,
     later: Histogram<u64>,

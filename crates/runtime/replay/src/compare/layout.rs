@@ -6,7 +6,6 @@ use std::collections::HashMap;
 const MOST_FIELDS: usize = 10_000;
 const DEEPEST: usize = 64;
 
-/// A primitive number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scalar {
     Bool,
@@ -50,7 +49,6 @@ impl Scalar {
     }
 }
 
-/// A part of a message: a value, or a group of parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Scalar {
@@ -66,7 +64,7 @@ pub enum Node {
     Fields(Vec<Node>),
     /// The byte that stands for a type without fields. It has no meaning.
     Filler,
-    /// Several values of one kind. `fixed` is `None` if the message has their number.
+    /// Several values of one kind. `fixed` is their number, or `None` if each message states it.
     Array {
         leaf: usize,
         fixed: Option<u32>,
@@ -74,16 +72,13 @@ pub enum Node {
     },
 }
 
-/// The kind of the values of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Float,
     Integer,
     Text,
-    /// A point in time, `builtin_interfaces/msg/Time`.
     Stamp,
     Duration,
-    /// The number of elements of an array.
     Length,
 }
 
@@ -95,7 +90,6 @@ pub struct Leaf {
     pub kind: Kind,
 }
 
-/// The fields of a message type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub root: Node,
@@ -110,7 +104,6 @@ struct Declared<'t> {
 struct Builder<'t> {
     types: HashMap<String, Vec<Declared<'t>>>,
     leaves: Vec<Leaf>,
-    /// The number of fields so far, those of nested types included.
     fields: usize,
 }
 
@@ -147,7 +140,6 @@ impl Layout {
     }
 }
 
-/// Returns `package/Name` for `package/msg/Name`.
 fn short(type_name: &str) -> String {
     match (type_name.split_once('/'), type_name.rsplit_once('/')) {
         (Some((package, _)), Some((_, name))) => format!("{package}/{name}"),
@@ -168,7 +160,6 @@ fn blocks(definition: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
-/// Reads a line of a definition. Returns `None` for a comment, a constant or an annotation.
 fn declaration(line: &str) -> Result<Option<Declared<'_>>, String> {
     if line.starts_with('#') || line.starts_with('@') {
         return Ok(None);

@@ -48,8 +48,8 @@ pub struct Rules {
     pub ignored: Vec<Field>,
     /// The largest allowed shifts. Without any, times are reported and not judged.
     pub shift: Vec<ShiftLimit>,
-    /// The topics that are made from another compared topic: pairs of topic and origin. A limit of the median
-    /// is about the difference of the two medians.
+    /// The topics that the device makes from another compared topic: pairs of topic and origin. A limit on
+    /// the median applies to the difference of the two medians.
     pub follows: Vec<(String, String)>,
     /// The longest time between a recorded message and the observed one that answers to it, in ns.
     pub within_ns: u64,
@@ -70,7 +70,7 @@ pub struct Observation {
     pub notes: HashMap<String, Vec<String>>,
 }
 
-/// A comparison cannot be made, or not to its end.
+/// The reason why a comparison cannot be made or finished.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A recording cannot be read.
@@ -84,7 +84,7 @@ pub enum CompareError {
         /// Some of the known fields.
         known: String,
     },
-    /// A topic that another one follows is not compared, or the other one is not.
+    /// A topic in [`Rules::follows`] is not compared.
     #[error("{0} is not a compared topic, so no shift can be taken from it. Name compared topics")]
     Follows(String),
     /// A stream does not have messages of ROS 2.
@@ -160,13 +160,11 @@ struct Compare {
     type_name: String,
     topic: Topic,
     notes: Vec<String>,
-    /// The time of the last check whether messages can be judged.
     looked_ns: i64,
 }
 
 struct Comparison {
     topics: Vec<Compare>,
-    /// For each stream of each side, the index of its topic.
     places: [Vec<Option<usize>>; 2],
     times: Times,
     bytes: usize,
@@ -302,7 +300,6 @@ impl Comparison {
     }
 }
 
-/// Checks that each rule that names a field finds one.
 fn check(rules: &Rules, topics: &[Compare]) -> Result<(), CompareError> {
     let leaves = || {
         topics.iter().flat_map(|topic| {
@@ -396,7 +393,6 @@ impl Compare {
     }
 }
 
-/// Sets the verdict of each topic, from the whole of them.
 fn judge(topics: &mut [TopicFindings], rules: &Rules) {
     let medians: HashMap<String, i64> = topics
         .iter()
@@ -431,7 +427,6 @@ fn judge(topics: &mut [TopicFindings], rules: &Rules) {
     }
 }
 
-/// Returns the paths of a definition's fields.
 #[cfg(test)]
 pub(crate) fn paths(type_name: &str, definition: &str) -> Result<Vec<String>, String> {
     let layout = Layout::of(type_name, definition)?;

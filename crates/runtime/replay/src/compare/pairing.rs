@@ -25,7 +25,6 @@ const UNIQUE: i64 = 10;
 const SHORTEST_DISTANCE_NS: u64 = 100_000;
 const MOST_GAPS: usize = 101;
 
-/// A message: when it was there, and what identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     pub time_ns: i64,
@@ -38,7 +37,6 @@ impl Mark {
     }
 }
 
-/// Counts whether the time stamps of a topic identify its messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stamps {
     common: usize,
@@ -46,7 +44,6 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// Adds messages of both sides.
     pub fn add(&mut self, expected: &[Mark], observed: &[Mark]) {
         let stamps = |marks: &[Mark]| -> Vec<i64> {
             marks.iter().filter_map(|m| m.digest.stamp_ns).collect()
@@ -71,8 +68,8 @@ impl Stamps {
 /// For each recorded message, the index of its observed message.
 pub type Pairs = Vec<Option<usize>>;
 
-/// Pairs messages with equal stamps. Of several with one stamp, those with equal contents first, then in
-/// their order.
+/// Pairs messages with equal stamps. Among several messages with the same stamp, those with equal contents
+/// are paired first, and the others in their order.
 pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     let mut groups: HashMap<Option<i64>, Vec<usize>> = HashMap::new();
     for (n, mark) in observed.iter().enumerate() {
@@ -136,14 +133,12 @@ fn counts(marks: &[Mark]) -> HashMap<u64, usize> {
     counts
 }
 
-/// The usual distance of messages of a topic, from the latest of both sides.
 #[derive(Debug, Clone, Default)]
 pub struct Distances {
     gaps_ns: VecDeque<u64>,
 }
 
 impl Distances {
-    /// Adds the distance of a message from the previous one of its side.
     pub fn add(&mut self, gap_ns: u64) {
         if self.gaps_ns.len() >= MOST_GAPS {
             self.gaps_ns.pop_front();
@@ -166,7 +161,7 @@ impl Distances {
 struct Costs {
     within_ns: u64,
     distance_ns: u64,
-    /// For each recorded message: its contents are on both sides exactly once.
+    /// For each recorded message, whether its contents occur exactly once on each side.
     unique: Vec<bool>,
 }
 
@@ -189,7 +184,6 @@ impl Costs {
     }
 }
 
-/// Returns the cheapest alignment, by dynamic programming.
 fn align(expected: &[Mark], observed: &[Mark], costs: &Costs) -> Pairs {
     const PAIR: u8 = 0;
     const MISSING: u8 = 1;
@@ -238,7 +232,8 @@ mod tests {
     const PERIOD_NS: i64 = 100_000_000;
     const WITHIN_NS: u64 = 2_000_000_000;
 
-    /// Messages as (period's number, shift in ms, contents); `stamped` ones carry their number.
+    /// Returns messages from tuples: number of the period, shift in ms, contents. If `stamped`, the number is
+    /// also the stamp.
     fn marks(all: &[(i64, i64, u64)], stamped: bool) -> Vec<Mark> {
         let mark = |&(n, shift_ms, hash): &(i64, i64, u64)| Mark {
             time_ns: n * PERIOD_NS + shift_ms * 1_000_000,
@@ -333,8 +328,6 @@ mod tests {
     }
 
     proptest! {
-        /// Random losses and random additional messages: each partner is found by its stamp, and by its
-        /// contents where these are unique.
         #[test]
         fn partners_are_found_between_losses(
             lost in proptest::collection::vec(0u8..4, 60), shift_ms in -10i64..10,

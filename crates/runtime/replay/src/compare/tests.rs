@@ -9,7 +9,6 @@ const PLAIN: &str = "float64 x\nuint8[] data\n";
 const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 
-/// A recording whose topics are `/a`, `/b` ... of one type.
 #[derive(Clone)]
 struct Recording {
     streams: Vec<Stream>,
@@ -397,8 +396,8 @@ fn memory_is_bounded_and_the_report_says_so() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Recordings of any rate with losses on both sides. The truth is known: by time stamps, by contents, or,
-    /// where all messages are equal, by times that are off by less than a fifth of their distance.
+    /// Compares recordings of any rate with losses on both sides. Partners are recognised by time stamps, by
+    /// contents, or, if all messages are equal, by times that deviate by less than a fifth of the period.
     #[test]
     fn exactly_the_lost_messages_are_missing_or_additional(
         period_us in prop_oneof![200i64..2000, 5_000i64..900_000],

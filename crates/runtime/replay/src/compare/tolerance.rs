@@ -25,8 +25,8 @@ pub struct Field {
     pub path: String,
 }
 
-/// The largest allowed deviation of the named fields. Without a field, of all floating-point fields (for a
-/// time: of all times).
+/// The largest allowed deviation of the named fields. If no field is named, a limit in time applies to all
+/// times, and any other limit to all floating-point fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tolerance {
     /// The fields to which the limit applies. `None` means all fields of the limit's kind.
@@ -119,7 +119,6 @@ impl Field {
     }
 }
 
-/// The rule for one field of one topic.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Rule {
     pub is_ignored: bool,

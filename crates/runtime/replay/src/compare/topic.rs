@@ -9,14 +9,12 @@ use std::collections::hash_map::DefaultHasher;
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
-/// A message that has no partner yet.
 struct Held {
     mark: Mark,
     payload: Vec<u8>,
     is_readable: bool,
 }
 
-/// How messages of a topic are read.
 pub(super) struct Reading {
     /// The fields. `None` if the type's definition is unknown or cannot be used: bytes are compared then.
     pub layout: Option<Layout>,
@@ -35,10 +33,8 @@ pub(super) enum Side {
     Observed,
 }
 
-/// Times that hold for all topics of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// The time that reports count from.
     pub begin_ns: i64,
     /// The compared time. Messages outside of it may be partners, but are neither missing nor additional.
     pub from_ns: i64,
@@ -46,19 +42,16 @@ pub(super) struct Times {
     pub within_ns: u64,
 }
 
-/// The comparison of one topic.
 pub(super) struct Topic {
     pub reading: Reading,
     expected: VecDeque<Held>,
     observed: VecDeque<Held>,
     stamps: Stamps,
     distances: Distances,
-    /// The time of the latest message of each side.
     latest_ns: [Option<i64>; 2],
     pub tally: Tally,
 }
 
-/// The figures of a topic so far.
 pub(super) struct Tally {
     pub expected: u64,
     pub observed: u64,
@@ -67,7 +60,7 @@ pub(super) struct Tally {
     pub missing: Alone,
     pub additional: Alone,
     pub different: u64,
-    /// Pairs of which a message does not have its type's fields.
+    /// The pairs in which a message does not match its type's definition.
     pub unreadable: u64,
     pub fields: FieldTally,
     pub shifts: Shifts,
@@ -142,7 +135,6 @@ impl Topic {
         self.expected.len() >= MOST || self.observed.len() >= MOST
     }
 
-    /// Returns the time of the first message that waits for a partner.
     pub fn earliest_ns(&self) -> Option<i64> {
         let first = |held: &VecDeque<Held>| held.front().map(|h| h.mark.time_ns);
         first(&self.expected)
@@ -151,7 +143,7 @@ impl Topic {
             .min()
     }
 
-    /// Judges at least half of the messages early, to make room: their partners may still come.
+    /// Judges at least half of the messages early to free memory, although their partners may still come.
     /// `now_ns` is the time up to which both sides were read.
     pub fn make_room(&mut self, now_ns: i64, times: &Times) {
         let mut all: Vec<i64> = self
@@ -172,7 +164,6 @@ impl Topic {
         self.settle(cut_ns, times);
     }
 
-    /// Judges the messages up to `cut_ns`.
     pub fn settle(&mut self, cut_ns: i64, times: &Times) {
         let marks = |held: &VecDeque<Held>| -> Vec<Mark> { held.iter().map(|h| h.mark).collect() };
         let (expected, observed) = (marks(&self.expected), marks(&self.observed));

@@ -154,7 +154,6 @@ impl Trace {
     }
 }
 
-/// Returns the length of the longest stretch without items that may lie within a clump, in ns.
 fn inner_length(clump: &Clump) -> u64 {
     length(clump.first_ns, clump.last_ns)
 }

@@ -89,8 +89,6 @@ const ENOUGH: RateLatency = RateLatency {
     },
 };
 
-/// Curves whose items come in whole nanoseconds: each slope is one item per a growing number of
-/// nanoseconds.
 fn curves() -> impl Strategy<Value = Upper> {
     (
         1u64..6,

@@ -69,8 +69,6 @@ impl Remote {
         }
     }
 
-    /// Receives messages until a record is complete, and returns the record's length. Returns `None` if the
-    /// replay must stop.
     fn whole_record(&mut self) -> Result<Option<usize>, SourceError> {
         loop {
             let rest = self.bytes.len() - self.read;

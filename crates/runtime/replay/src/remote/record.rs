@@ -44,7 +44,6 @@ enum ToldKind {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub damage: Vec<String>,
-    /// The reason why the sender did not read the recording to its end. `None` if it did.
     pub fault: Option<String>,
 }
 

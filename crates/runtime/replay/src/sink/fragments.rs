@@ -136,7 +136,6 @@ impl Datagram {
         }
     }
 
-    /// Returns the datagram with its header, if all of it has arrived and nothing lies beyond its end.
     fn whole(&self) -> Option<&[u8]> {
         let length = self.length?;
         let units = length.div_ceil(UNIT);
@@ -149,9 +148,7 @@ impl Datagram {
 pub(super) enum Joined<'f> {
     Waits,
     Whole {
-        /// The payload of the datagram, without its UDP header.
         payload: &'f [u8],
-        /// The number of fragments in the datagram.
         parts: u32,
     },
     /// The fragment repeats an earlier one, or the complete datagram contradicts its header.

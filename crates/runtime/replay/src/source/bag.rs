@@ -49,7 +49,6 @@ struct Bag {
     waiting: Vec<Waiting>,
     open: Vec<Open>,
     sentences: Vec<String>,
-    /// The definitions of message types, by the type's name.
     definitions: HashMap<String, String>,
 }
 
@@ -101,8 +100,6 @@ impl Bag {
         Ok(())
     }
 
-    /// Returns the number of the bag's stream for a stream of a file. Files with the same topic share one
-    /// stream.
     fn number(&mut self, stream: &Stream) -> StreamId {
         let same =
             |known: &Stream| known.name == stream.name && type_name(known) == type_name(stream);

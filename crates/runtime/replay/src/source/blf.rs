@@ -16,7 +16,6 @@ mod object;
 /// The first bytes of every BLF file.
 pub const MAGIC: &[u8] = b"LOGG";
 
-/// The size in bytes of the part of the file's header that is read.
 const FILE_HEADER: usize = 56;
 const USUAL_HEADER: u32 = 144;
 /// The largest object with a frame. An Ethernet packet has at most 64 KiB.
@@ -66,7 +65,6 @@ struct Header {
 }
 
 impl Header {
-    /// Reads the file's header, and moves behind it.
     fn of(bytes: &mut (impl Read + std::io::Seek)) -> std::io::Result<Header> {
         bytes.rewind()?;
         let mut head = Vec::with_capacity(FILE_HEADER);
@@ -110,23 +108,18 @@ struct Log<R> {
     ended: bool,
 }
 
-/// The unpacked bytes of containers, from which objects are taken.
 #[derive(Default)]
 struct Objects {
     plain: Vec<u8>,
     start: usize,
-    /// The bytes of a skipped object that are still to come.
     left: u64,
-    /// The bytes before the next signature.
     skipped: u64,
-    /// The position in the file of the container that was unpacked last.
     container: u64,
 }
 
 enum Next {
     /// An object with a frame, which ends at this index of `plain`.
     Frame(usize),
-    /// More bytes are needed.
     More,
 }
 
@@ -135,7 +128,6 @@ impl Objects {
         format!("in the container at byte {}", self.container)
     }
 
-    /// Finds the next object with a frame.
     fn next(&mut self, damage: &mut Damage) -> Next {
         loop {
             let there = &self.plain[self.start..];
@@ -172,7 +164,6 @@ impl Objects {
         }
     }
 
-    /// Moves to the next signature. Returns `false` if the bytes have none.
     fn signature(&mut self, damage: &mut Damage) -> bool {
         let there = &self.plain[self.start..];
         let near = there.windows(SIGNATURE.len()).take(PADDING as usize + 1);
@@ -197,7 +188,6 @@ impl Objects {
         self.skipped = 0;
     }
 
-    /// Drops the bytes of an object whose other bytes are missing.
     fn drop_rest(&mut self, damage: &mut Damage) {
         let is_torn = self.plain.len() - self.start >= SIGNATURE.len() || self.left > 0;
         if is_torn {
@@ -210,7 +200,6 @@ impl Objects {
 }
 
 impl<R: BufRead> Log<R> {
-    /// Unpacks the next container. Returns `false` at the end of the file.
     fn fill(&mut self) -> std::io::Result<bool> {
         let found = self.containers.find(&mut self.damage)?;
         let objects = &mut self.objects;

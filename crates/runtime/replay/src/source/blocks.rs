@@ -18,7 +18,6 @@ pub struct Message {
     pub length: usize,
 }
 
-/// The messages of one block, in the order of time.
 #[derive(Default)]
 pub struct Loaded {
     pub starts_at: u64,
@@ -28,7 +27,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Removes the previous block's messages. The next block begins at the position `at` of the file.
     pub fn clear(&mut self, at: u64) {
         self.starts_at = at;
         self.given = 0;
@@ -57,7 +55,6 @@ impl Loaded {
 
 /// The blocks of a file, numbered in the order of their earliest message.
 pub trait Blocks: Send {
-    /// Returns the time of a block's earliest message, or `None` behind the last block.
     fn first_ns(&self, block: usize) -> Option<u64>;
 
     /// Loads a block in place of the previous one.
@@ -72,7 +69,6 @@ pub trait Blocks: Send {
         damage: &mut Damage,
     ) -> std::io::Result<()>;
 
-    /// Returns the definition of a message type, as [`Source::definition`] does.
     fn definition(&self, _type_name: &str) -> Option<String> {
         None
     }

@@ -2,9 +2,7 @@
 //! (72 bytes).
 
 pub const EXTENDED: u32 = 0x8000_0000;
-/// The flag of a remote frame, which requests data.
 pub const REMOTE: u32 = 0x4000_0000;
-/// The flag of an error message from the controller.
 pub const ERROR: u32 = 0x2000_0000;
 pub const DATA: usize = 8;
 pub const FD_DATA: usize = 64;

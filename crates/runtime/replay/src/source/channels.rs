@@ -11,7 +11,6 @@ pub enum Bus {
     Ethernet,
 }
 
-/// The channels of a log that have had a frame so far, each with its stream.
 #[derive(Debug, Default)]
 pub struct Channels {
     streams: Vec<Stream>,

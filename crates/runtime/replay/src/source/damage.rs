@@ -25,7 +25,6 @@ impl Damage {
         self.add_many(what, 1, place);
     }
 
-    /// Counts `count` faults of kind `what`. `place` returns the position of the first.
     pub fn add_many(&mut self, what: &'static str, count: u64, place: impl FnOnce() -> String) {
         let at = match self.faults.iter().position(|fault| fault.what == what) {
             Some(at) => at,

@@ -30,10 +30,6 @@ impl<R: BufRead> Lines<R> {
         self.bytes
     }
 
-    /// Reads the next line into `line`, without its end.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn next(&mut self) -> std::io::Result<Read> {
         self.line.clear();
         let mut any = false;

@@ -52,8 +52,6 @@ pub struct Ordered<S> {
 }
 
 impl<S: Source> Ordered<S> {
-    /// Creates a window that sorts. An item of `inner` may be earlier than the items before it by `span_ns` at
-    /// most.
     pub fn new(inner: S, span_ns: u64) -> Ordered<S> {
         Ordered {
             inner,

@@ -180,7 +180,6 @@ fn topics(database: &Connection, damage: &mut Damage) -> rusqlite::Result<(Vec<S
     Ok((streams, places))
 }
 
-/// Returns the definition of a message type, which recorders store since Iron.
 fn definition(database: &Connection, type_name: &str) -> rusqlite::Result<Option<String>> {
     let is_table =
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'message_definitions'";

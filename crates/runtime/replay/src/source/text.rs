@@ -7,7 +7,6 @@ use super::{fault, order, Bytes};
 use crate::item::{Source, SourceError, Stamp, Stream};
 use std::io::{BufRead, BufReader, Seek};
 
-/// A dialect of text logs. It keeps the part of the log's header that decides how later lines are read.
 pub trait Dialect: Default + Send {
     /// Reads a line, which has no blanks at its ends. Returns the frame's time in ns since 1970 and its
     /// channel, and puts the frame's bytes into `payload`. Returns `None` for a line without a frame.
@@ -112,7 +111,6 @@ impl<R: BufRead + Send, D: Dialect> Source for Log<R, D> {
     }
 }
 
-/// Splits a line at its blanks.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     line.split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())

@@ -23,7 +23,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the longest time in ns from a call until the thread's time off the CPU is known.
+    /// Returns how long after a call, in ns, a thread's time off the CPU may still become known.
     pub fn max_delay_ns(&self) -> u64 {
         match self {
             Scheduler::Perf(_) => 0,

@@ -51,8 +51,6 @@ proptest! {
         }
     }
 
-    /// Each corner of the envelope is necessary: a window that is not longer contains as many items as the
-    /// corner, up to the next jump.
     #[test]
     fn a_window_reaches_every_corner_of_the_envelope(trace in trace(32)) {
         let arrival = meter(EXACT, &trace).arrival();

@@ -12,13 +12,11 @@ pub enum Base {
     Dec,
 }
 
-/// The header of an ASC log, as far as it has been read. It decides how later lines are read.
 #[derive(Debug, Default)]
 pub struct Header {
     pub base: Base,
     /// Each line's time is the distance to the previous line.
     pub is_relative: bool,
-    /// The instant of the line `date`, to which times are relative, in ns since 1970.
     date_ns: Option<i64>,
     /// The instant of the first trigger block, in ns since 1970, for logs without a date.
     trigger_ns: Option<i64>,
@@ -26,7 +24,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a line. Returns `false` if the line does not belong to the header.
     pub fn take(&mut self, line: &[u8]) -> bool {
         let mut words = words(line);
         let (first, second) = (words.next().unwrap_or_default(), words.next());
@@ -67,7 +64,6 @@ impl Header {
     }
 }
 
-/// Returns the rest of a line from the first occurrence of a word on.
 pub fn rest_from<'l>(line: &'l [u8], word: &[u8]) -> &'l [u8] {
     let at = word.as_ptr() as usize - line.as_ptr() as usize;
     line.get(at..).unwrap_or_default()

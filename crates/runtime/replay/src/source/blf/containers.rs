@@ -6,7 +6,6 @@ use flate2::{Decompress, FlushDecompress, Status};
 use std::io::{BufRead, Read, Result};
 
 const CONTAINER: u32 = 10;
-/// The size in bytes of a container's own header: compression and unpacked size.
 const ABOUT: usize = 16;
 const STORED: u16 = 0;
 const DEFLATED: u16 = 2;
@@ -20,20 +19,16 @@ pub struct Containers<R> {
     at: u64,
     packed: Vec<u8>,
     inflater: Decompress,
-    /// Bytes are missing behind those that were unpacked last.
     is_torn: bool,
 }
 
-/// An object of the file's top level, of which the header was read.
 pub struct Found {
     header: [u8; HEADER],
-    /// Bytes are missing between the last unpacked container and this one.
     pub follows_gap: bool,
     pub at: u64,
 }
 
 impl<R: BufRead> Containers<R> {
-    /// `bytes` begin at the position `at` of the file, behind its header.
     pub fn new(bytes: R, at: u64) -> Containers<R> {
         Containers {
             bytes,
@@ -48,10 +43,6 @@ impl<R: BufRead> Containers<R> {
         self.bytes
     }
 
-    /// Finds the next container. Returns `None` at the end of the file.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn find(&mut self, damage: &mut Damage) -> Result<Option<Found>> {
         let mut follows_gap = std::mem::take(&mut self.is_torn);
         while let Some(skipped) = self.signature(damage)? {
@@ -80,8 +71,6 @@ impl<R: BufRead> Containers<R> {
         Ok(None)
     }
 
-    /// Reads up to and with the next signature. Returns the number of bytes before it, or `None` if there is
-    /// none.
     fn signature(&mut self, damage: &mut Damage) -> Result<Option<u64>> {
         let from = self.at;
         let mut seen = [0; SIGNATURE.len()];
@@ -187,7 +176,6 @@ fn content(
     Ok(())
 }
 
-/// Appends the unpacked bytes to `plain`. Returns `false` if the packed bytes are damaged, or too many.
 fn inflate(inflater: &mut Decompress, packed: &[u8], plain: &mut Vec<u8>) -> bool {
     const STEP: usize = 128 << 10;
     let most = plain.len() + LONGEST;

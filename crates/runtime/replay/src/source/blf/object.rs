@@ -14,13 +14,11 @@ const NO_IDENTIFIER: &str = "frames with an impossible identifier";
 const NO_TIME: &str = "objects with an impossible time";
 const REQUESTED: &str = "requests to send (TxRq), not replayed";
 
-/// The treatment of an object, by its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     Frame,
     /// The object belongs to another bus or protocol, or reports lost data. The damage lists it.
     Counted(&'static str),
-    /// The object is a remark of the recorder: a comment, a marker, statistics or a variable.
     Ignored,
 }
 
@@ -51,7 +49,6 @@ pub fn use_of(kind: u32) -> Use {
     }
 }
 
-/// A frame's time since the log's beginning, and its channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     pub since_ns: i64,
@@ -164,7 +161,7 @@ fn write_classic(
     Ok(())
 }
 
-/// Writes a CAN FD frame. `code` is its length code. Data that the log lacks are 0.
+/// Writes a CAN FD frame. `code` is its length code. Data bytes that the log does not have are 0.
 fn write_fd(
     id: u32,
     flags: u8,
@@ -205,7 +202,8 @@ fn flexible(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
     Ok(channel)
 }
 
-/// Reads a `CAN_FD_MESSAGE_64`. Its data can be shorter than it says: the rest is 0, as in Vector's tools.
+/// Reads a `CAN_FD_MESSAGE_64`. If it has fewer data bytes than its length states, the missing bytes are 0,
+/// as in Vector's tools.
 fn flexible_64(
     object: &[u8],
     header_size: usize,
@@ -233,7 +231,6 @@ fn flexible_64(
     Ok(channel.into())
 }
 
-/// Reads an `ETHERNET_FRAME`, whose header is in fields.
 fn ethernet(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
     let (head, rest) = body.split_at_checked(32).ok_or(NOT_A_FRAME)?;
     let content = rest.get(..short(head, 22).into()).ok_or(NOT_A_FRAME)?;

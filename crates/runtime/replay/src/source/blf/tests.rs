@@ -29,7 +29,6 @@ fn lobj(header_size: u16, version: u16, kind: u32, rest: &[u8]) -> Vec<u8> {
     object
 }
 
-/// Writes an object with a time in ns, with the padding behind it.
 fn object(kind: u32, time_ns: u64, body: &[u8]) -> Vec<u8> {
     let head = [&[2, 0, 0, 0, 0, 0, 0, 0][..], &time_ns.to_le_bytes(), body].concat();
     let mut object = lobj(32, 1, kind, &head);

@@ -74,7 +74,6 @@ fn word(text: &[u8]) -> (&[u8], &[u8]) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Times {
-    /// Each time is an instant or the time since one fixed instant.
     #[default]
     Absolute,
     /// Each time is the distance to the previous frame (`candump -t d`).

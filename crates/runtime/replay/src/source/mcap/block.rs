@@ -17,7 +17,6 @@ const READ: usize = 256 << 10;
 /// The size in bytes of a message's header: channel, number and two times.
 pub const MESSAGE_HEADER: usize = 22;
 
-/// A chunk of an MCAP file, or consecutive messages outside of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     pub at: u64,

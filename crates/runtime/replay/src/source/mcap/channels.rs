@@ -8,7 +8,6 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct Channels {
     schemas: HashMap<u16, String>,
-    /// The definitions of message types in the form of `.msg` files, by the type's name.
     definitions: HashMap<String, String>,
     /// The stream of each channel. `None` means that the channel's messages are not replayed.
     places: HashMap<u16, Option<u32>>,

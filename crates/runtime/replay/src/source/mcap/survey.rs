@@ -10,7 +10,6 @@ use mcap::records::op;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
 pub struct Survey {
-    /// The blocks in the order of their earliest message.
     pub blocks: Vec<Block>,
     pub channels: Channels,
 }
@@ -72,7 +71,6 @@ struct Walk<'a, R> {
 }
 
 impl<R: Read + Seek> Walk<'_, R> {
-    /// Reads one record. Returns `false` if that was the last one.
     fn record(&mut self, damage: &mut Damage) -> std::io::Result<bool> {
         if self.end.saturating_sub(self.at) < RECORD {
             let at = self.at;

@@ -36,7 +36,6 @@ struct Interface {
     name: String,
     link_type: u32,
     clock: Option<Clock>,
-    /// The stream of the interface's packets, or `None` before its first packet.
     packets: Option<u32>,
     frames: Vec<(Option<u32>, u32)>,
 }
@@ -54,7 +53,6 @@ impl Interfaces {
         &self.streams
     }
 
-    /// Begins a section. A section numbers its interfaces from 0.
     pub fn section(&mut self) {
         self.section.clear();
     }
@@ -107,8 +105,6 @@ impl Interfaces {
         stream
     }
 
-    /// Copies a packet to `payload`, and returns its time and stream. Returns `None` if the packet
-    /// is skipped.
     pub fn packet(
         &mut self,
         interface: u32,
@@ -163,7 +159,6 @@ impl Interfaces {
         })
     }
 
-    /// Returns the stream of an interface's packets, and creates it before the first packet.
     fn packets_of(&mut self, interface: u32) -> Option<u32> {
         let there = self.section.get(interface as usize)?.as_ref()?;
         if let Some(stream) = there.packets {
@@ -174,7 +169,6 @@ impl Interfaces {
         Some(stream)
     }
 
-    /// Returns the stream of the CAN frames of one interface, in a capture of all interfaces.
     fn frames_of(
         &mut self,
         interface: u32,

@@ -155,7 +155,6 @@ impl<T> Parsed<T> {
     }
 }
 
-/// Parses the header of a pcap file, or does nothing for a pcapng file. Returns the number of bytes used.
 fn begin(
     there: &[u8],
     form: &mut Form,
@@ -296,7 +295,6 @@ fn next(
 /// The numbers of the block kinds that are parsed: section, interface, simple packet and enhanced packet.
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
-/// The number of an obsolete block kind for packets. The Enhanced Packet Block replaced it.
 const OBSOLETE_PACKET: u32 = 2;
 
 /// Returns the clock of an interface. The interface's option `if_tsresol` is a power of 10, or a power of 2

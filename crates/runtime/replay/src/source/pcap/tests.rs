@@ -95,7 +95,6 @@ impl Writer {
     }
 }
 
-/// Returns a pcapng file of two interfaces with different clocks: nanoseconds, and 2^-20 s.
 fn pcapng(big: bool, items: &[Item]) -> Vec<u8> {
     let mut file = Writer {
         big,

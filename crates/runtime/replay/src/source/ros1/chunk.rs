@@ -61,7 +61,6 @@ pub fn load<R: Read + Seek>(
     Ok(())
 }
 
-/// Finds the messages in an unpacked chunk. Returns `false` if the chunk does not end with a whole record.
 fn messages(loaded: &mut Loaded, connections: &mut Connections, damage: &mut Damage) -> bool {
     let plain = &loaded.payloads;
     let mut rest = &plain[..];

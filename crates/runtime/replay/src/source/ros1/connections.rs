@@ -13,9 +13,7 @@ const LATCHED: &str =
 
 #[derive(Default)]
 pub struct Connections {
-    /// The stream of each connection.
     places: HashMap<u32, u32>,
-    /// The stream of each topic with its type and definition.
     known: HashMap<(String, String, String), u32>,
     streams: Vec<Stream>,
     /// The layout of each stream's messages, or `None` if they have no equal type in ROS 2.

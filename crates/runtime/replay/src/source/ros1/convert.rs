@@ -68,7 +68,6 @@ fn take<'m>(rest: &mut &'m [u8], length: usize) -> Option<&'m [u8]> {
     Some(taken)
 }
 
-/// Appends numbers of this size, aligned.
 fn number(bytes: &[u8], size: usize, cdr: &mut Vec<u8>) {
     let at = cdr.len() - LITTLE_ENDIAN_CDR.len();
     cdr.resize(at.next_multiple_of(size) + LITTLE_ENDIAN_CDR.len(), 0);

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The most types that one definition of ROS 1 may have, and the most fields of all of them.
+/// The limits of one definition of ROS 1: its types, and the fields of all these types.
 const MOST_TYPES: usize = 1000;
 const MOST_FIELDS: usize = 20_000;
 
-/// A field of a message type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'t> {
     pub name: &'t str,
@@ -17,7 +16,6 @@ pub struct Field<'t> {
     pub array: &'t str,
 }
 
-/// Message types with their fields, by their names.
 pub type Types<'t> = HashMap<Cow<'t, str>, Vec<Field<'t>>>;
 
 const PRIMITIVES: [&str; 15] = [
@@ -54,7 +52,6 @@ pub fn of_ros_1<'t>(type_name: &'t str, text: &'t str) -> Option<Types<'t>> {
     Some(types)
 }
 
-/// Parses the fields of a type of ROS 2 from the table: `uint8 error, string error_string`.
 pub fn of_ros_2(fields: &str) -> Option<Vec<Field<'_>>> {
     let fields = fields.split(", ").filter(|text| !text.is_empty());
     fields.map(|text| field(text, "").flatten()).collect()
@@ -64,7 +61,6 @@ fn package(type_name: &str) -> &str {
     type_name.split_once('/').map_or("", |(package, _)| package)
 }
 
-/// Returns the name that types of old versions have today.
 fn canonical(type_name: &str) -> Cow<'_, str> {
     Cow::Borrowed(match type_name {
         "roslib/Header" | "Header" => "std_msgs/Header",
@@ -72,7 +68,6 @@ fn canonical(type_name: &str) -> Cow<'_, str> {
     })
 }
 
-/// Parses a line. Returns `Some(None)` for a line without a field: a comment or a constant.
 fn field<'t>(line: &'t str, package: &str) -> Option<Option<Field<'t>>> {
     let line = line.split('#').next().unwrap_or_default();
     if line.contains('=') && !line.contains("[<=") {

@@ -2,12 +2,11 @@
 
 use super::definition::{self, Field, Types};
 
-/// The definitions of ROS 2 for types that ROS 1 has too, one a line. They are the same in Humble, Iron,
-/// Jazzy, Kilted and Lyrical. A type with `-` differs between these.
+/// The definitions of ROS 2 for types that ROS 1 has too, one on each line. They are the same in Humble,
+/// Iron, Jazzy, Kilted and Lyrical. A type with `-` differs between these distributions.
 const TABLE: &str = include_str!("types.txt");
 const HEADER: &str = "std_msgs/Header";
 
-/// One part of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// The sequence number of a ROS 1 header, which ROS 2 does not have.
@@ -18,7 +17,6 @@ pub enum Part {
     Message(Vec<Member>),
 }
 
-/// A part with its count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     pub part: Part,
@@ -32,7 +30,6 @@ pub enum Count {
     Sequence,
 }
 
-/// A message type of ROS 2, and the layout of its messages in ROS 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     pub type_name: String,
@@ -73,7 +70,6 @@ pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
 
 enum Known {
     Fields(Vec<Field<'static>>),
-    /// The definition differs between distributions of ROS 2.
     Several,
 }
 

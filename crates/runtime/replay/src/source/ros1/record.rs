@@ -8,7 +8,7 @@ pub const CHUNK: u8 = 5;
 pub const CHUNK_INFO: u8 = 6;
 pub const CONNECTION: u8 = 7;
 
-/// The largest header of a record. It has a topic's name at most.
+/// The largest header of a record, in bytes. Its longest value is the name of a topic.
 const LONGEST_HEADER: u32 = 1 << 20;
 
 /// The fields of a record's header, or of a connection: `name=value`, each with its length.
@@ -45,7 +45,6 @@ impl<'b> Fields<'b> {
         Some(u64::from_le_bytes(self.bytes(name)?.try_into().ok()?))
     }
 
-    /// Returns a time in ns since 1970. The field has seconds and nanoseconds.
     pub fn time_ns(self, name: &str) -> Option<u64> {
         let (seconds, ns) = self.bytes(name)?.split_first_chunk::<4>()?;
         let ns = u32::from_le_bytes(ns.try_into().ok()?);
@@ -54,8 +53,6 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// Splits the first record from `bytes`. Returns its header, its data and the rest, or `None` if the record is
-/// not complete.
 pub fn split(bytes: &[u8]) -> Option<(Fields<'_>, &[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     let (header, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
@@ -64,11 +61,9 @@ pub fn split(bytes: &[u8]) -> Option<(Fields<'_>, &[u8], &[u8])> {
     Some((Fields(header), data, rest))
 }
 
-/// A record of the file, whose data was not read yet.
 pub struct Head {
     pub at: u64,
     header: Vec<u8>,
-    /// The length of the data that the file has.
     pub length: u64,
     pub is_whole: bool,
 }
@@ -87,20 +82,13 @@ impl Head {
     }
 }
 
-/// The entry at a position of the file.
 pub enum Next {
     Record(Head),
     End,
-    /// The file ends within a record's header.
     Torn,
-    /// The bytes are not a record.
     Wrong,
 }
 
-/// Reads the header of the record at a position. The file has `size` bytes.
-///
-/// # Errors
-/// Fails if the file cannot be read.
 pub fn next<R: Read + Seek>(bytes: &mut R, at: u64, size: u64) -> Result<Next> {
     if at >= size {
         return Ok(Next::End);

@@ -10,7 +10,6 @@ use std::io::{Read, Result, Seek, SeekFrom};
 
 const LONGEST_CONNECTION: u64 = 16 << 20;
 
-/// A chunk's position in the file, and the time of its earliest message.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pub at: u64,
@@ -18,17 +17,12 @@ pub struct Place {
 }
 
 pub struct Survey {
-    /// The chunks in the order of their earliest message.
     pub chunks: Vec<Place>,
     pub connections: Connections,
     pub size: u64,
 }
 
 impl Survey {
-    /// Finds the chunks and connections of a bag.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read.
     pub fn of<R: Read + Seek>(bytes: &mut R, damage: &mut Damage) -> Result<Survey> {
         let size = bytes.seek(SeekFrom::End(0))?;
         let mut survey = match indexed(bytes, size)? {
@@ -114,7 +108,6 @@ fn indexed<R: Read + Seek>(bytes: &mut R, size: u64) -> Result<Option<Survey>> {
     Ok(is_whole.then_some(survey))
 }
 
-/// Reads all records, and all chunks for their connections and times.
 fn walked<R: Read + Seek>(bytes: &mut R, size: u64, damage: &mut Damage) -> Result<Survey> {
     let mut survey = Survey::new(size);
     let mut scratch = Loaded::default();

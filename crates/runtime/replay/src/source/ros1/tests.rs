@@ -30,7 +30,6 @@ fn time(ns: u64) -> [u8; 8] {
     ((ns << 32) | seconds).to_le_bytes()
 }
 
-/// A topic: name, type and definition.
 type Topic = (&'static str, &'static str, &'static str);
 
 const POINT: Topic = (
@@ -141,7 +140,6 @@ fn bag(compression: &str, is_indexed: bool, topics: &[Topic], chunks: &[Chunk]) 
     [MAGIC, &head, &body].concat()
 }
 
-/// Two chunks that overlap in time, with messages out of order.
 fn chunks() -> [Chunk; 2] {
     let first = [
         connection(0, POINT),

@@ -10,16 +10,13 @@ const LONG: &str = "J1939 messages of more than 8 bytes, not replayed";
 const BRS: u8 = 1;
 const ESI: u8 = 2;
 
-/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A classic frame with data, or a remote frame.
     Classic,
     Remote,
     /// A CAN FD frame, with the flags of Linux's struct.
     Fd(u8),
     Error,
-    /// A change of the hardware's status or of error counters, or an event of the user.
     Remark,
 }
 
@@ -39,7 +36,6 @@ impl Kind {
     }
 }
 
-/// The length of a frame.
 #[derive(Debug, Clone, Copy)]
 enum Length {
     Bytes(i64),

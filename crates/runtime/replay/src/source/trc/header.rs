@@ -13,11 +13,9 @@ const WITH_TYPE: &[u8] = b"NOTILD";
 const WITH_BUS: &[u8] = b"NOBTILD";
 const WITH_RESERVED: &[u8] = b"NOBTIRLD";
 
-/// The header of a TRC log, as far as it has been read.
 #[derive(Debug, Default)]
 pub struct Header {
     columns: Option<Vec<u8>>,
-    /// The instant of `$STARTTIME`, to which times are relative, in ns since 1970.
     start_ns: Option<i64>,
     /// The instant of the comment `Start time:`, for logs without a valid `$STARTTIME`.
     comment_ns: Option<i64>,
@@ -26,7 +24,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a comment. Returns `false` if the line is not a comment.
     pub fn take(&mut self, line: &[u8]) -> bool {
         let Some(comment) = line.strip_prefix(b";") else {
             return line.is_empty();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const CLIENTS_MAX: usize = 32;
 
-/// The most bytes of a request.
+/// The greatest size of a request, in bytes.
 const REQUEST_MAX: usize = 8192;
 
 /// The time after which a client is disconnected.

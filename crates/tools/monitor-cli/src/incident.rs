@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 /// therefore does not begin an incident again and again.
 const QUIET_NS: u64 = 10_000_000_000;
 
-/// The most requirements and late executions that are kept of an incident. All are counted.
+/// The greatest number of requirements, and of late executions, that an incident keeps. All are
+/// counted.
 const KEPT: usize = 1000;
 
-/// The most incidents that are open at once. Further subjects join the latest one.
+/// The greatest number of open incidents. Further subjects join the latest one.
 const OPEN_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -97,8 +98,8 @@ fn subject(finding: &Finding) -> &str {
     }
 }
 
-/// Returns the latency above which a single execution is late, by chain id. Of one rule, that is its
-/// largest limit: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
+/// Returns the latency above which a single execution is late, by chain id. If a rule has several
+/// limits, the largest counts: `{p50: 70ms, max: 80ms}` allows an execution of 75 ms.
 pub fn deadlines(findings: &[Finding]) -> BTreeMap<String, u64> {
     let mut rules: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for finding in findings {

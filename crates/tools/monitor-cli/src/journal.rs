@@ -23,7 +23,7 @@ pub struct Journal {
     thread: Option<JoinHandle<()>>,
     /// Lines begin with their level (sd-daemon(3)).
     prefixes: bool,
-    /// A line waits for room, because nothing else does at the same time.
+    /// Set if lines wait for room in a full queue. If not, they are left out and counted.
     waits: bool,
     left_out: u64,
 }

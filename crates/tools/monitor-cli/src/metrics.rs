@@ -9,10 +9,10 @@ use onbeat_live::window::Span;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// The most series of a metric. The others are left out and counted.
+/// The greatest number of series per metric. Further series are left out and counted.
 const SERIES_MAX: usize = 1000;
 
-/// The most characters of a label.
+/// The greatest length of a label, in characters.
 const LABEL_MAX: usize = 250;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,11 +13,11 @@ use std::thread::JoinHandle;
 
 const HOUR_NS: f64 = 3600e9;
 
-/// The most incidents that wait to be saved, and the most jobs of any kind that wait.
+/// The greatest number of incidents that wait to be saved, and of waiting jobs of any kind.
 const SAVES_MAX: usize = 8;
 const WAITING_MAX: usize = 256;
 
-/// The most saved incidents whose figures can still change.
+/// The greatest number of saved incidents whose figures can still change.
 const KNOWN_MAX: usize = 256;
 
 enum Job {
@@ -120,7 +120,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Orders that the figures of an incident that has ended are written again, if it was saved.
+    /// Writes the figures of an ended incident again, if the incident was saved.
     pub fn ended(&mut self, incident: Incident) {
         self.order(Job::End(Box::new(incident)));
     }

@@ -41,7 +41,7 @@ pub struct Saving {
     pub recording: Option<PathBuf>,
     pub before_ns: u64,
     pub after_ns: u64,
-    /// The time until an event of now is in the recording's files.
+    /// The time from an event until the recording's files contain it.
     pub delay_ns: u64,
 }
 
@@ -50,7 +50,8 @@ pub struct Session {
     out: Outputs,
     saving: Saving,
     counters: Counters,
-    /// The times at which incidents are saved, and the times around which, by number.
+    /// By incident number: the time at which the incident is saved, and the time around which
+    /// events are kept.
     due: BTreeMap<u64, (u64, u64)>,
     judged_ns: Option<u64>,
     written_ns: Option<u64>,

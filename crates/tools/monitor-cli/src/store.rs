@@ -15,11 +15,11 @@ pub const FIGURES: &str = "incident.json";
 
 pub const RECORDING: &str = ".recording";
 
-/// The beginnings of the names of saved incidents, and of those that are being written.
+/// The prefix of the names of saved incidents. An incident that is being written has [`PART`].
 const SAVED: &str = "incident-";
 const PART: &str = ".part-";
 
-/// The most bytes that are read of an incident's figures.
+/// The greatest size of an incident's figures that is read, in bytes.
 const FIGURES_MAX: u64 = 4 << 20;
 
 pub struct Store {
@@ -75,7 +75,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Returns a path to a name in the open directory, whatever its own path leads to now.
+    /// Returns a path to `name` in the open directory. It stays valid if the directory is moved.
     pub fn way(&self, name: impl AsRef<OsStr>) -> PathBuf {
         let fd = self.directory.as_fd().as_raw_fd();
         PathBuf::from(format!("/proc/self/fd/{fd}")).join(name.as_ref())
@@ -153,9 +153,9 @@ impl Store {
         directory.replace(file, |out| io::Write::write_all(out, bytes))
     }
 
-    /// Removes incidents until the others fit into the directory. Old ones and those with the least
-    /// severity go first; `newest` goes last, and loses its trace if it does not fit alone. Returns
-    /// the number of incidents that were removed.
+    /// Removes incidents until the others fit into the directory, old and less severe ones first.
+    /// Removes `newest` last: if it does not fit alone, it loses its trace. Returns the number of
+    /// incidents that were removed.
     pub fn make_room(&self, newest: &OsStr) -> io::Result<u64> {
         let mut entries = self.entries()?;
         let mut removed = 0;

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The recorded time between two readings of the structure: if something is new, and otherwise.
+/// The recorded time between two readings of the structure if something is new. Otherwise it is
+/// [`OLD_NS`].
 const NEW_NS: u64 = SECOND_NS;
 const OLD_NS: u64 = 60 * SECOND_NS;
 
-/// Reading the structure of a running system takes at most this share of the time.
+/// After reading the structure of a running system, the watch waits this many times as long as the
+/// reading took, but at most [`REFRESH_MAX`].
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 

@@ -59,10 +59,7 @@ pub struct Known {
 }
 
 impl Known {
-<<<<<<< HEAD
     /// Returns the content of `incident.json`.
-=======
->>>>>>> trim2
     pub fn figures(&self, incident: &Incident) -> Vec<u8> {
         let figures = Figures {
             incident,

@@ -32,7 +32,7 @@ pub enum TableError {
 /// An opening or closing of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
-    /// The time in ns from the start of the round, which begins before its cycle by the lead.
+    /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
     /// Is true if the gate opens. At one instant, gates close before others open.
     pub open: bool,

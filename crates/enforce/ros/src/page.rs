@@ -186,8 +186,8 @@ impl PageWriter {
     }
 
     /// Replaces slots and best cases. Executions released from `from_ns` on use `outputs`, earlier
-    /// ones use `before`. If `from_ns` is in the future and near a release, no waiting item changes
-    /// its slot. Outputs and slots beyond the limits are left out.
+    /// ones use `before`. Choose a `from_ns` in the future, just before a release:
+    /// then no item waits, so no waiting item changes its slot. Outputs and slots beyond the limits are left out.
     pub fn swap_slots(&self, from_ns: i64, outputs: &[OutputTable], before: &[OutputTable]) {
         self.write(|store| {
             store(WORD_FROM, from_ns as u64);

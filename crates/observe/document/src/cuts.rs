@@ -53,7 +53,7 @@ pub struct Ends {
     /// The name of the end: a callback (its publication), a node (its last publication on the
     /// chain) or a topic (its publication).
     pub to: Option<String>,
-    /// The names of callbacks, nodes and topics that the part must pass.
+    /// The names of callbacks, nodes and topics through which the part of the chain must lead.
     pub through: Vec<String>,
 }
 

@@ -332,8 +332,7 @@ pub struct RunExtremes {
 pub struct RunTypical {
     /// The median and the tail of the callback's execution times.
     pub exec_ns: Typical,
-    /// The median and the tail of the response times, which last from when an execution could run
-    /// to its end.
+    /// The median and the tail of the response times. A response time lasts from the execution's release to its end.
     pub response_ns: Typical,
     /// The median and the tail of the times from one start of the callback to the next.
     pub interarrival_ns: Typical,

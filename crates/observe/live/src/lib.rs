@@ -101,7 +101,7 @@ type Ended = (PathNumber, (u64, u64));
 /// The numbers of the publishing callback, of the taking one, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
 
-/// The number of a path, and whether the user cut the chain at its end.
+/// The number of a path, and whether the user cut the chain where this path ends.
 type PathNumber = (u32, bool);
 
 /// A timing model of a running system, with figures over the last 10 s, the last minute and since the

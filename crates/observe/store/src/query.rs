@@ -21,7 +21,7 @@ pub struct Query {
     pub from_ns: Option<u64>,
     /// The end of the range of starts, in ns since 1970. Runs that start at this time do not fit.
     pub to_ns: Option<u64>,
-    /// The ids of objects that are not found, even if their runs fit.
+    /// The ids of objects to leave out of the result, even if their runs fit.
     pub without: Vec<Id>,
 }
 

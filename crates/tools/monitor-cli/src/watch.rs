@@ -59,7 +59,7 @@ pub struct WatchOptions {
     pub synth: SynthOptions,
     pub requirements: Requirements,
     pub span: Span,
-    /// Subjects that violate a requirement within this time of an incident's begin join it, ns.
+    /// A subject that violates a requirement joins an incident that began at most this long before, in ns.
     pub join_ns: u64,
     /// Limits the share of time that reading the structure takes.
     pub is_paced: bool,

@@ -122,9 +122,8 @@ impl Phase {
         self.window_size == STARTS_AFTER_RESTART
     }
 
-    /// Returns a phase whose cycles begin when all inputs have arrived: after the last input that
-    /// comes before the longest time without any. Returns `None` if one of the inputs does not
-    /// arrive once per cycle.
+    /// Returns a phase whose cycles begin when all inputs have arrived. The phase begins after the last input before the
+    /// longest gap between arrivals in a cycle. Returns `None` if one of the inputs does not arrive once per cycle.
     pub fn behind<'a>(
         period_ns: u64,
         inputs: impl IntoIterator<Item = &'a VecDeque<u64>>,

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 const STARTS: usize = 12;
 
-/// The session waits until throttled inputs are steady. It waits at most the time for finding
-/// everything, divided by this number.
+/// The session waits until throttled inputs are steady. This wait takes at most the time limit for finding all
+/// callbacks, divided by this number.
 const STEADY_PART: u32 = 4;
 
 pub(crate) struct Finding {

@@ -215,9 +215,8 @@ impl<'a> Between<'a> {
 /// was clear.
 const UNCLEAR: u64 = 10;
 
-/// Returns the callbacks whose outputs synthesis followed wrongly, judged by all evidence. It
-/// followed an input that the callback does not wait for, or left out an input that the callback
-/// waits for.
+/// Returns the callbacks whose outputs the synthesis linked to the wrong inputs, judged by all evidence: to an input
+/// for which the callback does not wait, or not to an input for which it waits.
 fn misread<'a>(evidence: &'a Evidence, groups: &Groups) -> BTreeSet<&'a str> {
     let mut misread = BTreeSet::new();
     for (id, sync) in &evidence.syncs {

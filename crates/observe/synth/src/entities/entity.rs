@@ -47,7 +47,7 @@ pub(crate) struct Timer {
 
 impl Timer {
     /// Reports whether the timer has been cancelled after it ran, as far as events show. A later
-    /// timer with equal looks takes its place.
+    /// timer with the same properties takes its place.
     pub(super) fn is_spent(&self) -> bool {
         (self.ran || self.unseen_calls) && self.cancelled
     }

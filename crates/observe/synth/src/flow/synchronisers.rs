@@ -266,7 +266,8 @@ const MAX_CREDIT: u8 = 3;
 /// The number of outputs up to which lineages are followed through a group, whatever the evidence shows.
 const MIN_OUTPUTS: u64 = 10;
 
-/// The number of executions after which a node's only subscription is not checked again.
+/// After this many executions of a node's only subscription, the subscription is not checked again for a
+/// synchroniser.
 const ALONE_INSTANCES: u64 = 100;
 
 impl Output {

@@ -45,8 +45,8 @@ const MAX_CALLED: usize = 256;
 /// that timer's.
 const STARTS_UNTIL_SURE: u32 = 3;
 
-/// The number of calls of timers on one thread, after which the executors of its process must have
-/// shown their library.
+/// After this many calls of timers on one thread, events must have shown which client library the executors of its
+/// process use.
 const CALLS_UNTIL_LIBRARY_SEEN: u8 = 16;
 
 /// The maximum CPU time that an executor of events uses between its wake-up and its next call, in

@@ -293,8 +293,8 @@ impl Spans {
         }
     }
 
-    /// Returns what made the response that a service sends. This is a goal's result if an action's
-    /// server sends results by the service and the service's own callback does not run.
+    /// Returns the callback or the goal that produced the response of a service. It is the goal if the service carries
+    /// an action's results and the service's own callback does not run.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,

@@ -64,8 +64,8 @@ impl Spans {
         }
     }
 
-    /// Turns the last read within a callback into the callback's own input, because no other
-    /// callback starts on it.
+    /// Counts the message that was read last within a callback as an input of this callback, because the message did
+    /// not start another callback.
     pub(super) fn settle_read(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         if thread.outer().is_empty() || !thread.span().is_none_or(CallbackSpan::may_be_own) {

@@ -32,7 +32,7 @@ pub(super) struct Packed {
     /// The rows of the message flow, as indices into `names`.
     places: Vec<usize>,
     /// For each cause: kind, place, text, culprit, and kind and text of the culprit's state. The
-    /// place is an index into `places`, a text one into `names`.
+    /// place is an index into `places`. Each text is an index into `names`.
     causes: Vec<[i64; 6]>,
     /// Start, latency and number of stretches of each execution, sorted by start.
     executions: Vec<u64>,

@@ -16,7 +16,7 @@ pub(crate) enum Word {
     Backend,
     Listens,
     State,
-    /// The time at which the end was made, in ns of CLOCK_MONOTONIC.
+    /// The time at which this end of the link was created, in ns of CLOCK_MONOTONIC.
     BegunNs,
     /// The time at which the state of the end last changed, in ns of CLOCK_MONOTONIC.
     ChangedNs,

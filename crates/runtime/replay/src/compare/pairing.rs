@@ -147,7 +147,7 @@ impl Distances {
     }
 
     /// Returns the median, so that losses do not count, but at least a quarter of the mean, because messages
-    /// may come in groups. Returns `None` without two messages of a side.
+    /// may come in groups. Returns `None` if neither side has two messages.
     pub fn usual_ns(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.gaps_ns.iter().copied().collect();
         sorted.sort_unstable();

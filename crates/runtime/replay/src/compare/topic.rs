@@ -100,7 +100,7 @@ impl Topic {
         }
     }
 
-    /// Adds the next message of a side. Returns the number of bytes that it holds.
+    /// Adds the next message of a side. Returns the number of bytes that this message takes in memory.
     pub fn add(&mut self, side: Side, time_ns: i64, payload: &[u8]) -> usize {
         let latest = &mut self.latest_ns[usize::from(side == Side::Observed)];
         if let Some(before_ns) = latest.replace(time_ns) {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 const RESAMPLES: usize = 2000;
 
-/// Threads that ran and waited for less than this on average are hidden, in ns.
+/// Threads whose running and waiting time together is shorter than this on average are hidden, in ns.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
 
 pub struct Arm {

@@ -380,7 +380,7 @@ fn only_its_owner_may_read_a_key_file() {
     let refused = |path: &std::path::Path| Key::read_file(path).unwrap_err().to_string();
     for mode in [0o640, 0o604, 0o660] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        assert!(refused(&path).contains("others"), "{mode:o}");
+        assert!(refused(&path).contains("other users"), "{mode:o}");
     }
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     let link = folder.path().join("link");

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Callable
 
-# Tests run side by side in so many places, a third of a core each. A test that needs the machine for
-# itself takes all of them.
-PLACES = 6
-# Applications with real-time threads, or whose latencies are compared. More than half of the places: two shapers
-# at once would see each other's applications and control groups.
+# Tests run side by side in so many places, half a core each. A test that needs the machine for itself takes
+# all of them.
+PLACES = 4
+# Applications with real-time threads, or whose latencies are compared, take all places too: two shapers at once
+# would see each other's applications and control groups.
 TIMED_TEST = 4
 # Applications that compute for half a core, and whose timing is compared with their own clock.
 BUSY_TEST = 2

@@ -116,7 +116,8 @@ def advise_names_a_middleware_thread_without_cpu(harness):
         _, reports[name] = advised(harness, name, trace, lambda _: [])
         delays[name] = sum(load(truth)) / len(load(truth)) / 1e6
     wrong = []
-    blamed = reports["inhibited"]["advices"]
+    # A host that takes CPU time away delays real-time threads too, and is then named as well.
+    blamed = [a for a in reports["inhibited"]["advices"] if "another thread or the host" not in a["finding"]]
     if [(a["rule"], a["subject"]) for a in blamed] != [("helper", "/receiver (dds.shm)")]:
         wrong.append(f"advised for {[a['finding'] for a in blamed]}")
     for advice in (a for a in blamed if a["rule"] == "helper"):

@@ -9,7 +9,7 @@ from registry import TIMED_TEST, expect, test
 
 PROGRAM = os.path.join(ROOT, "demos/patterns/action.py")
 # The application's clock reads lie outside of the calls that are recorded: Python on both ends.
-AROUND_NS = 1_500_000
+AROUND_NS = 2_500_000
 
 
 def run(harness, name):

@@ -9,7 +9,10 @@ from registry import TIMED_TEST, expect, test
 
 PROGRAM = os.path.join(ROOT, "demos/patterns/action.py")
 # The application's clock reads lie outside of the calls that are recorded: Python on both ends.
-AROUND_NS = 2_500_000
+AROUND_NS = 1_500_000
+# rclpy's own handling of a goal lies within its execution, beside the 4 ms of the application: 1 ms on a fast
+# machine, 2 ms on a slow one.
+HANDLING_NS = 2_500_000
 
 
 def run(harness, name):
@@ -28,10 +31,8 @@ def rclpy_actions_are_counted_with_goals_feedback_and_results(harness):
     """Actions of rclpy: the model has every answer, feedback item and result, and the user's code that handled it."""
     truth, model = run(harness, "action")
     part = own(model, f"{harness.namespace}/action/")
-    # rclpy's own handling of a goal lies within its execution, beside the 4 ms of the application.
-    truth["stolen"] = truth.get("stolen", 0) + 0.25
     truth["callbacks"] = [c for c in truth["callbacks"] if c["cpu_ns"]]
-    wrong = lost(model) + compare_executions(truth, part)
+    wrong = lost(model) + compare_executions(truth, part, around_ns=HANDLING_NS)
     found = [a for a in model.get("actions", []) if a["name"] == truth["action"]["name"]]
     if len(found) != 1:
         wrong.append(f"the action is {len(found)} times in the model")

@@ -19,7 +19,7 @@ SEEDS = 200
 TESTED = [1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 SECONDS = "4"
 # How far a median execution time may be off, beside its share. rclpy's own part of an execution is Python that no
-# event marks: 50 us on a fast machine, 300 us on a slow one.
+# event marks: 50 us with warm caches, 300 us with cold ones on a virtual machine.
 AROUND_NATIVE_NS, AROUND_RCLPY_NS = 75_000, 350_000
 # With this variable, a seed that fails is reduced, which takes some minutes.
 REDUCE = "ONBEAT_ZOO_REDUCE"

@@ -46,8 +46,8 @@ pub const RECENT: usize = 4 * EVERY;
 /// number, as a multiple of [`EVERY`].
 const LONGEST_BLOCKS: usize = 10;
 
-/// With a miss rate, the last slot follows the latest executions. This is their number, as a
-/// multiple of [`EVERY`].
+/// With a miss rate, the last slot is chosen from the latest executions: from this many times
+/// [`EVERY`] of them.
 const MISS_BLOCKS: usize = 32;
 
 /// The least share by which moved slots must make the average latency shorter. Otherwise the slots

@@ -256,9 +256,9 @@ impl TaskCore {
     /// Reports the start of an execution to a recorder, and returns the callback that activated it.
     ///
     /// With several inputs, the callback is that of the last input that the task waits for. Outputs
-    /// of other tasks have precedence over feeds. The recorder sees each other output as a
+    /// of other tasks have precedence over feeds. The recorder sees each of the other inputs as a
     /// subscription whose callback only stored the item. If time alone has activated the task, this
-    /// applies to all outputs. Items from outside of the executor are reported when the task's code
+    /// applies to all inputs. Items from outside of the executor are reported when the task's code
     /// receives them.
     #[cold]
     fn report_start(&mut self, by_time: bool) -> u64 {

@@ -17,6 +17,7 @@ usage: ./dev test                          everything
 
 loom, miri-lib, browser and python do not run again as parts of everything while their inputs are the same as when they
 passed; `./dev test channels`, `./dev test browser` and `./dev test python` always run them.
+With ONBEAT_TEST_MINUTES=N a run of everything begins no other end-to-end test after N minutes; those left are skipped.
 What cannot run on this machine is skipped, and the end of the output lists it with the reason, as it
 lists what failed beside others and was run again. The last line is `N passed, N failed, N skipped`.
 """
@@ -64,6 +65,8 @@ ALONE = ("reserve",)
 # A test of a crate that fails beside others is run again alone: other programs can spoil what it
 # measures. It fails when it fails this often, and what went wrong before is printed.
 ATTEMPTS = 3
+# A test program that takes longer hangs, and is ended.
+PROGRAM_LIMIT_S = 600
 # Test programs that take longest; they begin first.
 LONGEST = ("record/recorder", "link/faults", "cli/hostile", "cli/command")
 SKIPPED = re.compile(r"skipped:? +(.+)", re.IGNORECASE)
@@ -164,6 +167,10 @@ class Part:
     inputs: tuple = ()
     # When it passed with these inputs; None: it ran.
     passed_before: str | None = None
+    # After so many seconds it is ended as a failure; None: it may take any time.
+    limit_s: float | None = None
+    # Whether it was ended because of its limit.
+    hung: bool = False
 
     def run(self, aloud=True):
         """Runs it, unless it has passed with the same inputs; returns itself."""
@@ -186,6 +193,9 @@ class Part:
                                    env={**os.environ, "CARGO_MANIFEST_DIR": self.folder}, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                    errors="replace", preexec_fn=terminate_with_parent)
+        watchdog = threading.Timer(self.limit_s or threading.TIMEOUT_MAX, self.end, [process])
+        watchdog.daemon = True
+        watchdog.start()
         try:
             for line in process.stdout:
                 self.read(line.rstrip("\n"))
@@ -200,12 +210,20 @@ class Part:
             process.terminate()
             process.wait()
             raise
+        finally:
+            watchdog.cancel()
         self.seconds = time.monotonic() - begin
         self.passed += self.is_test and status == 0 and not self.skipped
         if status != 0 and not self.failed:
             # It does not compile, or ended in a way that no test reports.
             self.failed = 1
-            self.failures.append(f"{self.name} (exit code {status})")
+            why = f"still running after {self.limit_s:.0f} s" if self.hung else f"exit code {status}"
+            self.failures.append(f"{self.name} ({why})")
+
+    def end(self, process):
+        """Ends the command and everything that it started."""
+        self.hung = True
+        process.terminate()
 
     def wait(self, process):
         """Waits for the end of a process, and notes its CPU time; the exit code."""
@@ -328,8 +346,14 @@ def unit(*others):
 
 
 def again(parts):
-    """Runs the failed tests of each program again, alone; not those of a program that crashed."""
+    """Runs the failed tests of each program again, alone, and a program that hung as a whole; not those of a
+    program that crashed."""
     for part in parts:
+        if part.hung:
+            part.again += [f"{failure}, attempt 1 of 2" for failure in part.failures]
+            retried = Part(part.name, part.command, folder=part.folder, limit_s=part.limit_s).run()
+            part.passed, part.failed, part.failures = retried.passed, retried.failed, retried.failures
+            part.skipped = retried.skipped
         number = 1
         while part.folder != ROOT and part.failed_by_name() and number < ATTEMPTS:
             part.again += [f"{part.name} {name}, attempt {number} of {ATTEMPTS}" for name in part.failures]
@@ -352,7 +376,7 @@ def test_programs():
             target = message["target"]
             inside = "unit" if target["kind"][0] in ("lib", "bin") else target["name"]
             yield Part(f"{os.path.basename(folder)}/{inside}",
-                       [message["executable"], "--show-output"], folder=folder)
+                       [message["executable"], "--show-output"], folder=folder, limit_s=PROGRAM_LIMIT_S)
 
 
 def check(what, inputs=()):
@@ -408,12 +432,16 @@ def end_to_end(words):
 
 def everything():
     """All parts. What only computes runs side by side, what measures time runs alone."""
+    begin = time.monotonic()
     parts = prepare()
     # They wait for nothing and measure nothing: they take the time in which tests wait.
     computing = [low_priority(part) for part in (check("miri-lib", FLOW), check("loom", FLOW), aarch64(), pages(),
                                                    browser(PAGES), python(inputs=PYTHON))]
     parts += [unit(*computing), *computing]
-    parts.append(end_to_end([]).run())
+    words = []
+    if minutes := os.environ.get("ONBEAT_TEST_MINUTES"):
+        words = ["--within", str(max(0, float(minutes) * 60 - (time.monotonic() - begin)))]
+    parts.append(end_to_end(words).run())
     return parts
 
 

@@ -1,6 +1,7 @@
 """End-to-end tests: applications that know their own timing, recorded, modelled, shaped, compared.
 
-usage: ./dev test e2e [--keep DIR] [--all] [--one-at-a-time] [--with-foreign] [NAME ...]
+usage: ./dev test e2e [--keep DIR] [--all] [--one-at-a-time] [--with-foreign]
+                      [--within SECONDS] [NAME ...]
 
 NAME is a subject (observe, patterns, flow, link, late, shaper, shape, gate, faults, interrupted), a test's name or a part of
 it. Needs target/release/onbeat and the environments of ./dev ros-env. A test that needs what is not
@@ -30,6 +31,8 @@ def arguments():
     parser.add_argument("--one-at-a-time", action="store_true", help="run no test beside another")
     parser.add_argument("--with-foreign", action="store_true",
                         help="run another ROS 2 application beside the tests")
+    parser.add_argument("--within", metavar="SECONDS", type=float,
+                        help="after so many seconds begin no other test; those left are skipped")
     parser.add_argument("names", nargs="*", metavar="NAME")
     return parser.parse_args()
 
@@ -67,7 +70,7 @@ def main():
         work = os.path.abspath(args.keep or temporary)
         os.makedirs(work, exist_ok=True)
         try:
-            good = Runner(work, places, args.with_foreign).run(chosen)
+            good = Runner(work, places, args.with_foreign, args.within).run(chosen)
         except Interrupted as reason:
             print(f"e2e: interrupted by {reason}; everything that the tests started has ended",
                   file=sys.stderr)

@@ -78,8 +78,10 @@ class Interrupted(Exception):
 class Runner:
     """Runs tests, as many side by side as there are places."""
 
-    def __init__(self, work, places=PLACES, with_foreign=False):
+    def __init__(self, work, places=PLACES, with_foreign=False, within_s=None):
         self.work, self.places = work, places
+        # After so many seconds no other test begins; None: there is no limit.
+        self.within_s = within_s
         self.supervisor = Supervisor()
         self.running, self.started = [], 0
         self.summary = Summary()
@@ -96,6 +98,8 @@ class Runner:
         todo = [(t, 1) for t in sorted(tests, key=lambda t: (t.places >= PLACES, -t.places))]
         try:
             while todo or self.running:
+                if self.within_s is not None and time.monotonic() - begin > self.within_s:
+                    todo = self.without_unbegun(todo)
                 while fitting := next((t for t in todo if self.fits(*t)), None):
                     todo.remove(fitting)
                     self.start(*fitting)
@@ -112,6 +116,14 @@ class Runner:
         for line in self.summary.lines(time.monotonic() - begin):
             print(line, flush=True)
         return not self.summary.failed
+
+    def without_unbegun(self, todo):
+        """Skips the tests that have not begun; returns those that are to be tried again."""
+        for test, number in todo:
+            if number == 1:
+                self.summary.skipped.append(test.name)
+                print(f"SKIPPED  {test.name}: no time was left (--within {self.within_s:.0f})", flush=True)
+        return [(test, number) for test, number in todo if number > 1]
 
     @staticmethod
     def interrupt(number, _):

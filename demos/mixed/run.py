@@ -17,6 +17,7 @@ import zlib
 
 import numpy as np
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from std_msgs.msg import String
 
 # Of each node: period or topic, the topic that it publishes or None, kind and amount of work.
@@ -75,19 +76,25 @@ def callback(publisher, do, share):
 
 def run(name, slow):
     """Spins one node until SIGINT."""
+    # rclpy ends the node at SIGINT; an exception from Python's own handler could come anywhere.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     rclpy.init()
-    node = rclpy.create_node(name)
-    for source, topic, kind, amount in {**NODES, **MONITOR}[name]:
-        share = slow.get(f"{name}/{topic}", 0)
-        called = callback(node.create_publisher(String, topic, 10), work(kind, amount), share)
-        if isinstance(source, str):
-            node.create_subscription(String, source, called, 10)
-        else:
-            node.create_timer(source, called)
     try:
+        node = rclpy.create_node(name)
+        for source, topic, kind, amount in {**NODES, **MONITOR}[name]:
+            share = slow.get(f"{name}/{topic}", 0)
+            called = callback(node.create_publisher(String, topic, 10), work(kind, amount), share)
+            if isinstance(source, str):
+                node.create_subscription(String, source, called, 10)
+            else:
+                node.create_timer(source, called)
         rclpy.spin(node)
-    except (KeyboardInterrupt, rclpy.executors.ExternalShutdownException):
+    except rclpy.executors.ExternalShutdownException:
         pass
+    except RCLError:
+        # Code that runs at SIGINT can no longer publish.
+        if rclpy.ok():
+            raise
     finally:
         rclpy.try_shutdown()
 
@@ -96,6 +103,20 @@ def slow_callback(text):
     """A callback's node and topic and by which share it is slowed down, from NODE/TOPIC=PERCENT."""
     name, _, percent = text.partition("=")
     return name, float(percent) / 100
+
+
+def end_of(process):
+    """Returns the exit code of a node that was sent SIGINT.
+
+    rclpy wakes a node before it ends the node's context: a node that waits again in between needs a second signal.
+    """
+    for _ in range(5):
+        try:
+            return process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+    process.kill()
+    return process.wait()
 
 
 def main():
@@ -118,7 +139,7 @@ def main():
     time.sleep(args.duration)
     for process in processes:
         process.send_signal(signal.SIGINT)
-    sys.exit(max(abs(process.wait(20)) for process in processes))
+    sys.exit(max(abs(end_of(process)) for process in processes))
 
 
 if __name__ == "__main__":

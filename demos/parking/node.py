@@ -2,9 +2,11 @@
 
 import functools
 import os
+import signal
 import time
 
 import rclpy
+from rclpy._rclpy_pybind11 import RCLError
 from rclpy.executors import ExternalShutdownException
 
 
@@ -26,6 +28,8 @@ def slowed(callback, share):
 
 def run(node_class):
     """Spins a node until SIGINT or SIGTERM."""
+    # rclpy ends the node at SIGINT; an exception from Python's own handler could come anywhere.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     rclpy.init()
     share = float(os.environ.get("PARKING_SLOW", 0))
     if share:
@@ -35,7 +39,11 @@ def run(node_class):
     try:
         node = node_class()
         rclpy.spin(node)
-    except (KeyboardInterrupt, ExternalShutdownException):
+    except ExternalShutdownException:
         pass
+    except RCLError:
+        # A callback that runs at SIGINT can no longer publish.
+        if rclpy.ok():
+            raise
     finally:
         rclpy.try_shutdown()

@@ -33,6 +33,8 @@ TOPICS = [
 # 100th pose is missing.
 CHANGED = {"late_ms": 1.0, "x_factor": 1.01, "skip_every": 100}
 HERE = os.path.dirname(os.path.abspath(__file__))
+# How often, and how many seconds apart, nodes are asked to end before they are killed.
+STOPS, STOP_S = 5, 2
 
 
 class Stopped(Exception):
@@ -65,16 +67,20 @@ class Processes:
 
     def stop(self):
         """Ends all nodes; the names of those that failed."""
-        for process in self.running.values():
-            if process.poll() is None:
+        # rclpy wakes a node before it ends the node's context: a node that waits again in between needs
+        # a second signal.
+        for _ in range(STOPS):
+            left = [process for process in self.running.values() if process.poll() is None]
+            for process in left:
                 process.send_signal(signal.SIGINT)
+            deadline = time.monotonic() + STOP_S
+            while time.monotonic() < deadline and any(process.poll() is None for process in left):
+                time.sleep(0.02)
         failed = []
         for name, process in self.running.items():
-            try:
-                code = process.wait(10)
-            except subprocess.TimeoutExpired:
+            if process.poll() is None:
                 process.kill()
-                code = process.wait()
+            code = process.wait()
             if code not in (0, -signal.SIGINT):
                 failed.append(f"{name} (exit code {code})")
         return failed

@@ -17,7 +17,7 @@ from supervise import Supervisor, Worker, end_descendants, reap
 # one of so many attempts. What went wrong before is printed all the same.
 ATTEMPTS = 3
 # An attempt that takes longer hangs.
-LIMIT_S = 400
+LIMIT_S = 300
 # So many tests are named in the line of the slowest.
 SLOWEST = 8
 

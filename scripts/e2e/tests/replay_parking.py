@@ -23,7 +23,7 @@ DURATION_S = 4
 TOGETHER_NS = 50_000_000
 # Nothing comes any more if nothing came for so long.
 SILENCE_S = 3
-RATES = ("0.5", "1", "2", "5")
+RATES = ("0.5", "5")
 # Keeps serialised messages of the topics in a file: time, number of the topic, stamp, bytes.
 RECORDER = """
 import struct, sys, time, rclpy
@@ -162,16 +162,16 @@ def lane(harness, domain, bag, ways):
 
 @test(places=TIMED_TEST)
 def replay_at_any_rate_gives_parking_the_same_outputs(harness):
-    """The parking application gives the same outputs at 0.5, 1, 2 and 5 times the rate, message by message"""
+    """The parking application gives the same outputs at 0.5 and 5 times the rate, message by message"""
     scans = drive(harness)
     bag, count = harness.file("parking.mcap"), len(scans) // 2
     mcap(bag, scans, SCANS, type_name="sensor_msgs/msg/PointCloud2")
     answer = ("--answer", ",".join(SCANS) + "=" + POSE)
-    fast, half, one, two, five = (("--as-fast-as-consumed", *answer), *(("--rate", r, *answer) for r in RATES))
+    fast, half, five = (("--as-fast-as-consumed", *answer), *(("--rate", r, *answer) for r in RATES))
     # Two applications at a time: what comes out must not depend on who else is busy.
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         lanes = [pool.submit(lane, harness, domain, bag, ways) for domain, ways in (
-            (os.environ["ROS_DOMAIN_ID"], (half, fast)), (harness.other_domain(), (one, two, five)))]
+            (os.environ["ROS_DOMAIN_ID"], (half,)), (harness.other_domain(), (fast, five)))]
         outputs = {way: found for done in lanes for way, found in done.result().items()}
     wanted = outputs.pop(fast)
     for topic in OUTPUTS:

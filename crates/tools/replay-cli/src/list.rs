@@ -154,7 +154,7 @@ fn length(ns: u64) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     match bytes {
         0..1000 => format!("{bytes} B"),
         1000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -1,14 +1,16 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time, behind `onbeat info`, which lists it, and behind `onbeat compare`, which compares
-//! two recordings.
+//! loss and on time, behind `onbeat info`, which lists it, behind `onbeat convert`, which writes it in
+//! another format, and behind `onbeat compare`, which compares two recordings.
 
 mod compare;
+mod convert;
 mod judge;
 mod keys;
 mod list;
 mod options;
 mod place;
 mod remote;
+mod selection;
 mod show;
 mod size;
 
@@ -49,6 +51,7 @@ enum Words {
     Replay(Box<Args>),
     Info(list::Args),
     Compare(compare::Offline),
+    Convert(convert::Args),
 }
 
 /// Gives up all capabilities except those for real-time scheduling and raw packets.
@@ -62,12 +65,13 @@ fn confine() -> io::Result<()> {
 
 fn main() -> ExitCode {
     onbeat_terminal::helper(
-        &["replay", "info", "compare"],
+        &["replay", "info", "compare", "convert"],
         confine,
         |words| match words {
             Words::Replay(args) => run(*args),
             Words::Info(args) => list::run(&args),
             Words::Compare(args) => compare::run(&args),
+            Words::Convert(args) => convert::run(&args),
         },
     )
 }

@@ -2,7 +2,7 @@
 
 use super::damage::Damage;
 use super::{fault, part};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempPath;
@@ -22,6 +22,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
         streams: Vec::new(),
         waiting: Vec::new(),
         open: Vec::new(),
+        latest: Details::default(),
         sentences: Vec::new(),
         definitions: HashMap::new(),
     };
@@ -48,6 +49,7 @@ struct Bag {
     streams: Vec<Stream>,
     waiting: Vec<Waiting>,
     open: Vec<Open>,
+    latest: Details,
     sentences: Vec<String>,
     definitions: HashMap<String, String>,
 }
@@ -187,6 +189,7 @@ impl Source for Bag {
         };
         std::mem::swap(payload, &mut file.payload);
         file.head = None;
+        self.latest = file.source.details();
         // A file has the streams that it had in the survey, unless somebody has changed it since.
         let stream = file
             .numbers
@@ -197,6 +200,10 @@ impl Source for Bag {
             time_ns: stamp.time_ns,
             stream,
         }))
+    }
+
+    fn details(&self) -> Details {
+        self.latest
     }
 
     /// Returns the damage of files that were read to their end.

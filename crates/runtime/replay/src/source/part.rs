@@ -3,7 +3,7 @@
 
 use super::damage::Damage;
 use super::{fault, head, mcap, sqlite};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -113,6 +113,10 @@ impl Source for Kept {
         self.source.next(payload)
     }
 
+    fn details(&self) -> Details {
+        self.source.details()
+    }
+
     fn damage(&self) -> &[String] {
         self.source.damage()
     }
@@ -169,6 +173,10 @@ impl Source for Unpacked {
         payload.clear();
         self.sentences = [self.inner.damage(), self.damage.sentences()].concat();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        self.inner.details()
     }
 
     fn damage(&self) -> &[String] {

@@ -38,7 +38,8 @@ written. The output is written under a temporary name, and renamed when it is co
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
 because something would be lost (--strict).")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng.
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
+    /// packed with gzip, xz, zstd or bzip2.
     /// Several recordings become one
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,

@@ -1,11 +1,11 @@
 //! Reads rosbag2 bags: a directory with metadata.yaml and files, which follow one another in time.
 
 use super::damage::Damage;
+use super::packed::{self, Unpacked};
 use super::{fault, part};
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use tempfile::TempPath;
 
 mod metadata;
 
@@ -56,7 +56,7 @@ struct Bag {
 
 struct Waiting {
     path: PathBuf,
-    unpacked: Option<TempPath>,
+    unpacked: Option<Unpacked>,
     first_ns: i64,
     numbers: Vec<StreamId>,
 }
@@ -66,15 +66,18 @@ struct Open {
     numbers: Vec<StreamId>,
     head: Option<Stamp>,
     payload: Vec<u8>,
-    _unpacked: Option<TempPath>,
+    _unpacked: Option<Unpacked>,
 }
 
 const MOST_SENTENCES: usize = 1000;
 
 impl Bag {
     fn survey(&mut self, path: &Path) -> Result<(), SourceError> {
-        let unpacked = part::unpack(path)?;
-        let mut source = part::open(unpacked.as_deref().unwrap_or(path), path)?;
+        let unpacked = packed::unpack(path, &mut |_, _| {})?;
+        if let Some(damage) = unpacked.as_ref().and_then(Unpacked::damage) {
+            self.keep(&[damage]);
+        }
+        let mut source = part::open(place(&unpacked, path), path)?;
         let numbers = source
             .streams()
             .iter()
@@ -124,7 +127,7 @@ impl Bag {
             let Some(file) = self.waiting.pop_if(is_due) else {
                 return Ok(());
             };
-            let source = part::open(file.unpacked.as_deref().unwrap_or(&file.path), &file.path)?;
+            let source = part::open(place(&file.unpacked, &file.path), &file.path)?;
             let Waiting {
                 numbers, unpacked, ..
             } = file;
@@ -162,6 +165,10 @@ impl Bag {
         let room = MOST_SENTENCES.saturating_sub(self.sentences.len());
         self.sentences.extend(damage.iter().take(room).cloned());
     }
+}
+
+fn place<'p>(unpacked: &'p Option<Unpacked>, path: &'p Path) -> &'p Path {
+    unpacked.as_ref().map_or(path, |unpacked| &unpacked.path)
 }
 
 fn type_name(stream: &Stream) -> &str {

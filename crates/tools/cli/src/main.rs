@@ -60,7 +60,7 @@ Exit codes:
   4  this kernel or user may not record or shape; recover: a session is running
   5  a promise of the plan was broken (shape --verify); no bound (link
      bound); a requirement was violated (check); an item left too late
-     (replay --max-late)
+     (replay --max-late); a format cannot hold everything (convert --strict)
   6  the model cannot decide a requirement (check); nothing could be
      compared (diff)
   7  something changed (diff)"

@@ -136,8 +136,7 @@ fn packed_files_without_a_recording_are_refused() {
     for packing in ALL {
         let refused = |plain: &[u8]| {
             read(&pack(packing, plain))
-                .err()
-                .expect("refused")
+                .expect_err("refused")
                 .to_string()
         };
         assert!(refused(b"no recording").contains("onbeat cannot read this file"));
@@ -146,8 +145,7 @@ fn packed_files_without_a_recording_are_refused() {
     }
     // The largest dictionary that the format allows: 4 GiB.
     let large = read(&xz_with(&log(9), 40))
-        .err()
-        .expect("refused")
+        .expect_err("refused")
         .to_string();
     assert!(large.contains("byte 24 of the packed file"), "{large}");
 }

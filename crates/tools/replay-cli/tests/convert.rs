@@ -1,7 +1,7 @@
 //! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed process.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -172,36 +172,50 @@ fn recordings_and_existing_files_are_not_overwritten() {
     );
 }
 
+/// Limits the size of files that the command can write. A longer file kills it, or fails if `fails`.
+fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
+    // SAFETY: the closure only calls functions that are safe between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            for (which, most) in [(libc::RLIMIT_FSIZE, bytes), (libc::RLIMIT_CORE, 0)] {
+                let limit = libc::rlimit {
+                    rlim_cur: most,
+                    rlim_max: most,
+                };
+                libc::setrlimit(which, &limit);
+            }
+            let action = if fails { libc::SIG_IGN } else { libc::SIG_DFL };
+            libc::signal(libc::SIGXFSZ, action);
+            Ok(())
+        });
+    }
+    command
+}
+
 #[test]
-fn a_killed_conversion_leaves_the_existing_file() {
+fn a_failed_or_killed_conversion_leaves_the_existing_file() {
     let dir = directory();
-    let log: String = (0..50_000)
+    let log: String = (0..2000)
         .map(|n| format!("({n}.0) can1 123#{n:016X}\n"))
         .collect();
     fs::write(dir.path().join("long.log"), log).expect("written");
     fs::write(dir.path().join("there.log"), "precious").expect("written");
-    let is_writing = || {
-        names(dir.path())
-            .iter()
-            .any(|name| name.starts_with(".there.log."))
+    let words = ["long.log", "-o", "there.log", "--force"];
+    let temporary = || {
+        let names = names(dir.path()).into_iter();
+        names.filter(|name| name.starts_with(".there.log.")).count()
     };
-    for signal in [libc::SIGTERM, libc::SIGKILL] {
-        let mut child = command(&dir, &["long.log", "-o", "there.log", "--force"])
-            .stderr(Stdio::null())
-            .spawn()
+    for fails in [true, false] {
+        let out = limited(command(&dir, &words), 4096, fails)
+            .output()
             .expect("it starts");
-        while !is_writing() && child.try_wait().expect("ours").is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        // SAFETY: sends a signal to a child that has not been waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
-        let status = child.wait().expect("ours");
-        assert!(!status.success(), "it was written before the signal came");
+        assert_eq!(out.status.code(), fails.then_some(1), "{out:?}");
+        assert_eq!(out.status.signal(), (!fails).then_some(libc::SIGXFSZ));
         assert_eq!(
             fs::read(dir.path().join("there.log")).expect("a file"),
             b"precious"
         );
         // Only a killed process cannot remove its temporary file.
-        assert_eq!(is_writing(), signal == libc::SIGKILL);
+        assert_eq!(temporary(), usize::from(!fails));
     }
 }

@@ -1,7 +1,7 @@
 //! Selects what is replayed: streams, CAN identifiers, new names, the start and the number of
 //! repetitions.
 
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::source::damage::Damage;
 use std::ops::RangeInclusive;
 
@@ -24,6 +24,8 @@ pub struct Choice {
     pub ids: Vec<RangeInclusive<u32>>,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
+    /// The recorded time after which no item is taken, in ns since the first item. `None` takes all items.
+    pub end_ns: Option<i64>,
     /// The number of times that the recording is played, at least 1.
     pub times: u32,
     /// The longest time without an item, in ns. Longer gaps are shortened to this time. `None` keeps all
@@ -63,6 +65,7 @@ pub struct Chain {
     times_left: u32,
     span: Span,
     left_out: Option<String>,
+    unplayable: u64,
     damage: Vec<String>,
 }
 
@@ -120,6 +123,7 @@ impl Chain {
             streams,
             numbers,
             left_out,
+            unplayable,
         } = choose(source.streams(), source.damage(), &choice)?;
         let mut chain = Chain {
             open,
@@ -130,10 +134,16 @@ impl Chain {
             numbers,
             span: Span::default(),
             left_out: left_out.sentences().first().cloned(),
+            unplayable,
             damage: Vec::new(),
         };
         chain.say();
         Ok(chain)
+    }
+
+    /// Returns the number of selected streams that are left out, because their messages cannot be played.
+    pub fn unplayable(&self) -> u64 {
+        self.unplayable
     }
 
     /// Adds the sentence about streams that are left out to the source's damage.
@@ -192,6 +202,7 @@ struct Chosen {
     streams: Vec<Stream>,
     numbers: Vec<Option<StreamId>>,
     left_out: Damage,
+    unplayable: u64,
 }
 
 fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, SourceError> {
@@ -210,6 +221,7 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
     }
     let mut streams = Vec::new();
     let mut left_out = Damage::default();
+    let mut unplayable = 0;
     let numbers = all.iter().map(|stream| {
         let named = |patterns: &[String]| patterns.iter().any(|p| fits(p, &stream.name));
         let is_out = named(&choice.without) || named(&choice.compared);
@@ -217,6 +229,7 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
             return None;
         }
         if let Kind::Unplayable { reason, .. } = &stream.kind {
+            unplayable += 1;
             left_out.add("streams that cannot be played, left out", || {
                 format!("{}: {reason}", stream.name)
             });
@@ -255,6 +268,7 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
         streams,
         numbers,
         left_out,
+        unplayable,
     })
 }
 
@@ -267,15 +281,19 @@ impl Source for Chain {
         loop {
             let next = self.source.next(payload)?;
             self.say();
-            let Some(stamp) = next else {
+            let next = next.map(|stamp| {
+                let time_ns = self.span.add(stamp.time_ns, self.choice.max_gap_ns);
+                let first_ns = self.span.first_ns.unwrap_or(time_ns);
+                (stamp, time_ns, time_ns.saturating_sub(first_ns))
+            });
+            let is_within = |since_ns: i64| self.choice.end_ns.is_none_or(|end| since_ns < end);
+            let Some((stamp, time_ns, since_ns)) = next.filter(|next| is_within(next.2)) else {
                 match self.again()? {
                     true => continue,
                     false => return Ok(None),
                 }
             };
-            let time_ns = self.span.add(stamp.time_ns, self.choice.max_gap_ns);
-            let first = self.span.first_ns.unwrap_or(time_ns);
-            if time_ns.saturating_sub(first) < self.choice.start_ns {
+            if since_ns < self.choice.start_ns {
                 continue;
             }
             if let Some(stream) = self.number(stamp, payload) {
@@ -283,6 +301,10 @@ impl Source for Chain {
                 return Ok(Some(Stamp { time_ns, stream }));
             }
         }
+    }
+
+    fn details(&self) -> Details {
+        self.source.details()
     }
 
     fn damage(&self) -> &[String] {

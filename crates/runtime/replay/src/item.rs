@@ -48,6 +48,18 @@ pub struct Stamp {
     pub stream: StreamId,
 }
 
+/// The data that a recording has of an item beyond its time and its stream. The default is a recording that has
+/// none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The recorder's own host sent the frame or packet. False also if the recording does not say who sent it.
+    pub is_sent: bool,
+    /// The time at which the message was published, in ns since 1970.
+    pub published_ns: Option<u64>,
+    /// The number that the publisher gave to the message.
+    pub sequence: Option<u32>,
+}
+
 /// A recording that is read from its beginning to its end, in the order of time.
 pub trait Source: Send {
     /// Returns all streams. They are known before the first item is read, and do not change.
@@ -58,6 +70,10 @@ pub trait Source: Send {
     /// # Errors
     /// Fails if the recording cannot be read further. All readable items were returned before.
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError>;
+    /// Returns the details of the item that [`Source::next`] returned last.
+    fn details(&self) -> Details {
+        Details::default()
+    }
     /// Returns one sentence for each kind of damage that was skipped so far. Empty without damage.
     fn damage(&self) -> &[String];
     /// Returns the definition of a message type: the text of its `.msg` file, followed by those of the types

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`item`] | streams, items, the trait of sources |
 //! | [`source`] | readers of recordings |
+//! | [`writer`] | writers of recordings, for conversions |
 //! | [`contents`] | what a recording has |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
@@ -53,6 +54,7 @@ pub mod sizing;
 pub mod source;
 #[cfg(test)]
 mod testing;
+pub mod writer;
 
 pub use buffer::LEAST_BYTES;
 pub use player::Pace;

@@ -60,7 +60,7 @@ Exit codes:
   4  this kernel or user may not record or shape; recover: a session is running
   5  a promise of the plan was broken (shape --verify); no bound (link
      bound); a requirement was violated (check); an item left too late
-     (replay --max-late)
+     (replay --max-late); a format cannot hold everything (convert --strict)
   6  the model cannot decide a requirement (check); nothing could be
      compared (diff)
   7  something changed (diff)"
@@ -94,6 +94,8 @@ enum Command {
     Replay(programs::Words),
     /// List what recordings have: streams, counts, rates, gaps and damage
     Info(programs::Words),
+    /// Write recordings in another format, or a part of them
+    Convert(programs::Words),
     /// Compare two recordings of the same outputs: missing and additional messages, times and contents
     Compare(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
@@ -130,6 +132,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Replay(_)
         | Command::Info(_)
         | Command::Compare(_)
+        | Command::Convert(_)
         | Command::Store(_)
         | Command::Top(_)
         | Command::Monitor(_) => {

@@ -26,6 +26,7 @@ pub enum Program {
     /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
     Compare,
+    Convert,
     Store,
     Top,
     Monitor,
@@ -45,6 +46,7 @@ impl Program {
             Program::Replay,
             Program::Info,
             Program::Compare,
+            Program::Convert,
             Program::Store,
             Program::Top,
             Program::Monitor,
@@ -59,6 +61,7 @@ impl Program {
             Program::Replay => "replay",
             Program::Info => "info",
             Program::Compare => "compare",
+            Program::Convert => "convert",
             Program::Store => "store",
             Program::Top => "top",
             Program::Monitor => "monitor",
@@ -67,7 +70,7 @@ impl Program {
 
     fn file_name(self) -> String {
         match self {
-            Program::Info | Program::Compare => Program::Replay.file_name(),
+            Program::Info | Program::Compare | Program::Convert => Program::Replay.file_name(),
             _ => format!("onbeat-{}", self.command()),
         }
     }
@@ -76,6 +79,7 @@ impl Program {
         match self {
             Program::Info => "onbeat-info",
             Program::Compare => "onbeat-compare",
+            Program::Convert => "onbeat-convert",
             _ => "onbeat",
         }
     }

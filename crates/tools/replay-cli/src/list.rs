@@ -1,9 +1,9 @@
 //! `onbeat info`: lists what recordings have.
 
-use super::{failed, PATIENCE, SHOW_EVERY};
+use super::{failed, opened_telling, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
-use onbeat_replay::source::{self, Format};
+use onbeat_replay::source::Format;
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
 use onbeat_terminal::{date, CliError, ExitStatus};
@@ -28,7 +28,8 @@ kind. A gap of an hour or more is reported as a step of the clock: replay --max-
 Exit codes: 0 listed; 1 a file cannot be read, or not to its end; 2 wrong command line;
 3 a recording has no items.")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
+    /// packed with gzip, xz, zstd or bzip2
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print JSON, for programs
@@ -79,7 +80,7 @@ fn read(path: &Path) -> Result<Listed, CliError> {
     let format = Format::of(path).map_err(failed)?.name();
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let mut source = source::open(path).map_err(failed)?;
+    let mut source = opened_telling(path).map_err(failed)?;
     let contents = Contents::of(&mut *source, &mut |items| {
         // The clock is read rarely, because reading it takes as long as an item.
         let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
@@ -154,7 +155,7 @@ fn length(ns: u64) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     match bytes {
         0..1000 => format!("{bytes} B"),
         1000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

@@ -1,14 +1,16 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time, behind `onbeat info`, which lists it, and behind `onbeat compare`, which compares
-//! two recordings.
+//! loss and on time, behind `onbeat info`, which lists it, behind `onbeat convert`, which writes it in
+//! another format, and behind `onbeat compare`, which compares two recordings.
 
 mod compare;
+mod convert;
 mod judge;
 mod keys;
 mod list;
 mod options;
 mod place;
 mod remote;
+mod selection;
 mod show;
 mod size;
 
@@ -17,7 +19,7 @@ use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
 use onbeat_replay::compare::figures::Compared;
 use onbeat_replay::control::Control;
-use onbeat_replay::item::{Source, Stream, StreamId};
+use onbeat_replay::item::{Source, SourceError, Stream, StreamId};
 use onbeat_replay::route::{Outputs, Target};
 use onbeat_replay::session::{Played, Session};
 use onbeat_replay::sink::ros::{Plan, Topics};
@@ -49,6 +51,7 @@ enum Words {
     Replay(Box<Args>),
     Info(list::Args),
     Compare(compare::Offline),
+    Convert(convert::Args),
 }
 
 /// Gives up all capabilities except those for real-time scheduling and raw packets.
@@ -62,12 +65,13 @@ fn confine() -> io::Result<()> {
 
 fn main() -> ExitCode {
     onbeat_terminal::helper(
-        &["replay", "info", "compare"],
+        &["replay", "info", "compare", "convert"],
         confine,
         |words| match words {
             Words::Replay(args) => run(*args),
             Words::Info(args) => list::run(&args),
             Words::Compare(args) => compare::run(&args),
+            Words::Convert(args) => convert::run(&args),
         },
     )
 }
@@ -213,13 +217,29 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
         for path in &paths {
-            opened.push(source::open(path)?);
+            opened.push(opened_telling(path)?);
         }
         match opened.len() {
             1 => Ok(opened.remove(0)),
             _ => source::merged(opened, align),
         }
     })
+}
+
+/// Opens a recording. Shows how far a packed one is unpacked, if this takes long.
+fn opened_telling(path: &Path) -> Result<Box<dyn Source>, SourceError> {
+    let mut line = LiveLine::new();
+    let (started, mut shown) = (Instant::now(), Instant::now());
+    let source = source::open_telling(path, &mut |used, all| {
+        if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
+            shown = Instant::now();
+            let percent = used * 100 / all.max(1);
+            let path = term::one_line(&path.display().to_string());
+            line.show(&format!("unpacking {path}: {percent} %"));
+        }
+    });
+    line.clear();
+    source
 }
 
 /// Shows the progress until the replay is over. Meanwhile, acts on keys and signals.

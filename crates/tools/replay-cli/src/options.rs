@@ -2,6 +2,7 @@
 
 use super::judge::Live;
 use super::place::{source_of, Where};
+use super::selection::Selection;
 use super::Report;
 use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
@@ -11,7 +12,6 @@ use onbeat_replay::sizing::Wish;
 use onbeat_replay::Pace;
 use onbeat_terminal::units::{parse_duration, parse_size};
 use onbeat_terminal::CliError;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,7 +57,8 @@ its end; 2 wrong command line; 3 nothing to play; 5 something left later than --
 with --compare: 6 onbeat did not receive all messages, so the comparison is open; 7 something
 differs from the recording.")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng.
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
+    /// packed with gzip, xz, zstd or bzip2.
     /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]
     pub sources: Vec<PathBuf>,
@@ -100,24 +101,8 @@ pub struct Args {
 
 #[derive(clap::Args)]
 struct What {
-    /// Play these streams only; * stands for any characters
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    topics: Vec<String>,
-    /// Leave these streams out; * stands for any characters
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    exclude: Vec<String>,
-    /// Play CAN frames with these hexadecimal identifiers only
-    #[arg(long, value_name = "ID,FROM-TO,...", value_delimiter = ',', value_parser = parse_ids)]
-    ids: Vec<RangeInclusive<u32>>,
-    /// Play stream A under the name B
-    #[arg(long, value_name = "A:=B", value_parser = parse_remap)]
-    remap: Vec<(String, String)>,
-    /// Skip this much recorded time at the beginning
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
-    start: Duration,
-    /// Shorten longer times without an item to this, for example steps of the recorder's clock
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    max_gap: Option<Duration>,
+    #[command(flatten)]
+    selection: Selection,
     /// Play the recording this many times
     #[arg(long = "loop", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     times: u32,
@@ -170,13 +155,6 @@ struct BufferArgs {
     unmeasured: bool,
 }
 
-fn parse_remap(text: &str) -> Result<(String, String), String> {
-    match text.split_once(":=") {
-        Some((from, to)) if !from.is_empty() && !to.is_empty() => Ok((from.into(), to.into())),
-        _ => Err("write OLD:=NEW, for example /scan:=/front/scan".into()),
-    }
-}
-
 fn parse_answer(text: &str) -> Result<Answer, String> {
     match text.split_once('=') {
         Some((asked, answered))
@@ -189,15 +167,6 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
             })
         }
         _ => Err("write IN=OUT, for example /scan=/cmd, or A,B=OUT".into()),
-    }
-}
-
-fn parse_ids(text: &str) -> Result<RangeInclusive<u32>, String> {
-    let number = |digits: &str| u32::from_str_radix(digits.trim_start_matches("0x"), 16);
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    match (number(from), number(to)) {
-        (Ok(from), Ok(to)) if from <= to && to <= 0x1fff_ffff => Ok(from..=to),
-        _ => Err("write hexadecimal identifiers, for example 123 or 200-2ff".into()),
     }
 }
 
@@ -242,14 +211,9 @@ impl Args {
 
     pub fn choice(&self) -> Choice {
         Choice {
-            only: self.what.topics.clone(),
-            without: self.what.exclude.clone(),
             compared: self.compare.topics.clone(),
-            rename: self.what.remap.clone(),
-            ids: self.what.ids.clone(),
-            start_ns: i64::try_from(self.what.start.as_nanos()).unwrap_or(i64::MAX),
             times: self.what.times,
-            max_gap_ns: self.what.max_gap.map(ns),
+            ..self.what.selection.choice()
         }
     }
 
@@ -257,7 +221,6 @@ impl Args {
     pub fn choice_compared(&self) -> Choice {
         Choice {
             only: self.compare.topics.clone(),
-            without: self.what.exclude.clone(),
             compared: Vec::new(),
             ids: Vec::new(),
             ..self.choice()
@@ -359,18 +322,11 @@ mod tests {
 
     #[test]
     fn replay_option_values_are_parsed_or_refused() {
-        assert_eq!(parse_ids("200-2ff"), Ok(0x200..=0x2ff));
-        assert_eq!(parse_ids("0x7"), Ok(7..=7));
-        for wrong in ["", "xyz", "3-2", "20000000"] {
-            assert!(parse_ids(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(parse_remap("/a:=/b"), Ok(("/a".into(), "/b".into())));
         let answer = parse_answer("/a,/b=/c").unwrap();
         assert_eq!(answer.asked, ["/a", "/b"]);
         for wrong in ["/a", "/a=", "=/b", "/a,=/b"] {
             assert!(parse_answer(wrong).is_err(), "{wrong}");
         }
-        assert!(parse_remap("/a=/b").is_err() && parse_remap(":=/b").is_err());
         for wrong in ["0", "-1", "NaN", "inf", "fast", "1000001"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");
         }

@@ -28,6 +28,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
 struct Asc {
     header: Header,
     last_ns: i64,
+    is_sent: bool,
 }
 
 impl text::Dialect for Asc {
@@ -50,9 +51,14 @@ impl text::Dialect for Asc {
             false => since_ns,
         };
         self.last_ns = since_ns;
+        self.is_sent = frame::is_sent(event);
         let channel = frame::encode(event, self.header.base, payload)?;
         let time_ns = self.header.begin_ns().saturating_add(since_ns);
         Ok(channel.map(|channel| (time_ns, channel)))
+    }
+
+    fn is_sent(&self) -> bool {
+        self.is_sent
     }
 }
 

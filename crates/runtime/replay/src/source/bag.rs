@@ -1,11 +1,11 @@
 //! Reads rosbag2 bags: a directory with metadata.yaml and files, which follow one another in time.
 
 use super::damage::Damage;
+use super::packed::{self, Unpacked};
 use super::{fault, part};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use tempfile::TempPath;
 
 mod metadata;
 
@@ -22,6 +22,7 @@ pub fn open(directory: &Path) -> Result<Box<dyn Source>, SourceError> {
         streams: Vec::new(),
         waiting: Vec::new(),
         open: Vec::new(),
+        latest: Details::default(),
         sentences: Vec::new(),
         definitions: HashMap::new(),
     };
@@ -48,13 +49,14 @@ struct Bag {
     streams: Vec<Stream>,
     waiting: Vec<Waiting>,
     open: Vec<Open>,
+    latest: Details,
     sentences: Vec<String>,
     definitions: HashMap<String, String>,
 }
 
 struct Waiting {
     path: PathBuf,
-    unpacked: Option<TempPath>,
+    unpacked: Option<Unpacked>,
     first_ns: i64,
     numbers: Vec<StreamId>,
 }
@@ -64,15 +66,18 @@ struct Open {
     numbers: Vec<StreamId>,
     head: Option<Stamp>,
     payload: Vec<u8>,
-    _unpacked: Option<TempPath>,
+    _unpacked: Option<Unpacked>,
 }
 
 const MOST_SENTENCES: usize = 1000;
 
 impl Bag {
     fn survey(&mut self, path: &Path) -> Result<(), SourceError> {
-        let unpacked = part::unpack(path)?;
-        let mut source = part::open(unpacked.as_deref().unwrap_or(path), path)?;
+        let unpacked = packed::unpack(path, &mut |_, _| {})?;
+        if let Some(damage) = unpacked.as_ref().and_then(Unpacked::damage) {
+            self.keep(&[damage]);
+        }
+        let mut source = part::open(place(&unpacked, path), path)?;
         let numbers = source
             .streams()
             .iter()
@@ -122,7 +127,7 @@ impl Bag {
             let Some(file) = self.waiting.pop_if(is_due) else {
                 return Ok(());
             };
-            let source = part::open(file.unpacked.as_deref().unwrap_or(&file.path), &file.path)?;
+            let source = part::open(place(&file.unpacked, &file.path), &file.path)?;
             let Waiting {
                 numbers, unpacked, ..
             } = file;
@@ -162,6 +167,10 @@ impl Bag {
     }
 }
 
+fn place<'p>(unpacked: &'p Option<Unpacked>, path: &'p Path) -> &'p Path {
+    unpacked.as_ref().map_or(path, |unpacked| &unpacked.path)
+}
+
 fn type_name(stream: &Stream) -> &str {
     match &stream.kind {
         Kind::Ros { type_name, .. } => type_name,
@@ -187,6 +196,7 @@ impl Source for Bag {
         };
         std::mem::swap(payload, &mut file.payload);
         file.head = None;
+        self.latest = file.source.details();
         // A file has the streams that it had in the survey, unless somebody has changed it since.
         let stream = file
             .numbers
@@ -197,6 +207,10 @@ impl Source for Bag {
             time_ns: stamp.time_ns,
             stream,
         }))
+    }
+
+    fn details(&self) -> Details {
+        self.latest
     }
 
     /// Returns the damage of files that were read to their end.

@@ -5,7 +5,7 @@ use super::calendar::days;
 use super::channels::Channels;
 use super::damage::Damage;
 use super::{fault, order, Bytes};
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use containers::{Containers, PADDING};
 use object::{Use, HEADER, SIGNATURE};
 use std::io::{BufRead, BufReader, Read, SeekFrom};
@@ -52,6 +52,7 @@ fn open<R: Bytes>(
         begin_ns: header.begin_ns,
         objects: Objects::default(),
         channels,
+        is_sent: false,
         damage: Damage::default(),
         ended: false,
     })
@@ -104,6 +105,7 @@ struct Log<R> {
     begin_ns: i64,
     objects: Objects,
     channels: Channels,
+    is_sent: bool,
     damage: Damage,
     ended: bool,
 }
@@ -223,6 +225,7 @@ impl<R: BufRead> Log<R> {
         self.objects.start = end;
         let frame = object::encode(object, payload)?;
         let stream = self.channels.stream(frame.bus, frame.channel)?;
+        self.is_sent = frame.is_sent;
         Ok(Stamp {
             time_ns: self.begin_ns.saturating_add(frame.since_ns),
             stream,
@@ -255,6 +258,13 @@ impl<R: BufRead + Send> Source for Log<R> {
         }
         payload.clear();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            is_sent: self.is_sent,
+            ..Details::default()
+        }
     }
 
     fn damage(&self) -> &[String] {

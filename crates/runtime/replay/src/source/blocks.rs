@@ -3,7 +3,7 @@
 
 use super::damage::Damage;
 use super::fault;
-use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
 
 /// The limit of message bytes in memory. One more block is always allowed.
 const MOST_BYTES: usize = 256 << 20;
@@ -16,6 +16,7 @@ pub struct Message {
     pub stream: u32,
     pub at: usize,
     pub length: usize,
+    pub details: Details,
 }
 
 #[derive(Default)]
@@ -82,6 +83,7 @@ pub struct Ordered<B> {
     loaded: Vec<Loaded>,
     spare: Vec<Loaded>,
     given_ns: u64,
+    latest: Details,
     damage: Damage,
 }
 
@@ -95,6 +97,7 @@ impl<B: Blocks> Ordered<B> {
             loaded: Vec::new(),
             spare: Vec::new(),
             given_ns: 0,
+            latest: Details::default(),
             damage,
         }
     }
@@ -140,6 +143,7 @@ impl<B: Blocks> Ordered<B> {
             );
         }
         self.given_ns = self.given_ns.max(message.time_ns);
+        self.latest = message.details;
         Some(Stamp {
             time_ns: i64::try_from(self.given_ns).unwrap_or(i64::MAX),
             stream: StreamId(message.stream),
@@ -171,6 +175,10 @@ impl<B: Blocks> Source for Ordered<B> {
                 None => None,
             });
         }
+    }
+
+    fn details(&self) -> Details {
+        self.latest
     }
 
     fn damage(&self) -> &[String] {

@@ -27,6 +27,34 @@ pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468)
 }
 
+/// A date of the Gregorian calendar. The month begins at 1. The day of the week is 0 on Sunday.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Date {
+    pub year: i64,
+    pub month: i64,
+    pub day: i64,
+    pub weekday: i64,
+}
+
+/// Returns the date of a number of days since 1970-01-01.
+pub fn civil(days: i64) -> Date {
+    // Years begin in March, so that the leap day is the last. An era has 400 years.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let is_next_year = month >= 10;
+    Date {
+        year: era * 400 + year_of_era + i64::from(is_next_year),
+        month: if is_next_year { month - 9 } else { month + 3 },
+        day,
+        weekday: (days + 4).rem_euclid(7),
+    }
+}
+
 /// Parses a time such as `09:57:32`. Returns the seconds since midnight.
 pub fn time_of_day(text: &[u8]) -> Option<i64> {
     let mut fields = text.split(|&byte| byte == b':').map(digits);

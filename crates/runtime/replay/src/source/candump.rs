@@ -5,7 +5,7 @@ use super::calendar;
 use super::damage::Damage;
 use super::lines::{Lines, Read};
 use super::{fault, order, Bytes};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::io::{BufRead, BufReader, Seek};
 
 mod frame;
@@ -46,6 +46,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
         streams: found.streams,
         times: found.printed.times(),
         elapsed_ns: 0,
+        is_sent: false,
         damage: Damage::default(),
         ended: false,
     };
@@ -56,6 +57,8 @@ struct Line<'a> {
     time_ns: i64,
     interface: &'a str,
     frame: Frame<'a>,
+    /// The line says that the recorder's own host sent the frame (`candump -x`).
+    is_sent: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -96,6 +99,7 @@ impl Line<'_> {
                 time_ns,
                 interface,
                 frame: Frame::Printed(frame),
+                is_sent: rest.starts_with(b"TX"),
             });
         }
         let end = memchr::memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
@@ -105,6 +109,7 @@ impl Line<'_> {
             time_ns,
             interface,
             frame: Frame::Logged(frame),
+            is_sent: rest[end..].trim_ascii() == b"T",
         })
     }
 
@@ -196,6 +201,7 @@ struct Log<R> {
     streams: Vec<Stream>,
     times: printed::Times,
     elapsed_ns: i64,
+    is_sent: bool,
     damage: Damage,
     ended: bool,
 }
@@ -242,10 +248,11 @@ impl<R: BufRead + Send> Source for Log<R> {
                 .and_then(|at| line.frame.encode(payload).map(|()| at));
             match read {
                 Ok(at) => {
+                    self.is_sent = line.is_sent;
                     return Ok(Some(Stamp {
                         time_ns,
                         stream: StreamId(at),
-                    }))
+                    }));
                 }
                 Err(what) => self.skip(what),
             }
@@ -253,6 +260,13 @@ impl<R: BufRead + Send> Source for Log<R> {
         self.ended = true;
         payload.clear();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            is_sent: self.is_sent,
+            ..Details::default()
+        }
     }
 
     fn damage(&self) -> &[String] {

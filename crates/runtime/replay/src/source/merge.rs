@@ -1,6 +1,6 @@
 //! Merges several recordings on one axis of time.
 
-use crate::item::{Source, SourceError, Stamp, Stream, StreamId};
+use crate::item::{Details, Source, SourceError, Stamp, Stream, StreamId};
 
 /// Merges recordings into one, with items in the order of time. Items of the same time keep the order of the
 /// sources. The streams of the first source keep their numbers, and the streams of the other sources follow.
@@ -38,6 +38,7 @@ pub fn merged(sources: Vec<Box<dyn Source>>, align: bool) -> Result<Box<dyn Sour
     let mut merged = Merged {
         streams,
         inputs,
+        latest: Details::default(),
         sentences: Vec::new(),
     };
     merged.say();
@@ -90,6 +91,7 @@ impl Input {
 struct Merged {
     streams: Vec<Stream>,
     inputs: Vec<Input>,
+    latest: Details,
     sentences: Vec<String>,
 }
 
@@ -135,7 +137,12 @@ impl Source for Merged {
         };
         std::mem::swap(payload, &mut input.payload);
         input.head = Head::Wanted;
+        self.latest = input.source.details();
         Ok(Some(stamp))
+    }
+
+    fn details(&self) -> Details {
+        self.latest
     }
 
     fn damage(&self) -> &[String] {

@@ -4,8 +4,8 @@ pub mod asc;
 mod bag;
 pub mod blf;
 mod blocks;
-mod calendar;
-mod can;
+pub(crate) mod calendar;
+pub(crate) mod can;
 pub mod candump;
 mod channels;
 pub(crate) mod damage;
@@ -13,6 +13,7 @@ mod lines;
 pub mod mcap;
 mod merge;
 mod order;
+mod packed;
 mod part;
 pub mod pcap;
 pub mod ros1;
@@ -22,6 +23,7 @@ mod text;
 pub mod trc;
 
 pub use merge::merged;
+pub use packed::Packing;
 pub use shift::shifted;
 
 use crate::item::{Source, SourceError};
@@ -34,7 +36,8 @@ pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
 /// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC,
-/// BLF or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
+/// BLF or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3. All files
+/// may be packed with gzip, xz, zstd or bzip2.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
 /// and reports them in [`Source::damage`].
@@ -42,17 +45,37 @@ impl<T: Read + Seek + Send> Bytes for T {}
 /// # Errors
 /// Fails if the file does not exist, has no known format, or cannot be read at all.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
-    let name = path.display().to_string();
-    let open = || File::open(path).map_err(|error| fault(&name, error));
+    open_telling(path, &mut |_, _| {})
+}
+
+/// Opens a recording like [`open`]. Calls `tell` with the numbers of packed bytes that were used and that there
+/// are, while a packed recording is unpacked to a temporary file.
+///
+/// # Errors
+/// Fails like [`open`].
+pub fn open_telling(
+    path: &Path,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Box<dyn Source>, SourceError> {
     match Format::of(path)? {
+        Format::Packed(packing) => packed::open(path, packing, tell),
+        format => opened(format, path, &path.display().to_string()),
+    }
+}
+
+/// Opens a recording of a known format. Errors name it as `name`.
+fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, SourceError> {
+    let open = || File::open(path).map_err(|error| fault(name, error));
+    match format {
         Format::Bag => bag::open(path),
-        Format::Mcap | Format::Sqlite | Format::Packed => part::open_packed(path),
-        Format::Capture => pcap::read(&name, open()?),
-        Format::Candump => candump::read(&name, open()?),
-        Format::Asc => asc::read(&name, open()?),
-        Format::Blf => blf::read(&name, open()?),
-        Format::Trc => trc::read(&name, open()?),
-        Format::Ros1 => ros1::read(&name, open()?),
+        Format::Mcap | Format::Sqlite => part::open(path, path),
+        Format::Packed(packing) => packed::open(path, packing, &mut |_, _| {}),
+        Format::Capture => pcap::read(name, open()?),
+        Format::Candump => candump::read(name, open()?),
+        Format::Asc => asc::read(name, open()?),
+        Format::Blf => blf::read(name, open()?),
+        Format::Trc => trc::read(name, open()?),
+        Format::Ros1 => ros1::read(name, open()?),
     }
 }
 
@@ -65,8 +88,8 @@ pub enum Format {
     Mcap,
     /// An sqlite3 file of a bag.
     Sqlite,
-    /// A file of a bag that is compressed with zstd as a whole.
-    Packed,
+    /// A recording of another format that is packed as a whole.
+    Packed(Packing),
     /// A network capture: a pcap or pcapng file.
     Capture,
     /// A text log of the program `candump`.
@@ -88,7 +111,7 @@ impl Format {
             Format::Bag => "rosbag2 bag",
             Format::Mcap => "MCAP file",
             Format::Sqlite => "sqlite3 file of a bag",
-            Format::Packed => "file of a bag, packed with zstd",
+            Format::Packed(packing) => packing.name(),
             Format::Capture => "packet capture",
             Format::Candump => "candump log",
             Format::Asc => "ASC log",
@@ -114,34 +137,38 @@ impl Format {
         }
         let head = File::open(path).and_then(|mut file| head(&mut file));
         let head = head.map_err(io)?;
+        Format::of_head(&head).ok_or_else(|| unknown(&name))
+    }
+
+    /// Recognises the format of a file by its first bytes.
+    fn of_head(head: &[u8]) -> Option<Format> {
         let magics = [
             (mcap::MAGIC, Format::Mcap),
             (sqlite::MAGIC, Format::Sqlite),
-            (part::ZSTD, Format::Packed),
             (blf::MAGIC, Format::Blf),
             (ros1::BEGIN, Format::Ros1),
         ];
         if let Some((_, format)) = magics.iter().find(|(magic, _)| head.starts_with(magic)) {
-            return Ok(*format);
+            return Some(*format);
         }
-        if pcap::begins(&head) {
-            return Ok(Format::Capture);
+        if let Some(packing) = Packing::of(head) {
+            return Some(Format::Packed(packing));
         }
-        if candump::begins(&head) {
-            return Ok(Format::Candump);
+        if pcap::begins(head) {
+            return Some(Format::Capture);
         }
-        if asc::begins(&head) {
-            return Ok(Format::Asc);
+        if candump::begins(head) {
+            return Some(Format::Candump);
         }
-        if trc::begins(&head) {
-            return Ok(Format::Trc);
+        if asc::begins(head) {
+            return Some(Format::Asc);
         }
-        Err(unknown(&name))
+        trc::begins(head).then_some(Format::Trc)
     }
 }
 
 fn unknown(name: &str) -> SourceError {
-    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF and TRC logs, ROS 1 bags, pcap and pcapng files")
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF and TRC logs, ROS 1 bags, pcap and pcapng files, also packed with gzip, xz, zstd or bzip2")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

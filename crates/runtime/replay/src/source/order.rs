@@ -1,7 +1,7 @@
 //! Sorts the items of a nearly ordered source by time, within a window of bounded memory.
 
 use super::damage::Damage;
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -40,12 +40,13 @@ pub struct Ordered<S> {
     span_ns: u64,
     /// The held items, the earliest first: time, number in the file, stream, index in `slots`.
     heap: BinaryHeap<Reverse<(i64, u64, u32, usize)>>,
-    slots: Vec<Vec<u8>>,
+    slots: Vec<(Vec<u8>, Details)>,
     free: Vec<usize>,
     bytes: usize,
     number: u64,
     newest_ns: i64,
     given_ns: i64,
+    latest: Details,
     ended: Option<Result<(), SourceError>>,
     damage: Damage,
     sentences: Vec<String>,
@@ -63,6 +64,7 @@ impl<S: Source> Ordered<S> {
             number: 0,
             newest_ns: i64::MIN,
             given_ns: i64::MIN,
+            latest: Details::default(),
             ended: None,
             damage: Damage::default(),
             sentences: Vec::new(),
@@ -81,12 +83,14 @@ impl<S: Source> Ordered<S> {
 
     fn hold(&mut self) {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Vec::new());
+            self.slots.push((Vec::new(), Details::default()));
             self.slots.len() - 1
         });
-        match self.inner.next(&mut self.slots[slot]) {
+        let (payload, details) = &mut self.slots[slot];
+        match self.inner.next(payload) {
             Ok(Some(stamp)) => {
-                self.bytes += self.slots[slot].len();
+                self.bytes += payload.len();
+                *details = self.inner.details();
                 self.newest_ns = self.newest_ns.max(stamp.time_ns);
                 self.heap
                     .push(Reverse((stamp.time_ns, self.number, stamp.stream.0, slot)));
@@ -109,8 +113,10 @@ impl<S: Source> Ordered<S> {
 
     fn give(&mut self, payload: &mut Vec<u8>) -> Option<Stamp> {
         let Reverse((time_ns, _, stream, slot)) = self.heap.pop()?;
-        self.bytes -= self.slots[slot].len();
-        std::mem::swap(payload, &mut self.slots[slot]);
+        let (held, details) = &mut self.slots[slot];
+        self.bytes -= held.len();
+        std::mem::swap(payload, held);
+        self.latest = *details;
         self.free.push(slot);
         let ordered_ns = time_ns.max(self.given_ns);
         if ordered_ns != time_ns {
@@ -142,6 +148,10 @@ impl<S: Source> Source for Ordered<S> {
             Some(stamp) => Ok(Some(stamp)),
             None => self.ended.replace(Ok(())).unwrap_or(Ok(())).map(|()| None),
         }
+    }
+
+    fn details(&self) -> Details {
+        self.latest
     }
 
     fn damage(&self) -> &[String] {

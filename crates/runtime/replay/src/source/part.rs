@@ -1,21 +1,15 @@
-//! Opens one file of a bag: sqlite3 or MCAP, with single messages or the whole file compressed with
-//! zstd.
+//! Opens one file of a bag: sqlite3 or MCAP, with or without single messages compressed with zstd.
 
 use super::damage::Damage;
 use super::{fault, head, mcap, sqlite};
-use crate::item::{Kind, Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream};
 use std::fs::File;
-use std::io::{Read, Write};
 use std::path::Path;
-use tempfile::TempPath;
 use zstd::bulk::Decompressor;
 
 /// The first bytes of a zstd frame. A serialised message begins with 0 instead.
-pub const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const LONGEST: usize = 512 << 20;
-/// The limit for unpacking a file, as a multiple of the file's size. One gibibyte is added. A larger result
-/// is not a recording.
-const MOST_TIMES: u64 = 200;
 
 /// Opens a file of a bag. Errors name the file as `shown`.
 ///
@@ -39,87 +33,6 @@ pub fn open(path: &Path, shown: &Path) -> Result<Box<dyn Source>, SourceError> {
         damage: Damage::default(),
         sentences: Vec::new(),
     }))
-}
-
-/// Unpacks a file that is compressed as a whole into a temporary file. That file is in `TMPDIR`, or in
-/// `/var/tmp`, which is on a disk. Returns `None` if the file is not compressed. A truncated file is unpacked
-/// up to its end.
-///
-/// # Errors
-/// Fails if the file cannot be read, or if the disk is full.
-pub fn unpack(path: &Path) -> Result<Option<TempPath>, SourceError> {
-    let name = path.display().to_string();
-    let mut file = File::open(path).map_err(|error| fault(&name, error))?;
-    let head = head(&mut file).map_err(|error| fault(&name, error))?;
-    if !head.starts_with(ZSTD) {
-        return Ok(None);
-    }
-    let room = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
-    let told = |error: std::io::Error| {
-        fault(
-            &name,
-            format!("cannot unpack the file to {}: {error}", room.display()),
-        )
-    };
-    let mut unpacked = tempfile::Builder::new()
-        .prefix("onbeat-")
-        .tempfile_in(&room)
-        .map_err(told)?;
-    let most = file
-        .metadata()
-        .map_err(told)?
-        .len()
-        .saturating_mul(MOST_TIMES)
-        .saturating_add(1 << 30);
-    let mut reader = zstd::stream::read::Decoder::new(file)
-        .map_err(told)?
-        .take(most);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match reader.read(&mut buffer) {
-            // The file is damaged. The part that was unpacked is read, and its reader reports the
-            // missing part.
-            Ok(0) | Err(_) => break,
-            Ok(read) => unpacked.write_all(&buffer[..read]).map_err(told)?,
-        }
-    }
-    Ok(Some(unpacked.into_temp_path()))
-}
-
-/// Unpacks and opens a compressed file of a bag. The unpacked file is removed when the source is dropped.
-///
-/// # Errors
-/// Fails like [`open`] and [`unpack`].
-pub fn open_packed(path: &Path) -> Result<Box<dyn Source>, SourceError> {
-    let unpacked = unpack(path)?;
-    let source = open(unpacked.as_deref().unwrap_or(path), path)?;
-    Ok(Box::new(Kept {
-        source,
-        _unpacked: unpacked,
-    }))
-}
-
-struct Kept {
-    source: Box<dyn Source>,
-    _unpacked: Option<TempPath>,
-}
-
-impl Source for Kept {
-    fn streams(&self) -> &[Stream] {
-        self.source.streams()
-    }
-
-    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
-        self.source.next(payload)
-    }
-
-    fn damage(&self) -> &[String] {
-        self.source.damage()
-    }
-
-    fn definition(&self, type_name: &str) -> Option<String> {
-        self.source.definition(type_name)
-    }
 }
 
 struct Unpacked {
@@ -169,6 +82,10 @@ impl Source for Unpacked {
         payload.clear();
         self.sentences = [self.inner.damage(), self.damage.sentences()].concat();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        self.inner.details()
     }
 
     fn damage(&self) -> &[String] {

@@ -3,7 +3,7 @@
 
 use super::damage::Damage;
 use super::{fault, order, Bytes};
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use interfaces::Interfaces;
 use packets::{Packet, Packets};
 use std::io::SeekFrom;
@@ -52,6 +52,7 @@ struct Capture<R> {
     packets: Packets<R>,
     interfaces: Interfaces,
     streams: Vec<Stream>,
+    is_sent: bool,
     damage: Damage,
     ended: bool,
 }
@@ -63,6 +64,7 @@ impl<R: Bytes> Capture<R> {
             packets: Packets::new(bytes),
             interfaces: Interfaces::default(),
             streams: Vec::new(),
+            is_sent: false,
             damage: Damage::default(),
             ended: false,
         }
@@ -81,7 +83,10 @@ impl<R: Bytes> Source for Capture<R> {
                 .packets
                 .next(&mut self.interfaces, payload, &mut self.damage)
             {
-                Ok(Packet::Of(stamp)) => return Ok(Some(stamp)),
+                Ok(Packet::Of(stamp, is_sent)) => {
+                    self.is_sent = is_sent;
+                    return Ok(Some(stamp));
+                }
                 Ok(Packet::None) => {}
                 Ok(Packet::End) => self.ended = true,
                 Err(error) => {
@@ -92,6 +97,13 @@ impl<R: Bytes> Source for Capture<R> {
         }
         payload.clear();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            is_sent: self.is_sent,
+            ..Details::default()
+        }
     }
 
     fn damage(&self) -> &[String] {

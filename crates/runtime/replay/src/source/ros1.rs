@@ -143,6 +143,10 @@ impl<S: Source> Source for Converted<S> {
         Ok(None)
     }
 
+    fn definition(&self, type_name: &str) -> Option<String> {
+        layout::definition(type_name)
+    }
+
     fn damage(&self) -> &[String] {
         match self.sentences.is_empty() {
             true => self.inner.damage(),

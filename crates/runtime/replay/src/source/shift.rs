@@ -1,6 +1,6 @@
 //! Moves a recording on the axis of time.
 
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
 
 /// Returns the recording with all times moved by `by_ns`.
 pub fn shifted(source: Box<dyn Source>, by_ns: i64) -> impl Source {
@@ -23,6 +23,10 @@ impl Source for Shifted {
             time_ns: stamp.time_ns.saturating_add(self.by_ns),
             ..stamp
         }))
+    }
+
+    fn details(&self) -> Details {
+        self.source.details()
     }
 
     fn damage(&self) -> &[String] {

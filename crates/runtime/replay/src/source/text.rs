@@ -4,7 +4,7 @@ use super::channels::{Bus, Channels};
 use super::damage::Damage;
 use super::lines::{Lines, Read};
 use super::{fault, order, Bytes};
-use crate::item::{Source, SourceError, Stamp, Stream};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::io::{BufRead, BufReader, Seek};
 
 pub trait Dialect: Default + Send {
@@ -18,6 +18,10 @@ pub trait Dialect: Default + Send {
         line: &[u8],
         payload: &mut Vec<u8>,
     ) -> Result<Option<(i64, u8)>, &'static str>;
+    /// Returns whether the recorder's own host sent the frame of the latest line.
+    fn is_sent(&self) -> bool {
+        false
+    }
 }
 
 /// Opens a text log. The log is read twice: a first pass finds the channels, and how far items are out of
@@ -104,6 +108,13 @@ impl<R: BufRead + Send, D: Dialect> Source for Log<R, D> {
         self.ended = true;
         payload.clear();
         Ok(None)
+    }
+
+    fn details(&self) -> Details {
+        Details {
+            is_sent: self.dialect.is_sent(),
+            ..Details::default()
+        }
     }
 
     fn damage(&self) -> &[String] {

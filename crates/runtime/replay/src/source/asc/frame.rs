@@ -31,6 +31,11 @@ pub fn is_remark(line: &[u8]) -> bool {
         .is_some_and(|first| !first.is_ascii_digit() && *first != b'-')
 }
 
+/// Returns whether the direction of a frame is `Tx`. It is the third word of both forms of a frame.
+pub fn is_sent(event: &[u8]) -> bool {
+    words(event).nth(2) == Some(b"Tx")
+}
+
 /// Clears `payload` and fills it with the bytes of the event's frame. Returns the number of its
 /// channel, or `None` if the event is not about a frame.
 ///

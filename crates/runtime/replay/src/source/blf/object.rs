@@ -54,6 +54,7 @@ pub struct Frame {
     pub since_ns: i64,
     pub bus: Bus,
     pub channel: u16,
+    pub is_sent: bool,
 }
 
 /// Reads the little-endian number of four bytes at `at`. The caller must make sure that they exist.
@@ -81,17 +82,17 @@ pub fn encode(object: &[u8], payload: &mut Vec<u8>) -> Result<Frame, &'static st
     let body = object.get(header_size..).ok_or(NOT_A_FRAME)?;
     let kind = number(header, 12);
     let fixed = |length: usize| body.get(..length).ok_or(NOT_A_FRAME);
-    let (bus, channel) = match kind {
+    let (bus, (channel, is_sent)) = match kind {
         CAN_MESSAGE | CAN_MESSAGE2 => (Bus::Can, classic(fixed(16)?, payload)?),
         CAN_FD_MESSAGE => (Bus::Can, flexible(body, payload)?),
         CAN_FD_MESSAGE_64 => (Bus::Can, flexible_64(object, header_size, payload)?),
         CAN_ERROR | CAN_ERROR_EXT => {
             error(payload);
-            (Bus::Can, short(fixed(2)?, 0))
+            (Bus::Can, (short(fixed(2)?, 0), false))
         }
         CAN_FD_ERROR_64 => {
             error(payload);
-            (Bus::Can, fixed(1)?[0].into())
+            (Bus::Can, (fixed(1)?[0].into(), false))
         }
         ETHERNET_FRAME => (Bus::Ethernet, ethernet(body, payload)?),
         ETHERNET_FRAME_EX => (Bus::Ethernet, ethernet_whole(body, payload)?),
@@ -101,6 +102,7 @@ pub fn encode(object: &[u8], payload: &mut Vec<u8>) -> Result<Frame, &'static st
         since_ns,
         bus,
         channel,
+        is_sent,
     })
 }
 
@@ -115,11 +117,13 @@ fn since(header: &[u8]) -> Option<i64> {
     i64::try_from(units).ok()?.checked_mul(unit_ns)
 }
 
-fn is_received_or_sent(direction: u8) -> Result<(), &'static str> {
+/// Returns whether a direction means that the recorder's own host sent the frame.
+fn is_sent(direction: u8) -> Result<bool, &'static str> {
+    const SENT: u8 = 1;
     const REQUEST: u8 = 2;
     match direction {
         REQUEST => Err(REQUESTED),
-        _ => Ok(()),
+        _ => Ok(direction == SENT),
     }
 }
 
@@ -177,21 +181,21 @@ fn write_fd(
     Ok(())
 }
 
-fn classic(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
+fn classic(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static str> {
     const REMOTE: u8 = 0x80;
     let (channel, flags, code) = (short(body, 0), body[2], body[3]);
-    is_received_or_sent(flags & 0xf)?;
+    let is_sent = is_sent(flags & 0xf)?;
     let id = identifier(number(body, 4))?;
     write_classic(id, flags & REMOTE != 0, code, &body[8..], payload)?;
-    Ok(channel)
+    Ok((channel, is_sent))
 }
 
-fn flexible(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
+fn flexible(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static str> {
     const REMOTE: u8 = 0x80;
     const EDL: u8 = 1;
     let (head, data) = body.split_at_checked(20).ok_or(NOT_A_FRAME)?;
     let (channel, flags, code) = (short(head, 0), head[2], head[3]);
-    is_received_or_sent(flags & 0xf)?;
+    let is_sent = is_sent(flags & 0xf)?;
     let id = identifier(number(head, 4))?;
     let (fd_flags, there) = (head[13], usize::from(head[14]));
     let data = &data[..there.min(data.len())];
@@ -199,7 +203,7 @@ fn flexible(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
         0 => write_classic(id, flags & REMOTE != 0, code, data, payload)?,
         _ => write_fd(id, fd_flags >> 1 & 3, code, data, payload)?,
     }
-    Ok(channel)
+    Ok((channel, is_sent))
 }
 
 /// Reads a `CAN_FD_MESSAGE_64`. If it has fewer data bytes than its length states, the missing bytes are 0,
@@ -208,14 +212,14 @@ fn flexible_64(
     object: &[u8],
     header_size: usize,
     payload: &mut Vec<u8>,
-) -> Result<u16, &'static str> {
+) -> Result<(u16, bool), &'static str> {
     const HEAD: usize = 40;
     const REMOTE: u32 = 0x10;
     const EDL: u32 = 0x1000;
     let body = object.get(header_size..).ok_or(NOT_A_FRAME)?;
     let (head, _) = body.split_at_checked(HEAD).ok_or(NOT_A_FRAME)?;
     let (channel, code, there) = (head[0], head[1], usize::from(head[2]));
-    is_received_or_sent(head[34])?;
+    let is_sent = is_sent(head[34])?;
     let id = identifier(number(head, 4))?;
     let flags = number(head, 12);
     let end = match usize::from(head[35]) {
@@ -228,13 +232,13 @@ fn flexible_64(
         0 => write_classic(id, flags & REMOTE != 0, code, data, payload)?,
         _ => write_fd(id, (flags >> 13) as u8 & 3, code, data, payload)?,
     }
-    Ok(channel.into())
+    Ok((channel.into(), is_sent))
 }
 
-fn ethernet(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
+fn ethernet(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static str> {
     let (head, rest) = body.split_at_checked(32).ok_or(NOT_A_FRAME)?;
     let content = rest.get(..short(head, 22).into()).ok_or(NOT_A_FRAME)?;
-    is_received_or_sent(head[14])?;
+    let is_sent = is_sent(head[14])?;
     payload.clear();
     payload.extend_from_slice(&head[8..14]);
     payload.extend_from_slice(&head[..6]);
@@ -245,15 +249,15 @@ fn ethernet(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
     }
     payload.extend_from_slice(&kind.to_be_bytes());
     payload.extend_from_slice(content);
-    Ok(short(head, 6))
+    Ok((short(head, 6), is_sent))
 }
 
 /// Reads an `ETHERNET_FRAME_EX`, which has the whole packet without its checksum.
-fn ethernet_whole(body: &[u8], payload: &mut Vec<u8>) -> Result<u16, &'static str> {
+fn ethernet_whole(body: &[u8], payload: &mut Vec<u8>) -> Result<(u16, bool), &'static str> {
     let (head, rest) = body.split_at_checked(32).ok_or(NOT_A_FRAME)?;
     let packet = rest.get(..short(head, 22).into()).ok_or(NOT_A_FRAME)?;
-    is_received_or_sent(head[20])?;
+    let is_sent = is_sent(head[20])?;
     payload.clear();
     payload.extend_from_slice(packet);
-    Ok(short(head, 4))
+    Ok((short(head, 4), is_sent))
 }

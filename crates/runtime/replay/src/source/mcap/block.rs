@@ -3,6 +3,7 @@
 
 use super::channels::Channels;
 use super::plain;
+use crate::item::Details;
 use crate::source::blocks::{Loaded, Message};
 use crate::source::damage::Damage;
 use mcap::records::op;
@@ -141,6 +142,11 @@ fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut D
     };
     let channel = u16::from_le_bytes([header[0], header[1]]);
     let (time_ns, length) = (log_time(header), data.len());
+    let details = Details {
+        is_sent: false,
+        published_ns: Some(publish_time(header)),
+        sequence: Some(sequence(header)),
+    };
     match channels.stream(channel) {
         Some(Some(stream)) => {
             loaded.messages.push(Message {
@@ -148,6 +154,7 @@ fn message(loaded: &mut Loaded, from: usize, channels: &Channels, damage: &mut D
                 stream,
                 at: from + MESSAGE_HEADER,
                 length,
+                details,
             });
             return;
         }
@@ -175,4 +182,12 @@ fn name(error: &McapError) -> &'static str {
 
 pub fn log_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
     u64::from_le_bytes(header[6..14].try_into().expect("eight bytes"))
+}
+
+fn publish_time(header: &[u8; MESSAGE_HEADER]) -> u64 {
+    u64::from_le_bytes(header[14..].try_into().expect("eight bytes"))
+}
+
+fn sequence(header: &[u8; MESSAGE_HEADER]) -> u32 {
+    u32::from_le_bytes(header[2..6].try_into().expect("four bytes"))
 }

@@ -9,7 +9,7 @@ use nom::Needed;
 use pcap_parser::nom;
 use pcap_parser::pcapng::{
     parse_block_be, parse_block_le, parse_unknownblock_be, parse_unknownblock_le, Block,
-    InterfaceDescriptionBlock,
+    EnhancedPacketBlock, InterfaceDescriptionBlock, OptionCode,
 };
 use pcap_parser::traits::PcapNGPacketBlock;
 use pcap_parser::{
@@ -22,7 +22,8 @@ const LONGEST: usize = 64 << 20;
 const READ: usize = 256 << 10;
 
 pub enum Packet {
-    Of(Stamp),
+    /// The stamp of a packet, and whether the recorder's own host sent it.
+    Of(Stamp, bool),
     None,
     End,
 }
@@ -97,7 +98,9 @@ impl<R: Read> Packets<R> {
                 Parsed::Is((used, stamp)) => {
                     self.start += used;
                     self.at += used as u64;
-                    return Ok(stamp.map_or(Packet::None, Packet::Of));
+                    return Ok(
+                        stamp.map_or(Packet::None, |(stamp, is_sent)| Packet::Of(stamp, is_sent))
+                    );
                 }
                 Parsed::More if self.at_eof => {
                     let at = self.at;
@@ -207,7 +210,7 @@ fn old(
     known: &mut Interfaces,
     payload: &mut Vec<u8>,
     damage: &mut Damage,
-) -> Parsed<(usize, Option<Stamp>)> {
+) -> Parsed<(usize, Option<(Stamp, bool)>)> {
     let parsed = match frame {
         Frame::Little => parse_pcap_frame(there),
         Frame::Big => parse_pcap_frame_be(there),
@@ -225,10 +228,8 @@ fn old(
             },
         )| {
             let units = u64::from(ts_sec) * clock.per_second + u64::from(ts_usec);
-            (
-                used,
-                known.packet(0, units, (data, origlen), payload, damage),
-            )
+            let stamp = known.packet(0, units, (data, origlen), payload, damage);
+            (used, stamp.map(|stamp| (stamp, false)))
         },
     )
 }
@@ -239,7 +240,7 @@ fn next(
     known: &mut Interfaces,
     payload: &mut Vec<u8>,
     damage: &mut Damage,
-) -> Parsed<(usize, Option<Stamp>)> {
+) -> Parsed<(usize, Option<(Stamp, bool)>)> {
     let kind = there.first_chunk().map(|kind| match *is_big {
         true => u32::from_be_bytes(*kind),
         false => u32::from_le_bytes(*kind),
@@ -270,13 +271,14 @@ fn next(
             }
             Block::EnhancedPacket(packet) => {
                 let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
-                known.packet(
+                let stamp = known.packet(
                     packet.if_id,
                     units,
                     (packet.packet_data(), packet.origlen),
                     payload,
                     damage,
-                )
+                );
+                stamp.map(|stamp| (stamp, is_sent(&packet, *is_big)))
             }
             Block::SimplePacket(_) => {
                 damage.add("packets without a time, not replayed", String::new);
@@ -296,6 +298,22 @@ fn next(
 const KINDS: [u32; 4] = [0x0a0d_0d0a, 1, 3, 6];
 
 const OBSOLETE_PACKET: u32 = 2;
+
+/// Returns whether the packet's option `epb_flags` says that the packet is outbound.
+fn is_sent(packet: &EnhancedPacketBlock, is_big: bool) -> bool {
+    const FLAGS: OptionCode = OptionCode(2);
+    const OUTBOUND: u32 = 2;
+    let flags = packet.options.iter();
+    let mut flags = flags.filter(|option| option.code == FLAGS);
+    let flags = flags.find_map(|option| option.value.first_chunk());
+    flags.is_some_and(|flags| {
+        let flags = match is_big {
+            true => u32::from_be_bytes(*flags),
+            false => u32::from_le_bytes(*flags),
+        };
+        flags & 3 == OUTBOUND
+    })
+}
 
 /// Returns the clock of an interface. The interface's option `if_tsresol` is a power of 10, or a power of 2
 /// if the highest bit is set.

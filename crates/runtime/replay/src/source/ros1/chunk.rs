@@ -2,6 +2,7 @@
 
 use super::connections::Connections;
 use super::record::{self, Fields, Head, CONNECTION, MESSAGE};
+use crate::item::Details;
 use crate::source::blocks::{Loaded, Message};
 use crate::source::damage::Damage;
 use std::io::{Read, Result, Seek, SeekFrom};
@@ -104,5 +105,6 @@ fn message(header: Fields<'_>, connections: &Connections, damage: &mut Damage) -
         stream,
         at: 0,
         length: 0,
+        details: Details::default(),
     })
 }

@@ -68,6 +68,44 @@ pub fn of(type_name: &str, text: &str) -> Result<Layout, String> {
     })
 }
 
+/// Returns the definition of a type of ROS 2 that the table has, for example `std_msgs/msg/Header`, followed by
+/// those of the types in it. The text has no constants.
+pub fn definition(type_name: &str) -> Option<String> {
+    const TIME: &str = "builtin_interfaces/Time";
+    const DURATION: &str = "builtin_interfaces/Duration";
+    let (package, name) = type_name.split_once("/msg/")?;
+    let mut waiting = vec![format!("{package}/{name}")];
+    let mut known = waiting.clone();
+    let mut text = String::new();
+    while let Some(name) = waiting.pop() {
+        if !text.is_empty() {
+            text.push_str(&format!("{}\nMSG: {name}\n", "=".repeat(80)));
+        }
+        let fields = match &*name {
+            TIME => definition::of_ros_2("int32 sec, uint32 nanosec"),
+            DURATION => definition::of_ros_2("int32 sec, uint32 nanosec"),
+            name => match fields(name)? {
+                Known::Fields(fields) => Some(fields),
+                Known::Several => None,
+            },
+        };
+        for field in fields? {
+            let base = match &*field.base {
+                "time" => TIME,
+                "duration" => DURATION,
+                base => base,
+            };
+            text.push_str(&format!("{base}{} {}\n", field.array, field.name));
+            let is_new = !known.iter().any(|name| name == base);
+            if is_new && !definition::is_primitive(base) {
+                known.push(base.to_owned());
+                waiting.push(base.to_owned());
+            }
+        }
+    }
+    Some(text)
+}
+
 enum Known {
     Fields(Vec<Field<'static>>),
     Several,

@@ -329,3 +329,24 @@ fn an_encrypted_or_old_bag_is_refused_with_the_way_out() {
         assert!(error.contains(way_out), "{error}");
     }
 }
+
+#[test]
+fn types_of_ros_2_have_a_definition_with_all_types_in_it() {
+    let text = layout::definition("geometry_msgs/msg/PoseStamped").expect("a definition");
+    let paths = crate::compare::paths("geometry_msgs/msg/PoseStamped", &text).expect("a layout");
+    let times = |path: &&String| path.starts_with("header.stamp");
+    assert!(paths.iter().any(|path| times(&path)), "{paths:?}");
+    let others: Vec<_> = paths.iter().filter(|path| !times(path)).collect();
+    let expected = [
+        "header.frame_id",
+        "pose.position.x",
+        "pose.position.y",
+        "pose.position.z",
+        "pose.orientation.x",
+        "pose.orientation.y",
+        "pose.orientation.z",
+        "pose.orientation.w",
+    ];
+    assert_eq!(others, expected);
+    assert_eq!(layout::definition("own_msgs/msg/Thing"), None);
+}

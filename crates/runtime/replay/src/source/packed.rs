@@ -1,0 +1,374 @@
+//! Opens recordings that are packed as a whole with gzip, xz, zstd or bzip2.
+//!
+//! Logs and captures are unpacked while they are read. Formats whose readers jump within the file are first
+//! unpacked to a temporary file. A packed file that is torn or damaged is unpacked up to there.
+
+use super::{fault, part, Format, HEAD};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use tempfile::TempPath;
+
+/// The largest memory of the xz decoder in KiB. `xz -9` needs 64 MiB, and zstd has a limit of 128 MiB of its own.
+const XZ_MOST_KIB: u32 = 129 << 10;
+/// The most bytes that one call of the xz decoder fills. A call that fails at damage discards what it has unpacked.
+const XZ_STEP: usize = 1024;
+/// The limit for unpacking a file to a temporary file, as a multiple of the file's size. One gibibyte is added.
+const MOST_TIMES: u64 = 200;
+
+/// A form in which files are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Packing {
+    Gzip,
+    Xz,
+    Zstd,
+    Bzip2,
+}
+
+impl Packing {
+    /// Recognises the form by the first bytes of a file.
+    pub fn of(head: &[u8]) -> Option<Packing> {
+        match head {
+            [0x1f, 0x8b, 8, ..] => Some(Packing::Gzip),
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Some(Packing::Xz),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Packing::Zstd),
+            // The tool pzstd writes a frame without data before each frame.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Packing::Zstd),
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26, 0x53, 0x59, ..] => {
+                Some(Packing::Bzip2)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the name that messages use for a recording in this form.
+    pub fn name(self) -> &'static str {
+        match self {
+            Packing::Gzip => "recording packed with gzip",
+            Packing::Xz => "recording packed with xz",
+            Packing::Zstd => "recording packed with zstd",
+            Packing::Bzip2 => "recording packed with bzip2",
+        }
+    }
+
+    fn decoder(self, packed: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+        Ok(match self {
+            Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+            Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(
+                packed,
+                true,
+                XZ_MOST_KIB,
+            )),
+            Packing::Zstd => Box::new(zstd::Decoder::with_buffer(packed)?),
+            Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
+        })
+    }
+}
+
+/// Counts the packed bytes that a decoder has used.
+struct Counted<R> {
+    bytes: R,
+    used: Arc<AtomicU64>,
+}
+
+impl<R: BufRead> Read for Counted<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(to)?;
+        self.used.fetch_add(read as u64, Relaxed);
+        Ok(read)
+    }
+}
+
+impl<R: BufRead> BufRead for Counted<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.bytes.fill_buf()
+    }
+
+    fn consume(&mut self, used: usize) {
+        self.used.fetch_add(used as u64, Relaxed);
+        self.bytes.consume(used);
+    }
+}
+
+/// The sentence about the place up to which a packed file was unpacked. `None` without damage.
+type Damaged = Arc<Mutex<Option<String>>>;
+
+/// The content of a packed file. A jump back unpacks the file again from its beginning.
+pub struct Unpacking {
+    packing: Packing,
+    file: File,
+    decoder: Box<dyn Read + Send>,
+    used: Arc<AtomicU64>,
+    at: u64,
+    is_ended: bool,
+    damaged: Damaged,
+}
+
+impl Unpacking {
+    /// Begins to unpack a file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub fn new(file: File, packing: Packing) -> io::Result<Unpacking> {
+        let used = Arc::new(AtomicU64::new(0));
+        Ok(Unpacking {
+            packing,
+            decoder: decoder(&file, packing, &used)?,
+            file,
+            used,
+            at: 0,
+            is_ended: false,
+            damaged: Damaged::default(),
+        })
+    }
+
+    fn damage(&mut self, error: &io::Error) {
+        self.is_ended = true;
+        let what = match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                "packed files cut off at their end, unpacked up to there".to_owned()
+            }
+            _ => format!("damaged packed files, unpacked up to there ({error})"),
+        };
+        let used = self.used.load(Relaxed);
+        let sentence = format!("{what}: 1 (the first: byte {used} of the packed file)");
+        let mut damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
+        damaged.get_or_insert(super::damage::printable(&sentence));
+    }
+}
+
+fn decoder(
+    file: &File,
+    packing: Packing,
+    used: &Arc<AtomicU64>,
+) -> io::Result<Box<dyn Read + Send>> {
+    let mut file = file.try_clone()?;
+    file.rewind()?;
+    used.store(0, Relaxed);
+    packing.decoder(Counted {
+        bytes: BufReader::with_capacity(64 << 10, file),
+        used: used.clone(),
+    })
+}
+
+impl Read for Unpacking {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        if self.is_ended || to.is_empty() {
+            return Ok(0);
+        }
+        let most = match self.packing {
+            Packing::Xz => to.len().min(XZ_STEP),
+            _ => to.len(),
+        };
+        match self.decoder.read(&mut to[..most]) {
+            Ok(0) => {
+                self.is_ended = true;
+                Ok(0)
+            }
+            Ok(read) => {
+                self.at += read as u64;
+                Ok(read)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                self.damage(&error);
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl Seek for Unpacking {
+    /// Goes to a place. A place behind the end counts as the end.
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let wanted = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(_) => return Err(ErrorKind::NotSeekable.into()),
+        };
+        let wanted = wanted.ok_or(ErrorKind::InvalidInput)?;
+        if wanted < self.at {
+            self.decoder = decoder(&self.file, self.packing, &self.used)?;
+            (self.at, self.is_ended) = (0, false);
+        }
+        let left = wanted - self.at;
+        io::copy(&mut self.by_ref().take(left), &mut io::sink())?;
+        Ok(self.at)
+    }
+}
+
+/// Opens a packed recording. Calls `tell` with the numbers of packed bytes that were used and that there are,
+/// while the recording is unpacked to a temporary file.
+///
+/// # Errors
+/// Fails if the file cannot be read, or if its content has no known format.
+pub fn open(
+    path: &Path,
+    packing: Packing,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Box<dyn Source>, SourceError> {
+    let name = path.display().to_string();
+    let io = |error: io::Error| fault(&name, error);
+    let file = File::open(path).map_err(io)?;
+    let mut content = Unpacking::new(file, packing).map_err(io)?;
+    let damaged = content.damaged.clone();
+    let said = || damaged.lock().unwrap_or_else(|e| e.into_inner()).clone();
+    let mut head = Vec::with_capacity(HEAD);
+    let read = content.by_ref().take(HEAD as u64).read_to_end(&mut head);
+    read.and_then(|_| content.rewind()).map_err(io)?;
+    let format = match (Format::of_head(&head), said()) {
+        (Some(format), _) => format,
+        (None, Some(damage)) => return Err(fault(&name, damage)),
+        (None, None) => return Err(super::unknown(&name)),
+    };
+    let source = match format {
+        Format::Candump => super::candump::read(&name, content)?,
+        Format::Asc => super::asc::read(&name, content)?,
+        Format::Trc => super::trc::read(&name, content)?,
+        Format::Blf => super::blf::read(&name, content)?,
+        Format::Capture => super::pcap::read(&name, content)?,
+        Format::Packed(_) => {
+            let what = "the file is packed twice. Unpack it once";
+            return Err(fault(&name, what));
+        }
+        other => {
+            let unpacked = unpack(path, tell)?;
+            let unpacked = unpacked.ok_or_else(|| super::unknown(&name))?;
+            let source = match other {
+                Format::Mcap | Format::Sqlite => part::open(&unpacked.path, path)?,
+                other => super::opened(other, &unpacked.path, &name)?,
+            };
+            return Ok(unpacked.keep(source));
+        }
+    };
+    Ok(Box::new(Watched::new(source, damaged, None)))
+}
+
+/// The content of a packed file in a temporary file, which is removed when this value is dropped.
+pub struct Unpacked {
+    pub path: TempPath,
+    damaged: Damaged,
+}
+
+impl Unpacked {
+    /// Returns a source that keeps the temporary file, and reports the damage of the packed file.
+    pub fn keep(self, source: Box<dyn Source>) -> Box<dyn Source> {
+        Box::new(Watched::new(source, self.damaged, Some(self.path)))
+    }
+
+    /// Returns a sentence about the damage of the packed file.
+    pub fn damage(&self) -> Option<String> {
+        let damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
+        damaged.clone()
+    }
+}
+
+/// Unpacks a file that is packed as a whole to a temporary file. That file is in `TMPDIR`, or in `/var/tmp`,
+/// which is on a disk. Returns `None` if the file is not packed.
+///
+/// # Errors
+/// Fails if the file cannot be read, if it unpacks to an excessive size, or if the disk is full.
+pub fn unpack(
+    path: &Path,
+    tell: &mut dyn FnMut(u64, u64),
+) -> Result<Option<Unpacked>, SourceError> {
+    let name = path.display().to_string();
+    let io = |error: io::Error| fault(&name, error);
+    let mut file = File::open(path).map_err(io)?;
+    let head = super::head(&mut file).map_err(io)?;
+    let Some(packing) = Packing::of(&head) else {
+        return Ok(None);
+    };
+    let room = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
+    let no_room = |error: io::Error| {
+        let room = room.display();
+        fault(&name, format!("cannot unpack the file to {room}: {error}"))
+    };
+    let mut temporary = tempfile::Builder::new();
+    let mut unpacked = temporary
+        .prefix("onbeat-")
+        .tempfile_in(&room)
+        .map_err(no_room)?;
+    let size = file.metadata().map_err(io)?.len();
+    let most = size.saturating_mul(MOST_TIMES).saturating_add(1 << 30);
+    let mut content = Unpacking::new(file, packing).map_err(io)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = content.read(&mut buffer).map_err(io)?;
+        if read == 0 {
+            break;
+        }
+        if content.at > most {
+            let what = format!(
+                "the file unpacks to more than {most} bytes, which no recording does. Unpack it yourself if it is one"
+            );
+            return Err(fault(&name, what));
+        }
+        unpacked.write_all(&buffer[..read]).map_err(no_room)?;
+        tell(content.used.load(Relaxed), size);
+    }
+    Ok(Some(Unpacked {
+        path: unpacked.into_temp_path(),
+        damaged: content.damaged,
+    }))
+}
+
+/// A source that also reports the damage of the packed file.
+struct Watched {
+    source: Box<dyn Source>,
+    damaged: Damaged,
+    sentences: Vec<String>,
+    _unpacked: Option<TempPath>,
+}
+
+impl Watched {
+    fn new(source: Box<dyn Source>, damaged: Damaged, unpacked: Option<TempPath>) -> Watched {
+        let mut watched = Watched {
+            source,
+            damaged,
+            sentences: Vec::new(),
+            _unpacked: unpacked,
+        };
+        watched.say();
+        watched
+    }
+
+    fn say(&mut self) {
+        let damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
+        self.sentences = self.source.damage().to_vec();
+        self.sentences.extend(damaged.clone());
+    }
+}
+
+impl Source for Watched {
+    fn streams(&self) -> &[Stream] {
+        self.source.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        let next = self.source.next(payload);
+        if !matches!(next, Ok(Some(_))) {
+            self.say();
+        }
+        next
+    }
+
+    fn details(&self) -> Details {
+        self.source.details()
+    }
+
+    fn damage(&self) -> &[String] {
+        &self.sentences
+    }
+
+    fn definition(&self, type_name: &str) -> Option<String> {
+        self.source.definition(type_name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Finds what a target cannot hold: items that are left out, and parts of items that are not kept.
+
+use super::frame::{Frame, BRS, ESI};
+use super::Target;
+use crate::item::{Details, Kind};
+use crate::source::can;
+use serde::Serialize;
+
+/// The losses of a conversion, counted by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Losses(pub Vec<Loss>);
+
+/// A kind of loss and its count.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// A noun phrase that names the loss and its reason.
+    pub what: String,
+    /// The number of items or streams that are affected.
+    pub count: u64,
+}
+
+impl Losses {
+    /// Adds `count` items or streams to a kind of loss.
+    pub fn add(&mut self, what: &str, count: u64) {
+        match self.0.iter_mut().find(|loss| loss.what == what) {
+            Some(loss) => loss.count += count,
+            None => self.0.push(Loss {
+                what: what.to_owned(),
+                count,
+            }),
+        }
+    }
+}
+
+/// Checks one item against a target.
+pub(super) struct Check<'s> {
+    target: Target,
+    kind: &'s Kind,
+    time_ns: i64,
+}
+
+const ROS: &str = "ROS 2 messages left out, because the format has none";
+const CAN: &str = "CAN frames left out, because the format has messages of ROS 2 only";
+const PACKETS: &str = "packets left out, because the format cannot hold their kind";
+const EARLY: &str = "items left out, because their time is before 1970";
+const UNKNOWN: &str = "CAN frames left out, because they have neither of Linux's layouts";
+const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
+const FD_REMOTE: &str =
+    "CAN FD frames left out, because they are remote frames, which CAN FD has not";
+const LONG: &str = "packets left out, because they have more than 65535 bytes";
+const TIMES: &str = "times rounded down to microseconds";
+const ERRORS: &str = "error frames without their class and data";
+const SENT_ERRORS: &str = "error frames without their direction";
+const FLAGS: &str = "CAN FD frames without flags other than BRS and ESI";
+const REMOTE_LENGTH: &str = "remote frames without a length code above 8";
+
+impl Check<'_> {
+    pub fn new(target: Target, kind: &Kind, time_ns: i64) -> Check<'_> {
+        Check {
+            target,
+            kind,
+            time_ns,
+        }
+    }
+
+    /// Adds what the target cannot hold of an item to `losses`. Returns whether the item is written.
+    pub fn item(&self, details: Details, payload: &[u8], losses: &mut Losses) -> bool {
+        let left_out = match self.kind {
+            Kind::Ros { .. } => ROS,
+            Kind::Can => CAN,
+            Kind::Packets { .. } | Kind::Unplayable { .. } => PACKETS,
+        };
+        let reason = match self.kind {
+            _ if !self.target.holds(self.kind) => Some(left_out),
+            _ if self.time_ns < 0 => Some(EARLY),
+            Kind::Can => match Frame::of(payload) {
+                Some(frame) => self.frame(&frame, details, losses),
+                None => Some(UNKNOWN),
+            },
+            Kind::Packets { .. } => {
+                let is_long = payload.len() > usize::from(u16::MAX);
+                (self.target == Target::Blf && is_long).then_some(LONG)
+            }
+            _ => None,
+        };
+        if let Some(reason) = reason {
+            losses.add(reason, 1);
+        }
+        reason.is_none()
+    }
+
+    /// Returns the reason why a frame is left out.
+    fn frame(&self, frame: &Frame, details: Details, losses: &mut Losses) -> Option<&'static str> {
+        if self.target == Target::Pcapng {
+            return None;
+        }
+        let is_text = matches!(self.target, Target::Candump | Target::Asc);
+        let most = match self.target {
+            // can-utils keeps three digits above 7ff.
+            Target::Candump => 0xfff,
+            _ => 0x7ff,
+        };
+        let is_error = frame.is_error();
+        if !is_error && !frame.is_extended() && frame.id() > most {
+            return Some(IDENTIFIER);
+        }
+        if !is_error && frame.fd_flags.is_some() && frame.is_remote() {
+            return Some(FD_REMOTE);
+        }
+        if is_text && self.time_ns % 1000 != 0 {
+            losses.add(TIMES, 1);
+        }
+        if self.target == Target::Candump {
+            if frame.fd_flags.is_some_and(|flags| flags > 0xf) {
+                losses.add(FLAGS, 1);
+            }
+            return None;
+        }
+        if is_error {
+            let is_plain = frame.word == can::ERROR
+                && frame.fd_flags.is_none()
+                && frame.data == [0; can::DATA];
+            if !is_plain {
+                losses.add(ERRORS, 1);
+            }
+            if details.is_sent {
+                losses.add(SENT_ERRORS, 1);
+            }
+            return None;
+        }
+        if frame
+            .fd_flags
+            .is_some_and(|flags| flags & !(BRS | ESI) != 0)
+        {
+            losses.add(FLAGS, 1);
+        }
+        if self.target == Target::Asc && frame.is_remote() && frame.raw_length > 0 {
+            losses.add(REMOTE_LENGTH, 1);
+        }
+        None
+    }
+}

@@ -1,0 +1,280 @@
+//! Writes recordings in the formats of other tools: what `onbeat convert` does.
+//!
+//! A [`Plan`] first reads the recording once. It finds what the target cannot hold, before anything is
+//! written. The recording is then opened again and written.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`loss`] | what a target cannot hold |
+//! | `frame` | the parts of a CAN frame |
+//! | `candump`, `asc`, `blf`, `pcapng`, `mcap` | the formats |
+//! | [`save`] | the file or directory, whole or not at all |
+//! | `bag` | the metadata of a rosbag2 bag |
+
+use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
+use loss::{Check, Losses};
+use std::io::{self, Seek, Write};
+use std::path::Path;
+
+mod asc;
+mod bag;
+mod blf;
+mod candump;
+mod frame;
+pub mod loss;
+mod mcap;
+mod names;
+mod pcapng;
+pub mod save;
+#[cfg(test)]
+mod tests;
+
+/// A format that onbeat writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A text log as `candump -l` writes it.
+    Candump,
+    /// An ASC log, the text format of Vector's tools.
+    Asc,
+    /// A BLF log, the binary format of Vector's tools.
+    Blf,
+    /// An MCAP file with messages of ROS 2.
+    Mcap,
+    /// The directory of a rosbag2 bag with one MCAP file.
+    Rosbag2,
+    /// A network capture in the format pcapng.
+    Pcapng,
+}
+
+impl Target {
+    /// All targets, in the order in which messages list them.
+    pub const ALL: [Target; 6] = [
+        Target::Candump,
+        Target::Asc,
+        Target::Blf,
+        Target::Pcapng,
+        Target::Mcap,
+        Target::Rosbag2,
+    ];
+
+    /// Returns the word that names the target in options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Target::Candump => "candump",
+            Target::Asc => "asc",
+            Target::Blf => "blf",
+            Target::Mcap => "mcap",
+            Target::Rosbag2 => "rosbag2",
+            Target::Pcapng => "pcapng",
+        }
+    }
+
+    /// Returns the name that messages use for the target.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::Candump => "candump log",
+            Target::Asc => "ASC log",
+            Target::Blf => "BLF log",
+            Target::Mcap => "MCAP file",
+            Target::Rosbag2 => "rosbag2 bag",
+            Target::Pcapng => "pcapng file",
+        }
+    }
+
+    /// Returns whether the target can be written to a pipe.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Target::Candump | Target::Asc | Target::Pcapng)
+    }
+
+    /// Returns the target that the ending of a file's name stands for.
+    pub fn of_ending(path: &Path) -> Option<Target> {
+        let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+        match ending.as_str() {
+            "log" => Some(Target::Candump),
+            "asc" => Some(Target::Asc),
+            "blf" => Some(Target::Blf),
+            "mcap" => Some(Target::Mcap),
+            "pcapng" => Some(Target::Pcapng),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the target can hold items of this kind.
+    fn holds(self, kind: &Kind) -> bool {
+        match kind {
+            Kind::Ros { .. } => matches!(self, Target::Mcap | Target::Rosbag2),
+            Kind::Can => !matches!(self, Target::Mcap | Target::Rosbag2),
+            Kind::Packets { link_type } => match self {
+                Target::Blf => *link_type == ETHERNET,
+                Target::Pcapng => u16::try_from(*link_type).is_ok(),
+                _ => false,
+            },
+            Kind::Unplayable { .. } => false,
+        }
+    }
+}
+
+const ETHERNET: u32 = 1;
+
+/// The reason why a recording was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The recording cannot be read further.
+    #[error(transparent)]
+    Read(#[from] SourceError),
+    /// The target cannot be written, for example because the disk is full.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    /// The caller has stopped the conversion.
+    #[error("interrupted")]
+    Stopped,
+}
+
+/// A file of a format, to which items are written in the order of time.
+trait Writer {
+    fn write(&mut self, stamp: Stamp, details: Details, payload: &[u8]) -> io::Result<()>;
+    /// Writes the end of the file.
+    fn finish(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The streams and the number of items that are written to a target, and the losses. A pass over the recording finds
+/// them.
+#[allow(missing_docs)]
+pub struct Plan {
+    pub target: Target,
+    pub streams: Vec<StreamPlan>,
+    /// The number of items that are written.
+    pub items: u64,
+    /// The recorded time of the first item that is written, in ns since 1970.
+    pub first_ns: Option<i64>,
+    /// The recorded time of the last item that is written, in ns since 1970.
+    pub last_ns: Option<i64>,
+    pub losses: Losses,
+    /// The damage of the recording: one sentence for each kind.
+    pub damage: Vec<String>,
+}
+
+/// A stream of the recording, and what is written of it.
+#[allow(missing_docs)]
+#[derive(Debug, Clone)]
+pub struct StreamPlan {
+    pub stream: Stream,
+    /// The number of items that are written.
+    pub items: u64,
+    /// The definition of the message type, as recorders store it.
+    definition: Option<String>,
+    /// The name of an interface, or the number of a channel as text, in the target.
+    pub written_as: String,
+}
+
+impl Plan {
+    /// Reads a source to its end and finds what `target` can hold of it. After each item, calls `go_on` with
+    /// the number of items so far.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be read to its end, or if `go_on` returns `false`.
+    pub fn of(
+        source: &mut dyn Source,
+        target: Target,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<Plan, WriteError> {
+        let streams = source.streams().iter().map(|stream| StreamPlan {
+            stream: stream.clone(),
+            items: 0,
+            definition: definition(source, &stream.kind),
+            written_as: stream.name.clone(),
+        });
+        let mut plan = Plan {
+            target,
+            streams: streams.collect(),
+            items: 0,
+            first_ns: None,
+            last_ns: None,
+            losses: Losses::default(),
+            damage: Vec::new(),
+        };
+        let mut payload = Vec::new();
+        let mut read = 0;
+        while let Some(stamp) = source.next(&mut payload)? {
+            let stream = &mut plan.streams[stamp.stream.0 as usize];
+            let check = Check::new(target, &stream.stream.kind, stamp.time_ns);
+            if check.item(source.details(), &payload, &mut plan.losses) {
+                stream.items += 1;
+                plan.items += 1;
+                plan.first_ns.get_or_insert(stamp.time_ns);
+                plan.last_ns = Some(stamp.time_ns);
+            }
+            read += 1;
+            if !go_on(read) {
+                return Err(WriteError::Stopped);
+            }
+        }
+        plan.damage = source.damage().to_vec();
+        names::give(&mut plan);
+        Ok(plan)
+    }
+
+    /// Writes the recording, which was opened again, to `out`. Calls `go_on` with the number of items that
+    /// are written.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be read, if `out` cannot be written, or if `go_on` returns `false`.
+    pub fn write<W: Write + Seek>(
+        &self,
+        source: &mut dyn Source,
+        out: &mut W,
+        go_on: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), WriteError> {
+        let mut writer: Box<dyn Writer + '_> = match self.target {
+            Target::Candump => Box::new(candump::Candump::new(self, &mut *out)),
+            Target::Asc => Box::new(asc::Asc::new(self, &mut *out)?),
+            Target::Blf => Box::new(blf::Blf::new(self, &mut *out)?),
+            Target::Pcapng => Box::new(pcapng::Pcapng::new(self, &mut *out)?),
+            Target::Mcap | Target::Rosbag2 => Box::new(mcap::Mcap::new(self, &mut *out)?),
+        };
+        let mut payload = Vec::new();
+        let mut written = 0;
+        // The losses were reported before. Here they only say which items are left out.
+        let mut unsaid = Losses::default();
+        while let Some(stamp) = source.next(&mut payload)? {
+            let Some(stream) = self.streams.get(stamp.stream.0 as usize) else {
+                return Err(io::Error::other(CHANGED).into());
+            };
+            let check = Check::new(self.target, &stream.stream.kind, stamp.time_ns);
+            if stream.items == 0 || !check.item(source.details(), &payload, &mut unsaid) {
+                continue;
+            }
+            writer.write(stamp, source.details(), &payload)?;
+            written += 1;
+            if !go_on(written) {
+                return Err(WriteError::Stopped);
+            }
+        }
+        if written != self.items {
+            return Err(io::Error::other(CHANGED).into());
+        }
+        writer.finish()?;
+        out.flush()?;
+        Ok(())
+    }
+
+    /// Returns the text of the file `metadata.yaml` of a bag, whose messages are in the file `file_name`.
+    pub fn bag_metadata(&self, file_name: &str) -> String {
+        bag::metadata(self, file_name)
+    }
+
+    fn stream(&self, stream: StreamId) -> &StreamPlan {
+        &self.streams[stream.0 as usize]
+    }
+}
+
+const CHANGED: &str = "the recording changed while it was read. Do not write to it meanwhile";
+
+fn definition(source: &dyn Source, kind: &Kind) -> Option<String> {
+    match kind {
+        Kind::Ros { type_name, .. } => source
+            .definition(type_name)
+            .or_else(|| crate::definition::installed(type_name)),
+        _ => None,
+    }
+}

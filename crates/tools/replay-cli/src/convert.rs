@@ -1,0 +1,323 @@
+//! `onbeat convert`: writes recordings in the format of another tool.
+
+use super::list::{instant, size};
+use super::selection::Selection;
+use super::{failed, keys, opener, PATIENCE, SHOW_EVERY};
+use onbeat_replay::chain::{Chain, Choice};
+use onbeat_replay::writer::loss::Losses;
+use onbeat_replay::writer::save;
+use onbeat_replay::writer::{Plan, Target, WriteError};
+use onbeat_terminal::live::LiveLine;
+use onbeat_terminal::term::{one_line, write_json};
+use onbeat_terminal::units::parse_duration;
+use onbeat_terminal::{CliError, ExitStatus};
+use serde::Serialize;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Write recordings in another format, or a part of them
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  onbeat convert can.log -o can.blf
+  onbeat convert can0.asc can1.asc -o both.pcapng
+  onbeat convert drive_bag -o part.mcap --topics '/front/*' --start 10s --duration 5s
+  onbeat convert drive.mcap -o drive_bag --to rosbag2
+  onbeat convert drive.blf --ids 123,200-2ff --to candump -o - | canplayer
+
+The ending of the output's name gives the format: .log is a candump log, .asc and .blf are logs of
+Vector's tools, .mcap and .pcapng. Otherwise give --to. MCAP files and bags hold messages of ROS 2,
+candump and ASC logs hold CAN frames, BLF logs and pcapng files CAN frames and packets.
+
+The recordings are read once before: what the format cannot hold is printed before anything is
+written. The output is written under a temporary name, and renamed when it is complete.
+
+Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
+because something would be lost (--strict).")]
+pub struct Args {
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
+    /// packed with gzip, xz, zstd or bzip2.
+    /// Several recordings become one
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The file to write, or the directory of a bag; - is the standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Format of the output, if the ending of its name does not give it
+    #[arg(long, value_name = "FORMAT", value_parser = parse_target)]
+    to: Option<Target>,
+    /// Let recordings of different times all begin at once
+    #[arg(long)]
+    align: bool,
+    #[command(flatten)]
+    selection: Selection,
+    /// End this long after the beginning of the recording
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "duration")]
+    until: Option<Duration>,
+    /// End this long after --start
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Write nothing if something would be lost: exit code 5
+    #[arg(long)]
+    strict: bool,
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_target(word: &str) -> Result<Target, String> {
+    let mut targets = Target::ALL.into_iter();
+    targets
+        .find(|target| target.word() == word)
+        .ok_or_else(|| format!("write {}", words()))
+}
+
+fn words() -> String {
+    Target::ALL.map(Target::word).join(", ")
+}
+
+impl Args {
+    fn target(&self) -> Result<Target, CliError> {
+        let target = self.to.or(Target::of_ending(&self.output));
+        let target = target.ok_or_else(|| {
+            CliError::Usage(format!(
+                "the ending of {} does not give a format. Give --to with {}",
+                self.output.display(),
+                words()
+            ))
+        })?;
+        if self.is_pipe() && !target.is_stream() {
+            return Err(CliError::Usage(format!(
+                "a {} cannot be written to the standard output. Name a file with -o",
+                target.name()
+            )));
+        }
+        if self.is_pipe() && self.json {
+            return Err(CliError::Usage(
+                "--json and -o - both write to the standard output. Name a file with -o".into(),
+            ));
+        }
+        Ok(target)
+    }
+
+    fn is_pipe(&self) -> bool {
+        self.output == Path::new("-")
+    }
+
+    fn choice(&self) -> Choice {
+        let end = match (self.until, self.duration) {
+            (Some(until), _) => Some(until),
+            (None, Some(duration)) => Some(self.selection.start.saturating_add(duration)),
+            (None, None) => None,
+        };
+        Choice {
+            end_ns: end.map(|end| i64::try_from(end.as_nanos()).unwrap_or(i64::MAX)),
+            ..self.selection.choice()
+        }
+    }
+
+    fn open(&self) -> Result<Chain, CliError> {
+        Chain::new(opener(self.files.clone(), self.align), self.choice()).map_err(failed)
+    }
+}
+
+/// Checks that the output may be written: it is not a recording that is read, and does not exist.
+fn check_output(args: &Args, target: Target) -> Result<(), CliError> {
+    let shown = args.output.display();
+    if args.is_pipe() {
+        return Ok(());
+    }
+    let parent = args.output.parent().and_then(|at| at.canonicalize().ok());
+    for input in &args.files {
+        let is_same = match (fs::metadata(input), fs::metadata(&args.output)) {
+            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            _ => false,
+        };
+        let is_within = input.is_dir() && input.canonicalize().ok() == parent;
+        if is_same || is_within {
+            return Err(failed(format!(
+                "{shown} is one of the recordings that are read. Choose another output with -o"
+            )));
+        }
+    }
+    let Ok(there) = fs::symlink_metadata(&args.output) else {
+        return Ok(());
+    };
+    if there.is_file() || there.is_symlink() {
+        return match args.force && target != Target::Rosbag2 {
+            true => Ok(()),
+            false => Err(exists(args, target)),
+        };
+    }
+    let what = match there.is_dir() {
+        true => "is a directory, which onbeat does not replace",
+        false => "is not a file",
+    };
+    Err(failed(format!(
+        "{shown} {what}. Choose another output with -o"
+    )))
+}
+
+fn exists(args: &Args, target: Target) -> CliError {
+    let shown = args.output.display();
+    failed(match target {
+        Target::Rosbag2 => format!("{shown} exists already. Choose another output with -o"),
+        _ => format!("{shown} exists already. Choose another output with -o, or give --force"),
+    })
+}
+
+#[derive(Serialize)]
+struct Summary<'p> {
+    output: &'p Path,
+    format: &'static str,
+    /// The output was written.
+    written: bool,
+    items: u64,
+    first_ns: Option<i64>,
+    last_ns: Option<i64>,
+    streams: Vec<StreamSummary<'p>>,
+    lost: &'p Losses,
+    damage: &'p [String],
+}
+
+#[derive(Serialize)]
+struct StreamSummary<'p> {
+    name: &'p str,
+    /// The name or the number of the stream in the output.
+    written_as: &'p str,
+    items: u64,
+}
+
+/// Calls the progress line with a count, at most every half second, and from two seconds on.
+fn progress(what: &'static str, of: Option<u64>) -> impl FnMut(u64) -> bool {
+    let mut line = LiveLine::new();
+    let (started, mut shown) = (Instant::now(), Instant::now());
+    move |items| {
+        // The clock is read rarely, because reading it takes as long as an item.
+        let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;
+        if is_time && shown.elapsed() > SHOW_EVERY {
+            shown = Instant::now();
+            let of = of.map_or(String::new(), |of| format!(" of {of}"));
+            line.show(&format!("{items}{of} items {what}"));
+        }
+        if of == Some(items) {
+            line.clear();
+        }
+        !keys::was_interrupted()
+    }
+}
+
+fn write_error(args: &Args, target: Target, error: WriteError) -> CliError {
+    match error {
+        WriteError::Write(source) if source.kind() == io::ErrorKind::AlreadyExists => {
+            exists(args, target)
+        }
+        WriteError::Write(source) if args.is_pipe() => CliError::Stdout(source),
+        WriteError::Write(source) => CliError::Write {
+            path: args.output.clone(),
+            source,
+        },
+        WriteError::Read(error) => failed(format!("{error}. Nothing was written")),
+        WriteError::Stopped => failed("interrupted. Nothing was written"),
+    }
+}
+
+pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    let target = args.target()?;
+    check_output(args, target)?;
+    keys::catch_signals();
+    let failed = |error| write_error(args, target, error);
+    let mut chain = args.open()?;
+    let plan = Plan::of(&mut chain, target, &mut progress("read", None));
+    let mut plan = plan.map_err(failed)?;
+    if chain.unplayable() > 0 {
+        let what = "streams left out, because onbeat cannot read their messages";
+        plan.losses.add(what, chain.unplayable());
+    }
+    for damage in &plan.damage {
+        eprintln!("onbeat: damage: {}", one_line(damage));
+    }
+    for loss in &plan.losses.0 {
+        eprintln!("onbeat: lost: {}: {}", one_line(&loss.what), loss.count);
+    }
+    let is_refused = args.strict && !plan.losses.0.is_empty();
+    let status = match (plan.items, is_refused) {
+        (_, true) => {
+            eprintln!(
+                "onbeat: nothing was written, because --strict allows no loss. Leave it out, or choose another format"
+            );
+            ExitStatus::PromiseBroken
+        }
+        (0, false) => {
+            eprintln!(
+                "onbeat: nothing to write: a {} holds none of the selected items",
+                target.name()
+            );
+            ExitStatus::NothingFound
+        }
+        _ => ExitStatus::Success,
+    };
+    let is_written = status == ExitStatus::Success;
+    if is_written {
+        let mut go_on = progress("written", Some(plan.items));
+        let mut source = args.open()?;
+        let written = match args.is_pipe() {
+            true => save::pipe(&plan, &mut source, io::stdout().lock(), &mut go_on),
+            false => save::save(&plan, &mut source, &args.output, args.force, &mut go_on),
+        };
+        written.map_err(failed)?;
+    }
+    tell(args, &plan, is_written)?;
+    Ok(status)
+}
+
+fn tell(args: &Args, plan: &Plan, is_written: bool) -> Result<(), CliError> {
+    let streams = plan.streams.iter().filter(|stream| stream.items > 0);
+    let mut out = io::stdout().lock();
+    if args.json {
+        let summary = Summary {
+            output: &args.output,
+            format: plan.target.name(),
+            written: is_written,
+            items: plan.items,
+            first_ns: plan.first_ns,
+            last_ns: plan.last_ns,
+            streams: streams
+                .map(|stream| StreamSummary {
+                    name: &stream.stream.name,
+                    written_as: &stream.written_as,
+                    items: stream.items,
+                })
+                .collect(),
+            lost: &plan.losses,
+            damage: &plan.damage,
+        };
+        return write_json(&mut out, &summary);
+    }
+    let (Some(first_ns), Some(last_ns)) = (plan.first_ns, plan.last_ns) else {
+        return Ok(());
+    };
+    if !is_written || args.is_pipe() {
+        return Ok(());
+    }
+    let bytes = fs::metadata(&args.output).ok();
+    let bytes = bytes.filter(fs::Metadata::is_file).map(|file| file.len());
+    writeln!(
+        out,
+        "{}: {}{}, items: {}, streams: {}, from {} to {}",
+        one_line(&args.output.display().to_string()),
+        plan.target.name(),
+        bytes.map_or(String::new(), |bytes| format!(" of {}", size(bytes))),
+        plan.items,
+        streams.count(),
+        instant(first_ns),
+        instant(last_ns),
+    )
+    .map_err(CliError::Stdout)
+}

@@ -1,0 +1,221 @@
+//! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed process.
+
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+fn command(dir: &TempDir, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat-replay"));
+    command.arg0("onbeat-convert").args(words);
+    command.current_dir(dir.path()).stdin(Stdio::null());
+    command
+}
+
+fn convert(dir: &TempDir, words: &[&str]) -> (Option<i32>, String, String) {
+    let out = command(dir, words).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (out.status.code(), text(out.stdout), text(out.stderr))
+}
+
+const LOG: &str = "\
+(1700000000.000001) can1 123#1122
+(1700000000.100000) can2 1ABCDEF0#R3 T
+(1700000000.200000) can1 20000000#0000000000000000
+(1700000000.300000) can1 7FF##3AABBCCDDEEFF001122334455
+";
+
+fn directory() -> TempDir {
+    let dir = TempDir::new().expect("a directory");
+    fs::write(dir.path().join("can.log"), LOG).expect("written");
+    dir
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<_> = names
+        .map(|name| name.into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_log_goes_through_every_format_and_comes_back() {
+    let dir = directory();
+    let mut last = "can.log".to_owned();
+    for name in ["a.asc", "b.blf", "c.pcapng", "d.log"] {
+        let (code, out, said) = convert(&dir, &[&last, "-o", name, "--strict"]);
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}");
+        assert!(out.contains("items: 4, streams: 2"), "{out}");
+        last = name.to_owned();
+    }
+    assert_eq!(
+        fs::read_to_string(dir.path().join("d.log")).expect("a log"),
+        LOG
+    );
+    let (code, out, _) = convert(
+        &dir,
+        &[
+            "c.pcapng",
+            "--to",
+            "candump",
+            "-o",
+            "-",
+            "--start",
+            "50ms",
+            "--duration",
+            "100ms",
+            "--ids",
+            "123,1abcdef0",
+        ],
+    );
+    let line = LOG.lines().nth(1).expect("a line");
+    assert_eq!((code, out), (Some(0), format!("{line}\n")));
+    let (code, out, _) = convert(
+        &dir,
+        &[
+            "can.log", "--topics", "can1", "--until", "250ms", "-o", "-", "--to", "candump",
+        ],
+    );
+    assert_eq!((code, out.lines().count()), (Some(0), 2));
+}
+
+#[test]
+fn losses_are_reported_first_and_refused_by_strict() {
+    let dir = directory();
+    fs::write(
+        dir.path().join("own.log"),
+        LOG.replace("can1", "vcan0").replace("#00000", "#00001"),
+    )
+    .expect("written");
+    let (code, out, said) = convert(&dir, &["own.log", "-o", "own.asc", "--strict", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (code, &found["written"]),
+        (Some(5), &false.into()),
+        "{said}"
+    );
+    assert_eq!(found["lost"].as_array().map(Vec::len), Some(2), "{out}");
+    for wanted in ["lost: error frames", "vcan0 is can1", "--strict"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(!dir.path().join("own.asc").exists());
+    let (code, _, said) = convert(&dir, &["own.log", "-o", "own.asc"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 2), "{said}");
+    let (code, _, said) = convert(&dir, &["can.log", "-o", "can.mcap"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(
+        said.contains("messages of ROS 2 only") && said.contains("nothing to write"),
+        "{said}"
+    );
+    assert_eq!(names(dir.path()), ["can.log", "own.asc", "own.log"]);
+}
+
+#[test]
+fn recordings_and_existing_files_are_not_overwritten() {
+    let dir = directory();
+    fs::write(dir.path().join("there.blf"), "precious").expect("written");
+    fs::create_dir(dir.path().join("folder.blf")).expect("made");
+    std::os::unix::fs::symlink("can.log", dir.path().join("link.log")).expect("linked");
+    for (words, code, what) in [
+        (&["can.log", "-o", "there.blf"][..], 1, "--force"),
+        (
+            &["can.log", "-o", "folder.blf", "--force"],
+            1,
+            "is a directory",
+        ),
+        (&["can.log", "-o", "can.log", "--force"], 1, "that are read"),
+        (
+            &["can.log", "-o", "link.log", "--force"],
+            1,
+            "that are read",
+        ),
+        (&["can.log", "-o", "nowhere/x.blf"], 1, "nowhere/x.blf"),
+        (&["can.log", "-o", "x.txt"], 2, "--to"),
+        (&["can.log", "-o", "-", "--to", "blf"], 2, "standard output"),
+        (
+            &["can.log", "-o", "-", "--to", "candump", "--json"],
+            2,
+            "both",
+        ),
+        (
+            &["can.log", "-o", "x", "--to", "txt"],
+            2,
+            "candump, asc, blf",
+        ),
+        (
+            &["can.log", "-o", "x.blf", "--until", "1", "--duration", "1"],
+            2,
+            "--duration",
+        ),
+        (&["can.log", "-o", "x.blf", "--topics", "can7"], 1, "can7"),
+        (&["none.log", "-o", "x.blf"], 1, "none.log"),
+    ] {
+        let (found, _, said) = convert(&dir, words);
+        assert_eq!(found, Some(code), "{words:?}: {said}");
+        assert!(said.contains(what), "{words:?}: {said}");
+    }
+    assert_eq!(
+        names(dir.path()),
+        ["can.log", "folder.blf", "link.log", "there.blf"]
+    );
+    let there = || fs::read(dir.path().join("there.blf")).expect("a file");
+    assert_eq!(there(), b"precious");
+    let (code, ..) = convert(&dir, &["can.log", "-o", "there.blf", "--force"]);
+    assert_eq!((code, there().starts_with(b"LOGG")), (Some(0), true));
+    assert_eq!(
+        fs::read_to_string(dir.path().join("can.log")).expect("a log"),
+        LOG
+    );
+}
+
+/// Limits the size of files that the command can write. A longer file kills it, or fails if `fails`.
+fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
+    // SAFETY: the closure only calls functions that are safe between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            for (which, most) in [(libc::RLIMIT_FSIZE, bytes), (libc::RLIMIT_CORE, 0)] {
+                let limit = libc::rlimit {
+                    rlim_cur: most,
+                    rlim_max: most,
+                };
+                libc::setrlimit(which, &limit);
+            }
+            let action = if fails { libc::SIG_IGN } else { libc::SIG_DFL };
+            libc::signal(libc::SIGXFSZ, action);
+            Ok(())
+        });
+    }
+    command
+}
+
+#[test]
+fn a_failed_or_killed_conversion_leaves_the_existing_file() {
+    let dir = directory();
+    let log: String = (0..2000)
+        .map(|n| format!("({n}.0) can1 123#{n:016X}\n"))
+        .collect();
+    fs::write(dir.path().join("long.log"), log).expect("written");
+    fs::write(dir.path().join("there.log"), "precious").expect("written");
+    let words = ["long.log", "-o", "there.log", "--force"];
+    let temporary = || {
+        let names = names(dir.path()).into_iter();
+        names.filter(|name| name.starts_with(".there.log.")).count()
+    };
+    for fails in [true, false] {
+        let out = limited(command(&dir, &words), 4096, fails)
+            .output()
+            .expect("it starts");
+        assert_eq!(out.status.code(), fails.then_some(1), "{out:?}");
+        assert_eq!(out.status.signal(), (!fails).then_some(libc::SIGXFSZ));
+        assert_eq!(
+            fs::read(dir.path().join("there.log")).expect("a file"),
+            b"precious"
+        );
+        // Only a killed process cannot remove its temporary file.
+        assert_eq!(temporary(), usize::from(!fails));
+    }
+}

@@ -9,8 +9,10 @@ mod can;
 pub mod candump;
 mod channels;
 pub(crate) mod damage;
+mod inflate;
 mod lines;
 pub mod mcap;
+pub mod mdf;
 mod merge;
 mod order;
 mod part;
@@ -33,8 +35,8 @@ use std::path::Path;
 pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
-/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC,
-/// BLF or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
+/// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC, BLF, MDF 4 or TRC
+/// log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3, and may be compressed with zstd.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
 /// and reports them in [`Source::damage`].
@@ -51,6 +53,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
         Format::Candump => candump::read(&name, open()?),
         Format::Asc => asc::read(&name, open()?),
         Format::Blf => blf::read(&name, open()?),
+        Format::Mdf => mdf::read(&name, open()?),
         Format::Trc => trc::read(&name, open()?),
         Format::Ros1 => ros1::read(&name, open()?),
     }
@@ -75,6 +78,8 @@ pub enum Format {
     Asc,
     /// A BLF log, the binary format of Vector's tools.
     Blf,
+    /// An MDF 4 log, the format of ASAM.
+    Mdf,
     /// A TRC log, the text format of PEAK's tools.
     Trc,
     /// A bag of ROS 1.
@@ -93,6 +98,7 @@ impl Format {
             Format::Candump => "candump log",
             Format::Asc => "ASC log",
             Format::Blf => "BLF log",
+            Format::Mdf => "MDF 4 log",
             Format::Trc => "TRC log",
             Format::Ros1 => "ROS 1 bag",
         }
@@ -119,6 +125,8 @@ impl Format {
             (sqlite::MAGIC, Format::Sqlite),
             (part::ZSTD, Format::Packed),
             (blf::MAGIC, Format::Blf),
+            (mdf::MAGIC, Format::Mdf),
+            (mdf::UNFINISHED, Format::Mdf),
             (ros1::BEGIN, Format::Ros1),
         ];
         if let Some((_, format)) = magics.iter().find(|(magic, _)| head.starts_with(magic)) {
@@ -141,7 +149,7 @@ impl Format {
 }
 
 fn unknown(name: &str) -> SourceError {
-    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF and TRC logs, ROS 1 bags, pcap and pcapng files")
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF, MDF 4 and TRC logs, ROS 1 bags, pcap and pcapng files")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Finds the groups of an MDF 4 file, and the fields of those with CAN frames.
 
 use super::input::{place, Block, Input};
-use super::layout::{Event, Field, Layout, Sizes, Span, Time};
+use super::layout::{Conversion, Event, Field, Layout, Number, Sizes, Span, Time};
 use super::records::{DataBytes, Frames, Group, Records, Use};
 use super::stream::{Content, Stream};
 use crate::source::Bytes;
@@ -168,12 +168,16 @@ fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
     Ok(found)
 }
 
+/// The reason why a group is left out.
+type Unusable = &'static str;
+
 fn frames<R: Bytes>(
     input: &mut Input<R>,
     channels: Channels,
     event: Event,
     sizes: Sizes,
-) -> Result<std::result::Result<Frames, &'static str>> {
+) -> Result<std::result::Result<Frames, Unusable>> {
+    const UNKNOWN: Unusable = "records of CAN frames with a field in an unknown form, not replayed";
     if sizes.whole() > LONGEST_RECORD {
         return Ok(Err(
             "records of CAN frames of more than 4 KiB, not replayed",
@@ -184,36 +188,40 @@ fn frames<R: Bytes>(
             "records of CAN frames without a usable time, not replayed",
         ));
     };
-    let block = |name: &str| {
-        let part = channels.parts.iter().find(|(part, _)| part == name);
-        part.map(|(_, block)| block)
-    };
-    let field = |name: &str| Field::of(block(name)?, sizes);
-    let mut layout = Layout {
-        event,
-        time,
-        channel: field("BusChannel"),
-        id: field("ID"),
-        is_extended: field("IDE"),
-        code: field("DLC"),
-        length: field("DataLength"),
-        is_fd: field("EDL"),
-        switches_rate: field("BRS"),
-        is_passive: field("ESI"),
-    };
+    let mut layout = Layout::new(event, time);
     let mut data = DataBytes::None;
-    if let Some(block) = block("DataBytes").filter(|_| event == Event::Data) {
-        match data_bytes(input, block, sizes)? {
-            Some(found) => data = found,
-            None => {
-                return Ok(Err(
-                    "records of CAN frames with data bytes in an unknown form, not replayed",
-                ))
+    for (name, channel) in &channels.parts {
+        let place = match name.as_str() {
+            "BusChannel" => &mut layout.channel,
+            "ID" => &mut layout.id,
+            "IDE" => &mut layout.is_extended,
+            "DLC" => &mut layout.code,
+            "DataLength" => &mut layout.length,
+            "EDL" => &mut layout.is_fd,
+            "BRS" => &mut layout.switches_rate,
+            "ESI" => &mut layout.is_passive,
+            "DataBytes" if event == Event::Data => {
+                match data_bytes(input, channel, sizes)? {
+                    Some(found) => data = found,
+                    None => return Ok(Err(UNKNOWN)),
+                }
+                continue;
             }
+            _ => continue,
+        };
+        if channel.number(12) & ALL_INVALID != 0 {
+            continue;
         }
-        if block.byte(0) == MAXIMUM_LENGTH && layout.length.is_none() {
-            layout.length = match input.block(block.link(5), b"CN")? {
-                Some(size) => Field::of(&size, sizes),
+        match number(input, channel, sizes)? {
+            Some(number) => *place = Some(number),
+            None => return Ok(Err(UNKNOWN)),
+        }
+    }
+    if layout.length.is_none() {
+        let bytes = channels.parts.iter().find(|(name, _)| name == "DataBytes");
+        if let Some((_, bytes)) = bytes.filter(|(_, bytes)| bytes.byte(0) == MAXIMUM_LENGTH) {
+            layout.length = match input.block(bytes.link(5), b"CN")? {
+                Some(size) => number(input, &size, sizes)?,
                 None => None,
             };
         }
@@ -224,6 +232,51 @@ fn frames<R: Bytes>(
         ));
     }
     Ok(Ok(Frames::new(layout, data)))
+}
+
+const ALL_INVALID: u32 = 1;
+/// A channel without bytes in the record: its value follows from the record's number.
+const VIRTUAL_MASTER: u8 = 3;
+const VIRTUAL_DATA: u8 = 6;
+
+/// Returns where a number is. `None` if its form is unknown.
+fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
+    let field = match channel.byte(0) {
+        VIRTUAL_MASTER | VIRTUAL_DATA => None,
+        _ => match Field::of(channel, sizes) {
+            None => return Ok(None),
+            field => field,
+        },
+    };
+    let conversion = conversion(input, channel.link(4))?;
+    Ok(conversion.map(|conversion| Number { field, conversion }))
+}
+
+/// Returns the conversion at `at`. `None` if it is missing or not known. Texts for values do not count.
+fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversion>> {
+    const LINEAR: u8 = 1;
+    const VALUES: usize = 24;
+    if at == 0 {
+        return Ok(Some(Conversion::Same));
+    }
+    let Some(block) = input.block(at, b"CC")? else {
+        return Ok(None);
+    };
+    let value = |number: usize| f64::from_bits(block.long(VALUES + 8 * number));
+    Ok(match block.byte(0) {
+        0 | 7..=10 => Some(Conversion::Same),
+        LINEAR => Some(Conversion::Linear {
+            factor: value(1),
+            offset: value(0),
+        }),
+        4 | 5 => {
+            let values = block.data().len().saturating_sub(VALUES) / 8;
+            let pairs = (values / 2).min(usize::from(block.short(6)) / 2);
+            let pairs = (0..pairs).map(|pair| (value(2 * pair), value(2 * pair + 1)));
+            Some(Conversion::Table(pairs.collect()))
+        }
+        _ => None,
+    })
 }
 
 const MAXIMUM_LENGTH: u8 = 5;
@@ -262,32 +315,9 @@ fn time<R: Bytes>(
     master: Option<&Block>,
     sizes: Sizes,
 ) -> Result<Option<Time>> {
-    const VIRTUAL: u8 = 3;
-    const NONE: u8 = 0;
-    const LINEAR: u8 = 1;
     let Some(master) = master else {
         return Ok(None);
     };
-    let field = match master.byte(0) {
-        VIRTUAL => None,
-        _ => match Field::of(master, sizes) {
-            None => return Ok(None),
-            field => field,
-        },
-    };
-    let (mut factor, mut offset) = (1.0, 0.0);
-    if master.link(4) != 0 {
-        let Some(conversion) = input.block(master.link(4), b"CC")? else {
-            return Ok(None);
-        };
-        match conversion.byte(0) {
-            NONE => {}
-            LINEAR => {
-                offset = f64::from_bits(conversion.long(24));
-                factor = f64::from_bits(conversion.long(32));
-            }
-            _ => return Ok(None),
-        }
-    }
-    Ok(Some(Time::new(field, factor, offset)))
+    let number = number(input, master, sizes)?;
+    Ok(number.and_then(|number| Time::new(number.field, &number.conversion)))
 }

@@ -78,7 +78,6 @@ impl Field {
     }
 
     fn new(channel: &Block, sizes: Sizes, form: Form) -> Option<Field> {
-        const ALL_INVALID: u32 = 1;
         const INVALID_BIT: u32 = 2;
         let Span { at, size } = Span::of(channel, sizes)?;
         let (shift, bits) = (channel.byte(3), channel.number(8));
@@ -88,7 +87,7 @@ impl Field {
             false => shift < 8 && (1..=64).contains(&bits),
         };
         let flags = channel.number(12);
-        if !is_possible || flags & ALL_INVALID != 0 {
+        if !is_possible {
             return None;
         }
         let invalid = match flags & INVALID_BIT {
@@ -150,6 +149,47 @@ impl Field {
     }
 }
 
+/// How a stored value becomes the meant one.
+#[derive(Debug, Clone)]
+pub enum Conversion {
+    Same,
+    Linear {
+        factor: f64,
+        offset: f64,
+    },
+    /// Pairs of a stored and a meant value.
+    Table(Vec<(f64, f64)>),
+}
+
+/// A whole number of a record: a field, or a constant.
+#[derive(Debug, Clone)]
+pub struct Number {
+    /// `None`: the value follows from the record's number in its group.
+    pub field: Option<Field>,
+    pub conversion: Conversion,
+}
+
+impl Number {
+    /// Returns the value. `None` if the record marks it as invalid, or the table does not have it.
+    fn value(&self, record: &[u8], number: u64) -> Option<u64> {
+        let stored = match self.field {
+            Some(field) => field.bits(record)?,
+            None => number,
+        };
+        let value = match &self.conversion {
+            Conversion::Same => return Some(stored),
+            Conversion::Linear { factor, offset } => stored as f64 * factor + offset,
+            Conversion::Table(pairs) => {
+                let pair = pairs.iter().find(|(from, _)| *from == stored as f64);
+                pair?.1
+            }
+        };
+        (0.0..=u32::MAX.into())
+            .contains(&value)
+            .then_some(value.round() as u64)
+    }
+}
+
 /// The time of a record: a field or the record's number, times a factor, plus an offset.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
@@ -166,8 +206,14 @@ enum Scale {
 }
 
 impl Time {
-    pub fn new(field: Option<Field>, factor: f64, offset: f64) -> Time {
+    /// Returns `None` if the conversion is not linear.
+    pub fn new(field: Option<Field>, conversion: &Conversion) -> Option<Time> {
         const MOST: f64 = 1e18;
+        let (factor, offset) = match *conversion {
+            Conversion::Same => (1.0, 0.0),
+            Conversion::Linear { factor, offset } => (factor, offset),
+            Conversion::Table(_) => return None,
+        };
         let (factor_ns, offset_ns) = (factor * 1e9, (offset * 1e9).round());
         let nearest = factor_ns.round();
         let is_whole = (factor_ns - nearest).abs() <= nearest.abs() * 1e-12
@@ -179,7 +225,7 @@ impl Time {
             true => Scale::Whole(nearest as i128, offset_ns as i128),
             false => Scale::Seconds(factor, offset),
         };
-        Time { field, scale }
+        Some(Time { field, scale })
     }
 
     /// Returns the time since the beginning of the log, in ns.
@@ -224,18 +270,18 @@ impl Event {
 }
 
 /// The fields of a record with a CAN frame, without its data bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Layout {
     pub event: Event,
     pub time: Time,
-    pub channel: Option<Field>,
-    pub id: Option<Field>,
-    pub is_extended: Option<Field>,
-    pub code: Option<Field>,
-    pub length: Option<Field>,
-    pub is_fd: Option<Field>,
-    pub switches_rate: Option<Field>,
-    pub is_passive: Option<Field>,
+    pub channel: Option<Number>,
+    pub id: Option<Number>,
+    pub is_extended: Option<Number>,
+    pub code: Option<Number>,
+    pub length: Option<Number>,
+    pub is_fd: Option<Number>,
+    pub switches_rate: Option<Number>,
+    pub is_passive: Option<Number>,
 }
 
 /// A frame without its data bytes.
@@ -253,22 +299,37 @@ pub struct Frame {
 }
 
 impl Layout {
+    pub fn new(event: Event, time: Time) -> Layout {
+        Layout {
+            event,
+            time,
+            channel: None,
+            id: None,
+            is_extended: None,
+            code: None,
+            length: None,
+            is_fd: None,
+            switches_rate: None,
+            is_passive: None,
+        }
+    }
+
     /// Reads the record with this number in its group.
     ///
     /// # Errors
     /// Returns the kind of fault.
     pub fn frame(&self, record: &[u8], number: u64) -> Result<Frame, &'static str> {
-        let value = |field: Option<Field>| field.and_then(|field| field.bits(record));
-        let is_set = |field: Option<Field>| value(field).map(|value| value != 0);
+        let value = |field: &Option<Number>| field.as_ref()?.value(record, number);
+        let is_set = |field: &Option<Number>| value(field).map(|value| value != 0);
         let since_ns = self.time.since_ns(record, number).ok_or(NO_TIME)?;
         // A log of one bus need not number it.
-        let channel = value(self.channel).unwrap_or(1);
+        let channel = value(&self.channel).unwrap_or(1);
         let mut frame = Frame {
             since_ns,
             channel: u16::try_from(channel).map_err(|_| NO_CHANNEL)?,
             event: self.event,
             id: can::ERROR,
-            is_fd: is_set(self.is_fd),
+            is_fd: is_set(&self.is_fd),
             flags: 0,
             code: None,
             stated: None,
@@ -276,13 +337,13 @@ impl Layout {
         if self.event == Event::Error {
             return Ok(frame);
         }
-        let id = value(self.id).ok_or(NO_IDENTIFIER)?;
-        frame.id = identifier(id, is_set(self.is_extended))?;
+        let id = value(&self.id).ok_or(NO_IDENTIFIER)?;
+        frame.id = identifier(id, is_set(&self.is_extended))?;
         let flag = |field, bit| if is_set(field) == Some(true) { bit } else { 0 };
-        frame.flags = flag(self.switches_rate, 1) | flag(self.is_passive, 2);
-        let code = value(self.code).map(u8::try_from);
+        frame.flags = flag(&self.switches_rate, 1) | flag(&self.is_passive, 2);
+        let code = value(&self.code).map(u8::try_from);
         frame.code = code.transpose().map_err(|_| NO_LENGTH)?;
-        let stated = value(self.length).map(usize::try_from);
+        let stated = value(&self.length).map(usize::try_from);
         frame.stated = stated.transpose().map_err(|_| NO_LENGTH)?;
         Ok(frame)
     }

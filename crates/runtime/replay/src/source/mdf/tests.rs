@@ -18,20 +18,20 @@ fn refused(file: &[u8]) -> String {
     source.err().expect("refused").to_string()
 }
 
-fn bytes(count: u8) -> Vec<u8> {
+fn bytes_up_to(count: u8) -> Vec<u8> {
     (1..=count).collect()
 }
 
 fn all() -> Vec<Sent> {
     vec![
-        sent(1, 0x7f, 8, 0, &bytes(8)),
-        sent(2, 0x9234_5678, 2, 0, &bytes(2)),
-        sent(4, 0x123, 10, 3, &bytes(16)),
+        sent(1, 0x7f, 8, 0, &bytes_up_to(8)),
+        sent(2, 0x9234_5678, 2, 0, &bytes_up_to(2)),
+        sent(4, 0x123, 10, 3, &bytes_up_to(16)),
         sent(3, 0x124, 0, 0, &[]),
-        sent(5, 0x8000_0125, 15, 7, &bytes(64)),
-        sent(6, 0x126, 12, 0, &bytes(8)),
+        sent(5, 0x8000_0125, 15, 7, &bytes_up_to(64)),
+        sent(6, 0x126, 12, 0, &bytes_up_to(8)),
         // The log has fewer data bytes than the frame.
-        sent(7, 0x127, 9, 1, &bytes(3)),
+        sent(7, 0x127, 9, 1, &bytes_up_to(3)),
     ]
 }
 
@@ -185,7 +185,7 @@ fn the_last_length_of_an_unfinished_file_is_not_used() {
 fn groups_are_merged_in_the_order_of_time() {
     let mut file = File::new(BEGIN, None);
     let frames = |ms: &[u64]| -> Vec<Sent> {
-        let one = |&ms| sent(ms, 0x100, 4, 0, &bytes(4));
+        let one = |&ms| sent(ms, 0x100, 4, 0, &bytes_up_to(4));
         ms.iter().map(one).collect()
     };
     let shape = Shape {
@@ -478,4 +478,45 @@ fn values_that_are_marked_as_invalid_are_not_used() {
         damage[0].starts_with("frames with an impossible identifier: 1"),
         "{damage:?}"
     );
+}
+
+#[test]
+fn constants_and_tables_of_lengths_are_read() {
+    let mut file = File::new(BEGIN, None);
+    let mut conversion = |kind: u8, values: &[f64]| {
+        let mut about = vec![kind, 0, 0, 0, 0, 0, values.len() as u8, 0];
+        about.resize(24, 0);
+        about.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        file.block(b"CC", &[0; 4], &about)
+    };
+    let nine = conversion(1, &[9.0, 0.0]);
+    let one = conversion(1, &[1.0, 0.0]);
+    let lengths = conversion(5, &[8.0, 8.0, 9.0, 12.0, 10.0, 16.0]);
+    let bytes = file.channel("CAN_DataFrame.DataBytes", [0; 4], [0, 0, 10], (10, 0), 128);
+    let mut next = bytes;
+    for (name, conversion, kind, at, bits) in [
+        ("DataLength", lengths, 0, (9, 4), 4),
+        ("DLC", 0, 0, (9, 4), 4),
+        ("IDE", one, 6, (0, 0), 0),
+        ("EDL", one, 6, (0, 0), 0),
+        ("BusChannel", nine, 6, (0, 0), 0),
+        ("ID", 0, 0, (8, 0), 11),
+    ] {
+        let name = format!("CAN_DataFrame.{name}");
+        next = file.channel(&name, [next, 0, conversion, 0], [kind, 0, 0], at, bits);
+    }
+    let first = file.time(next, 0, 1e-6);
+    let group = file.group(0, first, "", (0, 1, 6), 26);
+    let at = file.data_group(group, 0);
+    let record = [&[7, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x95][..], &bytes_up_to(16)].concat();
+    let data = file.block(b"DT", &[], &record);
+    file.link(at, 2, data);
+    let (found, damage) = items(&file.0);
+    let bytes = frame(
+        0x521 | can::EXTENDED,
+        &[&[12, 0, 0, 0][..], &bytes_up_to(12)].concat(),
+        72,
+    );
+    let wanted = (BEGIN as i64 + 7000, "can9".to_owned(), bytes);
+    assert_eq!((found, damage.len()), (vec![wanted], 0));
 }

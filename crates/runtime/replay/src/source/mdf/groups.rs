@@ -7,8 +7,9 @@ use super::stream::{Content, Stream};
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The largest number of groups with CAN frames.
-const MOST_GROUPS: usize = 256;
+/// The largest number of groups, and of those with CAN frames.
+const MOST_GROUPS: usize = 1 << 16;
+const MOST_FRAME_GROUPS: usize = 256;
 /// The longest record of a CAN frame.
 const LONGEST_RECORD: usize = 4096;
 
@@ -18,11 +19,14 @@ const NO_FRAMES: &str = "records without CAN frames (signals, LIN, Ethernet ...)
 /// Reads the descriptions of all groups. `first` links to the first data group.
 pub fn read<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Vec<Records>> {
     let mut all = Vec::new();
-    let mut frame_groups = 0;
+    let mut counts = Counts::default();
     let mut next = first;
     while let Some(block) = input.listed(next, b"DG")? {
-        next = block.link(0);
-        let groups = groups(input, &block, &mut frame_groups)?;
+        next = match all.len() < MOST_GROUPS {
+            true => block.link(0),
+            false => 0,
+        };
+        let groups = groups(input, &block, &mut counts)?;
         let has_frames = groups
             .iter()
             .any(|group| matches!(group.role, Use::Frames(_)));
@@ -48,15 +52,27 @@ pub fn read<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Vec<Records>> 
     Ok(all)
 }
 
+#[derive(Default)]
+struct Counts {
+    groups: usize,
+    frame_groups: usize,
+}
+
 fn groups<R: Bytes>(
     input: &mut Input<R>,
     block: &Block,
-    frame_groups: &mut usize,
+    counts: &mut Counts,
 ) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     let mut next = block.link(1);
     while let Some(block) = input.listed(next, b"CG")? {
         next = block.link(0);
+        counts.groups += 1;
+        if counts.groups > MOST_GROUPS {
+            let what = "groups beyond the first 65536, left out";
+            input.damage.add(what, || place(block.at));
+            break;
+        }
         let flags = block.short(16);
         let sizes = Sizes {
             data: block.number(24) as usize,
@@ -73,8 +89,8 @@ fn groups<R: Bytes>(
         let role = match (flags & VALUES, channels.event) {
             (0, None) => Use::Skipped(NO_FRAMES),
             (0, Some(event)) => match frames(input, channels, event, sizes)? {
-                Ok(frames) if *frame_groups < MOST_GROUPS => {
-                    *frame_groups += 1;
+                Ok(frames) if counts.frame_groups < MOST_FRAME_GROUPS => {
+                    counts.frame_groups += 1;
                     Use::Frames(Box::new(frames))
                 }
                 Ok(_) => Use::Skipped("records of groups beyond the first 256, not replayed"),
@@ -126,6 +142,28 @@ struct Channels {
     first: String,
 }
 
+/// The components of a frame that a replay needs.
+const PARTS: [&str; 9] = [
+    "BusChannel",
+    "ID",
+    "IDE",
+    "DLC",
+    "DataLength",
+    "DataBytes",
+    "EDL",
+    "BRS",
+    "ESI",
+];
+
+impl Channels {
+    fn keep(&mut self, part: &str, channel: Block) {
+        let is_known = self.parts.iter().any(|(known, _)| known == part);
+        if PARTS.contains(&part) && !is_known {
+            self.parts.push((part.to_owned(), channel));
+        }
+    }
+}
+
 fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
     const MASTERS: [u8; 2] = [2, 3];
     const TIME: u8 = 1;
@@ -158,7 +196,7 @@ fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
         let composed = block.link(1);
         if event_of_name.is_none() && event_of_parent.is_some() {
             found.event = found.event.or(event_of_parent);
-            found.parts.push((part.to_owned(), block));
+            found.keep(part, block);
         }
         // A composition can be an array instead, which no component of a frame is.
         if composed != 0 && input.kind(composed)? == Some(*b"CN") {

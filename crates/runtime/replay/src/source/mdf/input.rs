@@ -5,7 +5,7 @@ use crate::source::damage::Damage;
 use crate::source::Bytes;
 use flate2::Decompress;
 use std::collections::HashSet;
-use std::io::{Read, Result, SeekFrom};
+use std::io::{Result, SeekFrom};
 
 /// The size in bytes of the header of each block: identifier, length, number of links.
 pub const HEADER: usize = 24;
@@ -57,11 +57,12 @@ impl<R: Bytes> Input<R> {
 
     /// Appends up to `length` bytes at `at` to `to`. Returns how many the file had.
     pub fn append(&mut self, at: u64, length: u64, to: &mut Vec<u8>) -> Result<usize> {
-        if at >= self.size {
-            return Ok(0);
-        }
+        let there = length.min(self.size.saturating_sub(at)) as usize;
+        let start = to.len();
+        to.resize(start + there, 0);
         self.bytes.seek(SeekFrom::Start(at))?;
-        self.bytes.by_ref().take(length).read_to_end(to)
+        self.bytes.read_exact(&mut to[start..])?;
+        Ok(there)
     }
 
     /// Reads `N` bytes at `at`. Returns `None` if the file does not have all of them.
@@ -126,7 +127,7 @@ impl<R: Bytes> Input<R> {
         }))
     }
 
-    /// Returns the kind of the block at `at`. `None` if there is no block.
+    /// Returns the kind of the block at `at`, or `None` without a block there.
     pub fn kind(&mut self, at: u64) -> Result<Option<[u8; 2]>> {
         let header = self.exact::<4>(at)?;
         let header = header.filter(|header| header.starts_with(b"##"));

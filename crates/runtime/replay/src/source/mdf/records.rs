@@ -5,7 +5,7 @@ use super::input::Input;
 use super::layout::{Field, Frame, Layout, Span};
 use super::stream::{Found, Stream};
 use crate::source::{can, Bytes};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Result;
 
 /// The largest number of frames of a group that wait for their data bytes, and of data bytes that wait for
@@ -20,6 +20,8 @@ pub struct Records {
     at: u64,
     id_size: usize,
     groups: Vec<Group>,
+    /// The index of the group with a number.
+    numbers: HashMap<u64, usize>,
     latest: usize,
     ended: bool,
 }
@@ -221,11 +223,14 @@ enum Step {
 
 impl Records {
     pub fn new(stream: Stream, id_size: usize, groups: Vec<Group>) -> Records {
+        let numbers = groups.iter().enumerate().rev();
+        let numbers = numbers.map(|(at, group)| (group.id, at)).collect();
         Records {
             stream,
             at: 0,
             id_size,
             groups,
+            numbers,
             latest: 0,
             ended: false,
         }
@@ -290,7 +295,7 @@ impl Records {
             .get(self.latest)
             .is_none_or(|group| group.id != id)
         {
-            let Some(found) = self.groups.iter().position(|group| group.id == id) else {
+            let Some(&found) = self.numbers.get(&id) else {
                 input.damage.add(
                     "records with an unknown number, their data was read up to there",
                     || self.shown(),
@@ -389,7 +394,7 @@ impl Records {
             (Found::Here, true) if !input.is_unfinished => {
                 Some("groups with more data than they count, read up to their count")
             }
-            _ if self.at != self.stream.end() => Some(TORN),
+            (Found::Here | Found::End, _) if self.at != self.stream.end() => Some(TORN),
             _ => None,
         };
         if let Some(fault) = fault {

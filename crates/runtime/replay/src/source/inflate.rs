@@ -25,3 +25,23 @@ pub fn inflate(inflater: &mut Decompress, packed: &[u8], plain: &mut Vec<u8>, mo
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_stream_is_unpacked_up_to_the_limit() {
+        let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+        packer.write_all(&vec![7; 16 << 20]).expect("in memory");
+        let packed = packer.finish().expect("in memory");
+        let mut inflater = Decompress::new(true);
+        let mut plain = vec![1, 2];
+        assert!(!inflate(&mut inflater, &packed, &mut plain, 1 << 20));
+        assert!((1 << 20..2 << 20).contains(&plain.len()), "{}", plain.len());
+        plain.clear();
+        assert!(inflate(&mut inflater, &packed, &mut plain, 17 << 20));
+        assert_eq!(plain.len(), 16 << 20);
+    }
+}

@@ -320,6 +320,12 @@ impl Stream {
         self.plain.clear();
     }
 
+    /// Returns how many bytes behind those in memory need not be read, to find those from `from` on.
+    fn ahead(&self, from: u64) -> u64 {
+        let kept = self.chain.content.kept() as u64;
+        from.saturating_sub(self.end()).saturating_sub(kept)
+    }
+
     fn load<R: Bytes>(&mut self, input: &mut Input<R>, from: u64) -> Result<bool> {
         let passed = (from.min(self.end()) - self.base) as usize;
         let kept = self.chain.content.kept();
@@ -340,7 +346,7 @@ impl Stream {
                 plain,
                 columns,
             }) => {
-                if from.saturating_sub(self.end()) >= plain && from > self.end() {
+                if self.ahead(from) >= plain.max(1) {
                     self.pass(plain);
                 } else {
                     self.unpack(input, at, length, plain as usize, columns)?;
@@ -352,7 +358,7 @@ impl Stream {
 
     fn load_plain<R: Bytes>(&mut self, input: &mut Input<R>, from: u64) -> Result<()> {
         let (at, length) = self.rest;
-        let skipped = from.saturating_sub(self.end()).min(length);
+        let skipped = self.ahead(from).min(length);
         if skipped > 0 {
             self.pass(skipped);
             self.rest = (at.saturating_add(skipped), length - skipped);

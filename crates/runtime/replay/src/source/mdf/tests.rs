@@ -183,33 +183,93 @@ fn the_last_length_of_an_unfinished_file_is_not_used() {
 
 #[test]
 fn groups_are_merged_in_the_order_of_time() {
-    let mut file = File::new(BEGIN, None);
     let frames = |ms: &[u64]| -> Vec<Sent> {
         let one = |&ms| sent(ms, 0x100, 4, 0, &bytes_up_to(4));
         ms.iter().map(one).collect()
     };
+    // In an unfinished file, a block behind a data block shows that its length is valid.
+    for unfinished in [None, Some(5)] {
+        let plain = Shape {
+            unfinished,
+            ..PLAIN
+        };
+        let packed = Shape {
+            data: Data::Stream,
+            packing: Packing::Packed,
+            ..plain
+        };
+        let mut file = File::new(BEGIN, unfinished);
+        add(&mut file, plain, "Data", &frames(&[1, 5, 9]));
+        add(&mut file, packed, "Data", &frames(&[2, 4, 10]));
+        add(&mut file, plain, "Remote", &frames(&[3, 8]));
+        add(&mut file, packed, "Error", &frames(&[6]));
+        let (found, damage) = items(&file.0);
+        let wanted: Vec<Item> = (1..=10)
+            .filter(|ms| *ms != 7)
+            .map(|ms| {
+                let bytes = match ms {
+                    3 | 8 => frame(0x100 | can::REMOTE, &[4], 16),
+                    6 => frame(can::ERROR, &[8], 16),
+                    _ => frame(0x100, &[4, 0, 0, 0, 1, 2, 3, 4], 16),
+                };
+                (BEGIN as i64 + ms * 1_000_000, "can1".to_owned(), bytes)
+            })
+            .collect();
+        assert_eq!(found, wanted);
+        assert!(unexpected(plain, &damage).is_empty(), "{damage:?}");
+    }
+}
+
+#[test]
+fn values_are_found_in_another_order_than_their_records() {
     let shape = Shape {
         data: Data::Stream,
-        packing: Packing::Packed,
         ..PLAIN
     };
-    add(&mut file, PLAIN, "Data", &frames(&[1, 5, 9]));
-    add(&mut file, shape, "Data", &frames(&[2, 4, 10]));
-    add(&mut file, PLAIN, "Remote", &frames(&[3, 8]));
-    add(&mut file, shape, "Error", &frames(&[6]));
-    let (found, damage) = items(&file.0);
-    let wanted: Vec<Item> = (1..=10)
-        .filter(|ms| *ms != 7)
-        .map(|ms| {
-            let bytes = match ms {
-                3 | 8 => frame(0x100 | can::REMOTE, &[4], 16),
-                6 => frame(can::ERROR, &[8], 16),
-                _ => frame(0x100, &[4, 0, 0, 0, 1, 2, 3, 4], 16),
-            };
-            (BEGIN as i64 + ms * 1_000_000, "can1".to_owned(), bytes)
-        })
+    let mut file = whole(shape, BEGIN, &all()).0;
+    let size = build::size(shape) as usize;
+    let records = file.len() - 7 * size;
+    let reversed: Vec<_> = file[records..].rchunks(size).flatten().copied().collect();
+    file.splice(records.., reversed);
+    let (found, damage) = items(&file);
+    assert_eq!((found, damage.len()), (wanted(&all()), 0));
+}
+
+#[test]
+fn frames_wait_for_their_data_bytes_up_to_a_limit() {
+    let shape = Shape {
+        data: Data::Group,
+        id_size: 1,
+        ..PLAIN
+    };
+    let sent: Vec<_> = (0..5000)
+        .map(|n| sent(n, n as u32 & 0xff, 1, 0, &[n as u8]))
         .collect();
-    assert_eq!((found, damage.len()), (wanted, 0));
+    let mut file = whole(shape, BEGIN, &sent).0;
+    let start = memchr::memmem::rfind(&file, b"##DT").expect("data") + 24;
+    let (mut frames, mut values) = (Vec::new(), Vec::new());
+    let mut rest = &file[start..];
+    while let Some(number) = rest.first() {
+        let (to, size) = match number {
+            0x41 => (&mut frames, 1 + build::size(shape) as usize),
+            0x42 => (&mut values, 1 + 4 + 1),
+            _ => (&mut Vec::new(), 1 + 3),
+        };
+        to.extend_from_slice(&rest[..size]);
+        rest = &rest[size..];
+    }
+    file.truncate(start);
+    file.extend_from_slice(&frames);
+    file.extend_from_slice(&values);
+    file[start - 16..start - 8]
+        .copy_from_slice(&((24 + frames.len() + values.len()) as u64).to_le_bytes());
+    let (found, damage) = items(&file);
+    assert_eq!(found, wanted(&sent)[5000 - 4096..]);
+    assert_eq!(damage.len(), 1, "{damage:?}");
+    assert!(
+        damage[0].starts_with("frames without their data bytes, which are missing or damaged: 904"),
+        "{damage:?}"
+    );
 }
 
 /// Writes a file whose group has a time, an identifier of 32 bits, and one byte of data.

@@ -75,8 +75,10 @@ impl Chain {
         (self.list_left, self.next_list) = (0, 0);
     }
 
+    /// Returns true if no other block follows. Lists of unfinished files end with links to nothing.
     fn is_at_end(&self) -> bool {
-        self.links.is_empty() && self.list_left == 0 && self.next_list == 0
+        let has_link = self.links.iter().any(|link| *link != 0);
+        !has_link && self.list_left == 0 && self.next_list == 0
     }
 
     fn next<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<Option<Part>> {

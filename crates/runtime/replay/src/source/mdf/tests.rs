@@ -182,6 +182,29 @@ fn the_last_length_of_an_unfinished_file_is_not_used() {
 }
 
 #[test]
+fn an_unfinished_list_ends_with_links_to_nothing() {
+    let shape = Shape {
+        unfinished: Some(0x15),
+        ..PLAIN
+    };
+    let mut file = whole(shape, BEGIN, &all());
+    let data = memchr::memmem::rfind(&file.0, b"##DT").expect("data");
+    let records = file.0.split_off(data);
+    let list = file.block(b"DL", &[0, 0, 0, 0], &[0; 8]);
+    let half = 24 + 3 * build::size(PLAIN) as usize;
+    let first = file.block(b"DT", &[], &records[24..half]);
+    let second = file.block(b"DT", &[], &records[half..]);
+    file.0[second as usize + 8] = 24;
+    file.link(list, 1, first);
+    file.link(list, 2, second);
+    let group = memchr::memmem::find(&file.0, b"##DG").expect("a group") as u64;
+    file.link(group, 2, list);
+    let (found, damage) = items(&file.0);
+    assert_eq!(found, wanted(&all()));
+    assert!(unexpected(shape, &damage).is_empty(), "{damage:?}");
+}
+
+#[test]
 fn groups_are_merged_in_the_order_of_time() {
     let frames = |ms: &[u64]| -> Vec<Sent> {
         let one = |&ms| sent(ms, 0x100, 4, 0, &bytes_up_to(4));

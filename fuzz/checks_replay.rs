@@ -19,6 +19,11 @@ pub fn blf(data: &[u8]) -> u64 {
     whole(source::blf::read("log", Cursor::new(data.to_vec())))
 }
 
+/// Reads any bytes as an MDF 4 file.
+pub fn mdf(data: &[u8]) -> u64 {
+    whole(source::mdf::read("log", Cursor::new(data.to_vec())))
+}
+
 /// Reads any bytes as a TRC log.
 pub fn trc(data: &[u8]) -> u64 {
     whole(source::trc::read("log", Cursor::new(data.to_vec())))

@@ -40,6 +40,11 @@ fn whole_torn_and_changed_blf_inputs_cause_no_panic() {
 }
 
 #[test]
+fn whole_torn_and_changed_mdf_inputs_cause_no_panic() {
+    replay("mdf", checks::mdf);
+}
+
+#[test]
 fn whole_torn_and_changed_trc_inputs_cause_no_panic() {
     replay("trc", checks::trc);
 }

@@ -57,7 +57,7 @@ its end; 2 wrong command line; 3 nothing to play; 5 something left later than --
 with --compare: 6 onbeat did not receive all messages, so the comparison is open; 7 something
 differs from the recording.")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng; also
     /// packed with gzip, xz, zstd or bzip2.
     /// Several recordings share one time axis. link:ADDRESS:PORT receives a recording from another host
     #[arg(value_name = "RECORDING", required = true)]

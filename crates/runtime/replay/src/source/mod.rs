@@ -9,8 +9,10 @@ pub(crate) mod can;
 pub mod candump;
 mod channels;
 pub(crate) mod damage;
+mod inflate;
 mod lines;
 pub mod mcap;
+pub mod mdf;
 mod merge;
 mod order;
 mod packed;
@@ -36,7 +38,7 @@ pub trait Bytes: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Bytes for T {}
 
 /// Opens a recording: a bag's directory or one of its files, a log of `candump`, an ASC,
-/// BLF or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3. All files
+/// BLF, MDF 4 or TRC log, a bag of ROS 1, or a pcap or pcapng file. The files of a bag are MCAP or sqlite3. All files
 /// may be packed with gzip, xz, zstd or bzip2.
 ///
 /// The source returns items in the order of time, and its memory is bounded. It skips damaged parts
@@ -74,6 +76,7 @@ fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, So
         Format::Candump => candump::read(name, open()?),
         Format::Asc => asc::read(name, open()?),
         Format::Blf => blf::read(name, open()?),
+        Format::Mdf => mdf::read(name, open()?),
         Format::Trc => trc::read(name, open()?),
         Format::Ros1 => ros1::read(name, open()?),
     }
@@ -98,6 +101,8 @@ pub enum Format {
     Asc,
     /// A BLF log, the binary format of Vector's tools.
     Blf,
+    /// An MDF 4 log, the format of ASAM.
+    Mdf,
     /// A TRC log, the text format of PEAK's tools.
     Trc,
     /// A bag of ROS 1.
@@ -116,6 +121,7 @@ impl Format {
             Format::Candump => "candump log",
             Format::Asc => "ASC log",
             Format::Blf => "BLF log",
+            Format::Mdf => "MDF 4 log",
             Format::Trc => "TRC log",
             Format::Ros1 => "ROS 1 bag",
         }
@@ -146,6 +152,8 @@ impl Format {
             (mcap::MAGIC, Format::Mcap),
             (sqlite::MAGIC, Format::Sqlite),
             (blf::MAGIC, Format::Blf),
+            (mdf::MAGIC, Format::Mdf),
+            (mdf::UNFINISHED, Format::Mdf),
             (ros1::BEGIN, Format::Ros1),
         ];
         if let Some((_, format)) = magics.iter().find(|(magic, _)| head.starts_with(magic)) {
@@ -168,7 +176,7 @@ impl Format {
 }
 
 fn unknown(name: &str) -> SourceError {
-    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF and TRC logs, ROS 1 bags, pcap and pcapng files, also packed with gzip, xz, zstd or bzip2")
+    fault(name, "onbeat cannot read this file. It plays rosbag2 bags, MCAP files, logs of candump, ASC, BLF, MDF 4 and TRC logs, ROS 1 bags, pcap and pcapng files, also packed with gzip, xz, zstd or bzip2")
 }
 
 fn head(file: &mut File) -> std::io::Result<Vec<u8>> {

@@ -2,7 +2,8 @@
 
 use super::object::{number, HEADER, SIGNATURE};
 use crate::source::damage::Damage;
-use flate2::{Decompress, FlushDecompress, Status};
+use crate::source::inflate::inflate;
+use flate2::Decompress;
 use std::io::{BufRead, Read, Result};
 
 const CONTAINER: u32 = 10;
@@ -166,33 +167,11 @@ fn content(
     match u16::from_le_bytes([about[0], about[1]]) {
         STORED => plain.extend_from_slice(packed),
         DEFLATED => {
-            inflater.reset(true);
-            if !inflate(inflater, packed, plain) {
+            if !inflate(inflater, packed, plain, LONGEST) {
                 return Err("damaged containers, read up to the damage");
             }
         }
         _ => return Err("containers with an unknown compression, left out"),
     }
     Ok(())
-}
-
-fn inflate(inflater: &mut Decompress, packed: &[u8], plain: &mut Vec<u8>) -> bool {
-    const STEP: usize = 128 << 10;
-    let most = plain.len() + LONGEST;
-    loop {
-        let used = inflater.total_in() as usize;
-        let before = plain.len();
-        if before >= most {
-            return false;
-        }
-        plain.reserve(STEP);
-        let rest = packed.get(used..).unwrap_or_default();
-        match inflater.decompress_vec(rest, plain, FlushDecompress::None) {
-            Ok(Status::StreamEnd) => return true,
-            // The packed bytes end before the stream does.
-            Ok(_) if rest.is_empty() && plain.len() == before => return false,
-            Ok(_) => {}
-            Err(_) => return false,
-        }
-    }
 }

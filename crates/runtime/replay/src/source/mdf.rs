@@ -1,0 +1,147 @@
+//! Reads MDF 4 files of ASAM with a bus logging of CAN: data, remote and error frames, in sorted and unsorted
+//! groups, packed or not.
+
+use super::channels::{Bus, Channels};
+use super::{fault, order, Bytes};
+use crate::item::{Source, SourceError, Stamp, Stream};
+use input::Input;
+use records::Records;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+mod groups;
+mod input;
+mod layout;
+mod records;
+mod stream;
+
+/// The first bytes of an MDF file.
+pub const MAGIC: &[u8] = b"MDF     ";
+/// The first bytes of an MDF file that its recorder did not close.
+pub const UNFINISHED: &[u8] = b"UnFinMF ";
+
+const IDENTIFICATION: usize = 64;
+
+/// Opens an MDF 4 file. The file is read twice: a first pass finds the channels, and how far frames are out of
+/// order.
+///
+/// # Errors
+/// Fails if the file cannot be read, has another version, or has no CAN frame.
+pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>, SourceError> {
+    let mut survey = open(name, bytes, Channels::default())?;
+    let back_ns = order::disorder(&mut survey)?;
+    if survey.channels.streams().is_empty() {
+        let what = "the file has no CAN frame in ASAM's layout of bus logging";
+        return Err(survey.input.damage.refusal(name, what));
+    }
+    let log = open(name, survey.input.into_bytes(), survey.channels)?;
+    Ok(order::sorted(log, back_ns))
+}
+
+fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, SourceError> {
+    let io = |error: std::io::Error| fault(name, error);
+    let mut input = Input::new(bytes).map_err(io)?;
+    let head = input.exact::<IDENTIFICATION>(0).map_err(io)?;
+    let Some(head) = head else {
+        return Err(fault(name, "the file is cut off within its header"));
+    };
+    let version = u16::from_le_bytes([head[28], head[29]]);
+    if !(400..500).contains(&version) {
+        return Err(fault(
+            name,
+            "an MDF file of another version. onbeat reads MDF 4. Convert it first, for example with asammdf",
+        ));
+    }
+    const NO_POSITIONS: u16 = 0x40;
+    input.is_unfinished = head.starts_with(UNFINISHED);
+    if input.is_unfinished {
+        let what = "files that their recorder did not close, read to their end";
+        input.damage.add(what, String::new);
+    }
+    let flags = u16::from_le_bytes([head[60], head[61]]);
+    input.has_no_positions = input.is_unfinished && flags & NO_POSITIONS != 0;
+    let header = input.block(IDENTIFICATION as u64, b"HD").map_err(io)?;
+    // The time is UTC. If the recorder did not know its zone, it is local time, which counts as UTC.
+    let begin_ns = header.as_ref().map_or(0, |header| header.long(0));
+    let first = header.map_or(0, |header| header.link(0));
+    let all = groups::read(&mut input, first).map_err(io)?;
+    Ok(Log {
+        name: name.to_owned(),
+        begin_ns: i64::try_from(begin_ns).unwrap_or(0),
+        input,
+        wanted: (0..all.len()).collect(),
+        groups: all
+            .into_iter()
+            .map(|records| (records, Vec::new()))
+            .collect(),
+        heads: BinaryHeap::new(),
+        channels,
+        ended: false,
+    })
+}
+
+/// The next frame of a group: time, number of the group, channel.
+type Head = (i64, usize, u16);
+
+struct Log<R> {
+    name: String,
+    input: Input<R>,
+    /// The beginning of the log in ns since 1970.
+    begin_ns: i64,
+    /// The groups, each with its next frame.
+    groups: Vec<(Records, Vec<u8>)>,
+    /// The groups whose next frame was not read yet.
+    wanted: Vec<usize>,
+    heads: BinaryHeap<Reverse<Head>>,
+    channels: Channels,
+    ended: bool,
+}
+
+impl<R: Bytes> Log<R> {
+    fn refill(&mut self) -> std::io::Result<()> {
+        while let Some(number) = self.wanted.pop() {
+            let (records, payload) = &mut self.groups[number];
+            if let Some(frame) = records.next(&mut self.input, payload)? {
+                let time_ns = self.begin_ns.saturating_add(frame.since_ns);
+                self.heads.push(Reverse((time_ns, number, frame.channel)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Bytes> Source for Log<R> {
+    fn streams(&self) -> &[Stream] {
+        self.channels.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        payload.clear();
+        while !self.ended {
+            if let Err(error) = self.refill() {
+                self.ended = true;
+                return Err(fault(&self.name, error));
+            }
+            let Some(Reverse((time_ns, number, channel))) = self.heads.pop() else {
+                break;
+            };
+            self.wanted.push(number);
+            match self.channels.stream(Bus::Can, channel) {
+                Ok(stream) => {
+                    std::mem::swap(payload, &mut self.groups[number].1);
+                    return Ok(Some(Stamp { time_ns, stream }));
+                }
+                Err(what) => self.input.damage.add(what, || format!("channel {channel}")),
+            }
+        }
+        self.ended = true;
+        Ok(None)
+    }
+
+    fn damage(&self) -> &[String] {
+        self.input.damage.sentences()
+    }
+}
+
+#[cfg(test)]
+mod tests;

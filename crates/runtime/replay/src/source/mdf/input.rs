@@ -1,0 +1,202 @@
+//! Reads the blocks of an MDF 4 file. It follows no link twice and reads no byte of the data twice, so that
+//! links in circles end.
+
+use crate::source::damage::Damage;
+use crate::source::Bytes;
+use flate2::Decompress;
+use std::collections::HashSet;
+use std::io::{Result, SeekFrom};
+
+/// The size in bytes of the header of each block: identifier, length, number of links.
+pub const HEADER: usize = 24;
+/// The part of a block with a description that is read. Longer ones have texts or many attachments.
+const MOST_OF_BLOCK: u64 = 8 << 10;
+/// The largest number of blocks with descriptions.
+const MOST_BLOCKS: usize = 1 << 20;
+const BAD_LINK: &str = "links to missing or damaged blocks, not followed";
+
+pub struct Input<R> {
+    bytes: R,
+    pub size: u64,
+    /// The file was not closed by its recorder, so counts and the last lengths are not valid.
+    pub is_unfinished: bool,
+    /// The records do not have the positions of values in other groups. The order of both is the same.
+    pub has_no_positions: bool,
+    pub damage: Damage,
+    /// The bytes of data blocks that may still be read. Data blocks of a valid file share no bytes.
+    left: u64,
+    seen: HashSet<u64>,
+    read_blocks: usize,
+    /// The bytes of unpacked blocks in memory, over all streams.
+    pub held: usize,
+    pub packed: Vec<u8>,
+    pub inflater: Decompress,
+}
+
+impl<R: Bytes> Input<R> {
+    pub fn new(mut bytes: R) -> Result<Input<R>> {
+        let size = bytes.seek(SeekFrom::End(0))?;
+        Ok(Input {
+            bytes,
+            size,
+            is_unfinished: false,
+            has_no_positions: false,
+            damage: Damage::default(),
+            left: size,
+            seen: HashSet::new(),
+            read_blocks: 0,
+            held: 0,
+            packed: Vec::new(),
+            inflater: Decompress::new(true),
+        })
+    }
+
+    pub fn into_bytes(self) -> R {
+        self.bytes
+    }
+
+    /// Appends up to `length` bytes at `at` to `to`. Returns how many the file had.
+    pub fn append(&mut self, at: u64, length: u64, to: &mut Vec<u8>) -> Result<usize> {
+        let there = length.min(self.size.saturating_sub(at)) as usize;
+        let start = to.len();
+        to.resize(start + there, 0);
+        self.bytes.seek(SeekFrom::Start(at))?;
+        self.bytes.read_exact(&mut to[start..])?;
+        Ok(there)
+    }
+
+    /// Reads `N` bytes at `at`. Returns `None` if the file does not have all of them.
+    pub fn exact<const N: usize>(&mut self, at: u64) -> Result<Option<[u8; N]>> {
+        let mut bytes = [0; N];
+        if at.checked_add(N as u64).is_none_or(|end| end > self.size) {
+            return Ok(None);
+        }
+        self.bytes.seek(SeekFrom::Start(at))?;
+        self.bytes.read_exact(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Takes `bytes` from the bytes of data that may still be read. Returns false if too few are left.
+    pub fn charge(&mut self, bytes: u64) -> bool {
+        let left = self.left.checked_sub(bytes);
+        self.left = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Reads the block of kind `kind` at `at`. Returns `None` for a link to nothing, and after damage.
+    pub fn block(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
+        if at == 0 {
+            return Ok(None);
+        }
+        let block = self.try_block(at, kind)?;
+        if block.is_none() {
+            self.damage.add(BAD_LINK, || place(at));
+        }
+        Ok(block)
+    }
+
+    /// Reads the next block of a list as [`Input::block`] does, but each block at most once.
+    pub fn listed(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
+        if at != 0 && !self.seen.insert(at) {
+            self.damage
+                .add("links in a circle, not followed", || place(at));
+            return Ok(None);
+        }
+        self.block(at, kind)
+    }
+
+    fn try_block(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
+        self.read_blocks += 1;
+        let Some(header) = self.exact::<HEADER>(at)? else {
+            return Ok(None);
+        };
+        let length = long(&header, 8);
+        let is_it = header.starts_with(b"##") && header[2..4] == *kind;
+        if !is_it || self.read_blocks > MOST_BLOCKS || length < HEADER as u64 {
+            return Ok(None);
+        }
+        let body = (length - HEADER as u64).min(MOST_OF_BLOCK);
+        let mut bytes = Vec::new();
+        let read = self.append(at + HEADER as u64, body, &mut bytes)?;
+        let links = long(&header, 16).saturating_mul(8);
+        let is_whole = read as u64 == body && links <= body;
+        Ok(is_whole.then_some(Block {
+            at,
+            data: links as usize,
+            bytes,
+        }))
+    }
+
+    /// Returns the kind of the block at `at`, or `None` without a block there.
+    pub fn kind(&mut self, at: u64) -> Result<Option<[u8; 2]>> {
+        let header = self.exact::<4>(at)?;
+        let header = header.filter(|header| header.starts_with(b"##"));
+        Ok(header.map(|header| [header[2], header[3]]))
+    }
+
+    /// Reads the text at `at`. Returns an empty text if there is none.
+    pub fn text(&mut self, at: u64) -> Result<String> {
+        const LONGEST: usize = 256;
+        let block = match at {
+            0 => None,
+            at => self.try_block(at, b"TX")?,
+        };
+        let data = block.as_ref().map_or(&[][..], |block| block.data());
+        let text = data.split(|&byte| byte == 0).next().unwrap_or_default();
+        let text = &text[..text.len().min(LONGEST)];
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+pub fn place(at: u64) -> String {
+    format!("byte {at}")
+}
+
+/// A block with a description: its links, then its data.
+pub struct Block {
+    pub at: u64,
+    data: usize,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    /// Returns the link with this number. 0 means that it leads nowhere.
+    pub fn link(&self, number: usize) -> u64 {
+        let links = &self.bytes[..self.data];
+        let link = links.chunks_exact(8).nth(number);
+        link.map_or(0, |link| long(link, 0))
+    }
+
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.data..]
+    }
+
+    /// Returns `N` bytes at `at` of the data. Bytes that the block does not have are 0.
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        let part = self.data().get(at..).and_then(|rest| rest.first_chunk());
+        part.copied().unwrap_or([0; N])
+    }
+
+    pub fn byte(&self, at: usize) -> u8 {
+        self.part::<1>(at)[0]
+    }
+
+    pub fn short(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.part(at))
+    }
+
+    pub fn number(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.part(at))
+    }
+
+    pub fn long(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.part(at))
+    }
+}
+
+/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that they exist.
+pub fn long(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}

@@ -1,0 +1,437 @@
+//! Reads the fields of a record: its time, and those of a CAN frame.
+
+use super::input::Block;
+use crate::source::can;
+
+pub const NO_TIME: &str = "frames with an impossible time";
+pub const NO_LENGTH: &str = "frames with an impossible length";
+const NO_IDENTIFIER: &str = "frames with an impossible identifier";
+const NO_CHANNEL: &str = "frames with an impossible channel number";
+
+/// The kinds of values of the format that matter here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Little,
+    Big,
+    LittleFloat,
+    BigFloat,
+}
+
+/// Where a number is in a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    at: usize,
+    size: usize,
+    shift: u8,
+    mask: u64,
+    is_signed: bool,
+    form: Form,
+    /// The bit that is set if a record has no value, counted from the record's beginning.
+    invalid: Option<usize>,
+}
+
+/// Where bytes are in a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    pub at: usize,
+    pub size: usize,
+}
+
+/// The sizes of a record's two parts: values, and bits that mark values as invalid.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    pub data: usize,
+    pub invalid: usize,
+}
+
+impl Sizes {
+    pub fn whole(self) -> usize {
+        self.data + self.invalid
+    }
+}
+
+impl Span {
+    /// Returns the place of a channel's bytes. `None` if it is outside of the record.
+    pub fn of(channel: &Block, sizes: Sizes) -> Option<Span> {
+        let (at, bits) = (channel.number(4) as usize, channel.number(8) as usize);
+        let size = (usize::from(channel.byte(3)) + bits).div_ceil(8);
+        (at.checked_add(size)? <= sizes.data).then_some(Span { at, size })
+    }
+}
+
+impl Field {
+    /// Returns the place of a channel's number. `None` if it is outside of the record, or not a number.
+    pub fn of(channel: &Block, sizes: Sizes) -> Option<Field> {
+        let form = match channel.byte(2) {
+            0 | 2 => Form::Little,
+            1 | 3 => Form::Big,
+            4 => Form::LittleFloat,
+            5 => Form::BigFloat,
+            _ => return None,
+        };
+        Field::new(channel, sizes, form)
+    }
+
+    /// Returns the place of the position of a channel's value in another block.
+    pub fn of_key(channel: &Block, sizes: Sizes) -> Option<Field> {
+        Field::new(channel, sizes, Form::Little)
+    }
+
+    fn new(channel: &Block, sizes: Sizes, form: Form) -> Option<Field> {
+        const INVALID_BIT: u32 = 2;
+        let Span { at, size } = Span::of(channel, sizes)?;
+        let (shift, bits) = (channel.byte(3), channel.number(8));
+        let is_float = matches!(form, Form::LittleFloat | Form::BigFloat);
+        let is_possible = match is_float {
+            true => shift == 0 && matches!(bits, 32 | 64),
+            false => shift < 8 && (1..=64).contains(&bits),
+        };
+        let flags = channel.number(12);
+        if !is_possible {
+            return None;
+        }
+        let invalid = match flags & INVALID_BIT {
+            0 => None,
+            _ => Some(sizes.data * 8 + channel.number(16) as usize),
+        };
+        if invalid.is_some_and(|bit| bit / 8 >= sizes.whole()) {
+            return None;
+        }
+        Some(Field {
+            at,
+            size,
+            shift,
+            mask: u64::MAX >> (64 - bits),
+            is_signed: matches!(channel.byte(2), 2 | 3),
+            form,
+            invalid,
+        })
+    }
+
+    /// Returns the value as an unsigned number. `None` if the record marks it as invalid.
+    pub fn bits(&self, record: &[u8]) -> Option<u64> {
+        if let Some(bit) = self.invalid {
+            if record[bit / 8] >> (bit % 8) & 1 != 0 {
+                return None;
+            }
+        }
+        let bytes = &record[self.at..self.at + self.size];
+        if let [byte] = bytes {
+            return Some(u64::from(byte >> self.shift) & self.mask);
+        }
+        let mut wide = [0; 16];
+        wide[..self.size].copy_from_slice(bytes);
+        if matches!(self.form, Form::Big | Form::BigFloat) {
+            wide[..self.size].reverse();
+        }
+        Some((u128::from_le_bytes(wide) >> self.shift) as u64 & self.mask)
+    }
+
+    fn is_float(&self) -> bool {
+        matches!(self.form, Form::LittleFloat | Form::BigFloat)
+    }
+
+    fn float(&self, record: &[u8]) -> Option<f64> {
+        let bits = self.bits(record)?;
+        Some(match self.size {
+            4 => f64::from(f32::from_bits(bits as u32)),
+            _ => f64::from_bits(bits),
+        })
+    }
+
+    fn signed(&self, record: &[u8]) -> Option<i128> {
+        let bits = self.bits(record)?;
+        let sign = self.mask - (self.mask >> 1);
+        Some(match self.is_signed && bits & sign != 0 {
+            true => i128::from(bits) - i128::from(self.mask) - 1,
+            false => i128::from(bits),
+        })
+    }
+}
+
+/// How a stored value becomes the meant one.
+#[derive(Debug, Clone)]
+pub enum Conversion {
+    Same,
+    Linear {
+        factor: f64,
+        offset: f64,
+    },
+    /// Pairs of a stored and a meant value.
+    Table(Vec<(f64, f64)>),
+}
+
+/// A whole number of a record: a field, or a constant.
+#[derive(Debug, Clone)]
+pub struct Number {
+    /// `None`: the value follows from the record's number in its group.
+    pub field: Option<Field>,
+    pub conversion: Conversion,
+}
+
+impl Number {
+    /// Returns the value. `None` if the record marks it as invalid, or the table does not have it.
+    fn value(&self, record: &[u8], number: u64) -> Option<u64> {
+        let stored = match self.field {
+            Some(field) => field.bits(record)?,
+            None => number,
+        };
+        let value = match &self.conversion {
+            Conversion::Same => return Some(stored),
+            Conversion::Linear { factor, offset } => stored as f64 * factor + offset,
+            Conversion::Table(pairs) => {
+                let pair = pairs.iter().find(|(from, _)| *from == stored as f64);
+                pair?.1
+            }
+        };
+        (0.0..=u32::MAX.into())
+            .contains(&value)
+            .then_some(value.round() as u64)
+    }
+}
+
+/// The time of a record: a field or the record's number, times a factor, plus an offset.
+#[derive(Debug, Clone, Copy)]
+pub struct Time {
+    /// `None`: the time follows from the record's number in its group.
+    pub field: Option<Field>,
+    scale: Scale,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Scale {
+    /// The factor is a whole number of nanoseconds.
+    Whole(i128, i128),
+    Seconds(f64, f64),
+}
+
+impl Time {
+    /// Returns `None` if the conversion is not linear.
+    pub fn new(field: Option<Field>, conversion: &Conversion) -> Option<Time> {
+        const MOST: f64 = 1e18;
+        let (factor, offset) = match *conversion {
+            Conversion::Same => (1.0, 0.0),
+            Conversion::Linear { factor, offset } => (factor, offset),
+            Conversion::Table(_) => return None,
+        };
+        let (factor_ns, offset_ns) = (factor * 1e9, (offset * 1e9).round());
+        let nearest = factor_ns.round();
+        let is_whole = (factor_ns - nearest).abs() <= nearest.abs() * 1e-12
+            && nearest.abs() >= 1.0
+            && nearest.abs() <= MOST
+            && offset_ns.abs() <= MOST;
+        let is_float = field.is_some_and(|field| field.is_float());
+        let scale = match is_whole && !is_float {
+            true => Scale::Whole(nearest as i128, offset_ns as i128),
+            false => Scale::Seconds(factor, offset),
+        };
+        Some(Time { field, scale })
+    }
+
+    /// Returns the time since the beginning of the log, in ns.
+    fn since_ns(&self, record: &[u8], number: u64) -> Option<i64> {
+        match (self.scale, self.field) {
+            (Scale::Whole(factor_ns, offset_ns), field) => {
+                let count = match field {
+                    Some(field) => field.signed(record)?,
+                    None => number.into(),
+                };
+                i64::try_from(count.checked_mul(factor_ns)? + offset_ns).ok()
+            }
+            (Scale::Seconds(factor, offset), field) => {
+                let value = match field {
+                    Some(field) if field.is_float() => field.float(record)?,
+                    Some(field) => field.signed(record)? as f64,
+                    None => number as f64,
+                };
+                let ns = ((value * factor + offset) * 1e9).round();
+                (ns.abs() < 9e18).then_some(ns as i64)
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    Data,
+    Remote,
+    Error,
+}
+
+impl Event {
+    pub fn named(name: &str) -> Option<Event> {
+        match name {
+            "CAN_DataFrame" => Some(Event::Data),
+            "CAN_RemoteFrame" => Some(Event::Remote),
+            "CAN_ErrorFrame" => Some(Event::Error),
+            _ => None,
+        }
+    }
+}
+
+/// The fields of a record with a CAN frame, without its data bytes.
+#[derive(Debug)]
+pub struct Layout {
+    pub event: Event,
+    pub time: Time,
+    pub channel: Option<Number>,
+    pub id: Option<Number>,
+    pub is_extended: Option<Number>,
+    pub code: Option<Number>,
+    pub length: Option<Number>,
+    pub is_fd: Option<Number>,
+    pub switches_rate: Option<Number>,
+    pub is_passive: Option<Number>,
+}
+
+/// A frame without its data bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame {
+    pub since_ns: i64,
+    pub channel: u16,
+    event: Event,
+    id: u32,
+    /// `None` if the log does not state whether the frame is one of CAN FD.
+    is_fd: Option<bool>,
+    flags: u8,
+    code: Option<u8>,
+    stated: Option<usize>,
+}
+
+impl Layout {
+    pub fn new(event: Event, time: Time) -> Layout {
+        Layout {
+            event,
+            time,
+            channel: None,
+            id: None,
+            is_extended: None,
+            code: None,
+            length: None,
+            is_fd: None,
+            switches_rate: None,
+            is_passive: None,
+        }
+    }
+
+    /// Reads the record with this number in its group.
+    ///
+    /// # Errors
+    /// Returns the kind of fault.
+    pub fn frame(&self, record: &[u8], number: u64) -> Result<Frame, &'static str> {
+        let value = |field: &Option<Number>| field.as_ref()?.value(record, number);
+        let is_set = |field: &Option<Number>| value(field).map(|value| value != 0);
+        let since_ns = self.time.since_ns(record, number).ok_or(NO_TIME)?;
+        // A log of one bus need not number it.
+        let channel = value(&self.channel).unwrap_or(1);
+        let mut frame = Frame {
+            since_ns,
+            channel: u16::try_from(channel).map_err(|_| NO_CHANNEL)?,
+            event: self.event,
+            id: can::ERROR,
+            is_fd: is_set(&self.is_fd),
+            flags: 0,
+            code: None,
+            stated: None,
+        };
+        if self.event == Event::Error {
+            return Ok(frame);
+        }
+        let id = value(&self.id).ok_or(NO_IDENTIFIER)?;
+        frame.id = identifier(id, is_set(&self.is_extended))?;
+        let flag = |field, bit| if is_set(field) == Some(true) { bit } else { 0 };
+        frame.flags = flag(&self.switches_rate, 1) | flag(&self.is_passive, 2);
+        let code = value(&self.code).map(u8::try_from);
+        frame.code = code.transpose().map_err(|_| NO_LENGTH)?;
+        let stated = value(&self.length).map(usize::try_from);
+        frame.stated = stated.transpose().map_err(|_| NO_LENGTH)?;
+        Ok(frame)
+    }
+}
+
+/// Returns an identifier of Linux. Bit 31 marks an extended one, if the log has no field for that.
+fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
+    let marked = id & u64::from(can::EXTENDED) != 0;
+    let id = id & !u64::from(can::EXTENDED);
+    let is_extended = match is_extended {
+        Some(is_extended) => is_extended || marked,
+        None => marked || id > 0x7ff,
+    };
+    let (most, flag) = match is_extended {
+        true => (0x1fff_ffff, can::EXTENDED),
+        false => (0x7ff, 0),
+    };
+    match id <= most {
+        true => Ok(id as u32 | flag),
+        false => Err(NO_IDENTIFIER),
+    }
+}
+
+impl Frame {
+    /// Returns true if the frame cannot be written without its data bytes.
+    pub fn needs_data(&self) -> bool {
+        self.event == Event::Data && self.stated != Some(0)
+    }
+
+    /// Clears `payload` and writes the frame in the layout of Linux. Data bytes that the log does not have
+    /// are 0.
+    ///
+    /// # Errors
+    /// Returns the kind of fault.
+    pub fn write(&self, data: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
+        match self.event {
+            Event::Error => can::classic(can::ERROR, &[0; can::DATA], can::DATA as u8, 0, payload),
+            Event::Remote => {
+                let stated = self.stated.and_then(|stated| u8::try_from(stated).ok());
+                let code = self.code.or(stated).unwrap_or(0);
+                let length = code.min(can::DATA as u8);
+                let id = self.id | can::REMOTE;
+                can::classic(id, &[], length, raw(code)?, payload);
+            }
+            Event::Data => self.write_data(data, payload)?,
+        }
+        Ok(())
+    }
+
+    fn write_data(&self, data: &[u8], payload: &mut Vec<u8>) -> Result<(), &'static str> {
+        let stated = self.stated.or(match self.code {
+            Some(_) => None,
+            None => Some(data.len()),
+        });
+        let is_fd = self.is_fd.unwrap_or(match (stated, self.code) {
+            (Some(stated), _) => stated > can::DATA,
+            (None, Some(code)) => code > 8 && data.len() > can::DATA,
+            (None, None) => false,
+        });
+        let coded = match (self.code, is_fd) {
+            (Some(code), true) => *can::FD_LENGTHS.get(usize::from(code)).ok_or(NO_LENGTH)?,
+            (Some(code), false) => code.min(can::DATA as u8),
+            (None, _) => 0,
+        };
+        let length = usize::from(coded).max(stated.unwrap_or(0));
+        let most = if is_fd { can::FD_DATA } else { can::DATA };
+        if length > most {
+            return Err(NO_LENGTH);
+        }
+        let mut whole = [0; can::FD_DATA];
+        let there = data.len().min(stated.unwrap_or(length)).min(length);
+        whole[..there].copy_from_slice(&data[..there]);
+        match is_fd {
+            true => can::fd(self.id, self.flags, &whole[..length], payload),
+            false => {
+                let raw = raw(self.code.unwrap_or(0))?;
+                can::classic(self.id, &whole[..length], length as u8, raw, payload);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the length code of a classic frame if it says more than the length: 9 to 15 mean 8 bytes.
+fn raw(code: u8) -> Result<u8, &'static str> {
+    match code {
+        0..=8 => Ok(0),
+        9..=15 => Ok(code),
+        _ => Err(NO_LENGTH),
+    }
+}

@@ -1,0 +1,423 @@
+//! Reads the records of a data group one after another, and finds the data bytes of CAN frames that are
+//! stored elsewhere.
+
+use super::input::Input;
+use super::layout::{Field, Frame, Layout, Span};
+use super::stream::{Found, Stream};
+use crate::source::{can, Bytes};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::Result;
+
+/// The largest number of frames of a group that wait for their data bytes, and of data bytes that wait for
+/// their frame. Recorders write both together.
+const MOST_WAITING: usize = 4096;
+const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
+const TORN: &str = "records cut off by the end of their data";
+
+/// The data of a data group: records of its groups, mixed if they have numbers.
+pub struct Records {
+    stream: Stream,
+    at: u64,
+    id_size: usize,
+    groups: Vec<Group>,
+    /// The index of the group with a number.
+    numbers: HashMap<u64, usize>,
+    latest: usize,
+    ended: bool,
+}
+
+/// A channel group: records of one form.
+pub struct Group {
+    pub at: u64,
+    pub id: u64,
+    pub name: String,
+    /// The number of records that the file states.
+    pub stated: u64,
+    pub size: usize,
+    pub role: Use,
+}
+
+pub enum Use {
+    Frames(Box<Frames>),
+    /// Values of variable length, with the index of the group whose data bytes they are.
+    Values(Option<usize>),
+    /// The damage counts the records, under this sentence.
+    Skipped(&'static str),
+}
+
+impl Group {
+    pub fn shown(&self) -> String {
+        match self.name.is_empty() {
+            true => format!("group at byte {}", self.at),
+            false => format!("group {}", self.name),
+        }
+    }
+}
+
+/// Where a group has the data bytes of its frames.
+pub enum DataBytes {
+    None,
+    Inside(Span),
+    /// In a stream of values. The record has the position in it.
+    Stream {
+        stream: Box<Stream>,
+        key: Field,
+    },
+    /// In the records of the group at `at`. The record has the position as if they were a stream.
+    Group {
+        at: u64,
+        key: Field,
+    },
+}
+
+/// A group of CAN frames.
+pub struct Frames {
+    layout: Layout,
+    pub data: DataBytes,
+    read: u64,
+    /// Data bytes whose frame was not found yet, each with its key.
+    values: VecDeque<(u64, Value)>,
+    waiting: BTreeMap<u64, Frame>,
+    /// The key of the next value.
+    next_value: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Value {
+    bytes: [u8; can::FD_DATA],
+    length: u8,
+}
+
+impl Value {
+    fn of(bytes: &[u8]) -> Value {
+        let length = bytes.len().min(can::FD_DATA);
+        let mut value = Value {
+            bytes: [0; can::FD_DATA],
+            length: length as u8,
+        };
+        value.bytes[..length].copy_from_slice(&bytes[..length]);
+        value
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl Frames {
+    pub fn new(layout: Layout, data: DataBytes) -> Frames {
+        Frames {
+            layout,
+            data,
+            read: 0,
+            values: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            next_value: 0,
+        }
+    }
+
+    /// Reads a record. Returns the frame, and its data bytes, which are in `payload`. `None` if the frame
+    /// waits for its data bytes.
+    fn record<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        record: &[u8],
+        payload: &mut Vec<u8>,
+    ) -> Result<std::result::Result<Option<Frame>, &'static str>> {
+        let number = self.read;
+        self.read += 1;
+        let frame = match self.layout.frame(record, number) {
+            Ok(frame) => frame,
+            Err(what) => return Ok(Err(what)),
+        };
+        let mut found = Value::of(&[]);
+        if frame.needs_data() {
+            match &mut self.data {
+                DataBytes::None => {}
+                DataBytes::Inside(Span { at, size }) => {
+                    found = Value::of(&record[*at..*at + *size])
+                }
+                DataBytes::Stream { stream, key } => {
+                    let value = match key.bits(record) {
+                        Some(at) => value_at(stream, input, at)?,
+                        None => None,
+                    };
+                    match value {
+                        Some(value) => found = value,
+                        None => return Ok(Err(NO_DATA)),
+                    }
+                }
+                DataBytes::Group { key, .. } => {
+                    let key = match input.has_no_positions {
+                        true => Some(number),
+                        false => key.bits(record),
+                    };
+                    let Some(key) = key else {
+                        return Ok(Err(NO_DATA));
+                    };
+                    match self.values.binary_search_by_key(&key, |(key, _)| *key) {
+                        Ok(at) => found = self.values[at].1,
+                        Err(_) => return Ok(self.wait(key, frame).map(|()| None)),
+                    }
+                }
+            }
+        }
+        Ok(frame.write(found.bytes(), payload).map(|()| Some(frame)))
+    }
+
+    fn wait(&mut self, key: u64, frame: Frame) -> std::result::Result<(), &'static str> {
+        let replaced = self.waiting.insert(key, frame);
+        let dropped = match self.waiting.len() > MOST_WAITING {
+            true => self.waiting.pop_first().map(|(_, frame)| frame),
+            false => replaced,
+        };
+        dropped.map_or(Ok(()), |_| Err(NO_DATA))
+    }
+
+    /// Takes a value that the file has. Returns its frame, if that was waiting.
+    fn value(
+        &mut self,
+        value: Value,
+        length: u64,
+        is_numbered: bool,
+        payload: &mut Vec<u8>,
+    ) -> std::result::Result<Option<Frame>, &'static str> {
+        let key = self.next_value;
+        self.next_value += if is_numbered { 1 } else { 4 + length };
+        if let Some(frame) = self.waiting.remove(&key) {
+            return frame.write(value.bytes(), payload).map(|()| Some(frame));
+        }
+        self.values.push_back((key, value));
+        if self.values.len() > MOST_WAITING {
+            self.values.pop_front();
+        }
+        Ok(None)
+    }
+}
+
+/// Reads the value at a position of a stream: its length, then its bytes.
+fn value_at<R: Bytes>(stream: &mut Stream, input: &mut Input<R>, at: u64) -> Result<Option<Value>> {
+    if stream.find(input, at, 4)? != Found::Here {
+        return Ok(None);
+    }
+    let length = number(stream.bytes(at, 4)).min(can::FD_DATA as u64);
+    // The end cannot overflow, because the four bytes before are in memory.
+    let found = stream.find(input, at + 4, length as usize)?;
+    Ok((found == Found::Here).then(|| Value::of(stream.bytes(at + 4, length as usize))))
+}
+
+/// Reads a little-endian number of at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    let mut wide = [0; 8];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(wide)
+}
+
+enum Step {
+    Frame(Frame),
+    Nothing,
+    /// The group with this index has a fault.
+    Fault(usize, &'static str),
+    End,
+}
+
+impl Records {
+    pub fn new(stream: Stream, id_size: usize, groups: Vec<Group>) -> Records {
+        let numbers = groups.iter().enumerate().rev();
+        let numbers = numbers.map(|(at, group)| (group.id, at)).collect();
+        Records {
+            stream,
+            at: 0,
+            id_size,
+            groups,
+            numbers,
+            latest: 0,
+            ended: false,
+        }
+    }
+
+    /// Reads up to the next frame, and writes it to `payload`. Returns `None` at the end.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub fn next<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        payload: &mut Vec<u8>,
+    ) -> Result<Option<Frame>> {
+        while !self.ended {
+            let step = match self.group(input)? {
+                None => Step::End,
+                Some(group) => match self.groups[group].role {
+                    Use::Values(owner) => self.value(input, owner, payload)?,
+                    Use::Frames(_) | Use::Skipped(_) => self.record(input, group, payload)?,
+                },
+            };
+            match step {
+                Step::Frame(frame) => return Ok(Some(frame)),
+                Step::Nothing => {}
+                Step::Fault(group, what) => {
+                    let group = &self.groups[group];
+                    input.damage.add(what, || group.shown());
+                }
+                Step::End => self.end(input)?,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the index of the next record's group. `None` at the end.
+    fn group<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<Option<usize>> {
+        if self.id_size == 0 {
+            let next = self.groups.first().filter(|group| {
+                let is_counted = match group.role {
+                    Use::Frames(ref frames) => frames.read < group.stated,
+                    Use::Values(_) | Use::Skipped(_) => true,
+                };
+                group.size > 0 && (is_counted || input.is_unfinished)
+            });
+            return Ok(next.map(|_| 0));
+        }
+        match self.stream.find(input, self.at, self.id_size)? {
+            Found::Here => {}
+            Found::Lost(_) => {
+                input.damage.add(
+                    "groups of mixed records, read up to the damage of their data",
+                    || self.shown(),
+                );
+                return Ok(None);
+            }
+            Found::End => return Ok(None),
+        }
+        let id = number(self.stream.bytes(self.at, self.id_size));
+        if self
+            .groups
+            .get(self.latest)
+            .is_none_or(|group| group.id != id)
+        {
+            let Some(&found) = self.numbers.get(&id) else {
+                input.damage.add(
+                    "records with an unknown number, their data was read up to there",
+                    || self.shown(),
+                );
+                self.at = self.stream.end();
+                return Ok(None);
+            };
+            self.latest = found;
+        }
+        self.at += self.id_size as u64;
+        Ok(Some(self.latest))
+    }
+
+    fn shown(&self) -> String {
+        self.groups.first().map_or(String::new(), Group::shown)
+    }
+
+    fn record<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        index: usize,
+        payload: &mut Vec<u8>,
+    ) -> Result<Step> {
+        let group = &mut self.groups[index];
+        match self.stream.find(input, self.at, group.size)? {
+            Found::Here => {}
+            Found::Lost(from) if self.id_size == 0 => {
+                let lost = (from - self.at).div_ceil(group.size as u64);
+                self.at = self.at.saturating_add(lost * group.size as u64);
+                if let Use::Frames(frames) = &mut group.role {
+                    frames.read += lost;
+                }
+                input
+                    .damage
+                    .add_many("records in damaged data", lost, || group.shown());
+                return Ok(Step::Nothing);
+            }
+            Found::Lost(_) | Found::End => return Ok(Step::End),
+        }
+        let record = self.stream.bytes(self.at, group.size);
+        self.at += group.size as u64;
+        match &mut group.role {
+            Use::Frames(frames) => frames
+                .record(input, record, payload)
+                .map(|step| match step {
+                    Ok(Some(frame)) => Step::Frame(frame),
+                    Ok(None) => Step::Nothing,
+                    Err(what) => Step::Fault(index, what),
+                }),
+            Use::Values(_) => Ok(Step::Nothing),
+            Use::Skipped(what) => Ok(Step::Fault(index, what)),
+        }
+    }
+
+    fn value<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        owner: Option<usize>,
+        payload: &mut Vec<u8>,
+    ) -> Result<Step> {
+        const LENGTH: usize = 4;
+        if self.stream.find(input, self.at, LENGTH)? != Found::Here {
+            return Ok(Step::End);
+        }
+        let length = number(self.stream.bytes(self.at, LENGTH));
+        self.at += LENGTH as u64;
+        let kept = length.min(can::FD_DATA as u64) as usize;
+        if self.stream.find(input, self.at, kept)? != Found::Here {
+            return Ok(Step::End);
+        }
+        let value = Value::of(self.stream.bytes(self.at, kept));
+        self.at += length;
+        let owner = owner.and_then(|owner| Some((owner, self.groups.get_mut(owner)?)));
+        let Some((index, group)) = owner else {
+            return Ok(Step::Nothing);
+        };
+        let Use::Frames(frames) = &mut group.role else {
+            return Ok(Step::Nothing);
+        };
+        Ok(
+            match frames.value(value, length, input.has_no_positions, payload) {
+                Ok(Some(frame)) => Step::Frame(frame),
+                Ok(None) => Step::Nothing,
+                Err(what) => Step::Fault(index, what),
+            },
+        )
+    }
+
+    /// Ends the reading: counts the frames that are missing, and frees the memory.
+    fn end<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<()> {
+        self.ended = true;
+        let found = self.stream.find(input, self.at, 1)?;
+        let is_sorted = self.id_size == 0;
+        let place = self.shown();
+        let fault = match (found, is_sorted) {
+            (Found::Here, true) if !input.is_unfinished => {
+                Some("groups with more data than they count, read up to their count")
+            }
+            (Found::Here | Found::End, _) if self.at != self.stream.end() => Some(TORN),
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            input.damage.add(fault, || place.clone());
+        }
+        self.stream.close(input);
+        for group in &mut self.groups {
+            let Use::Frames(frames) = &mut group.role else {
+                continue;
+            };
+            let missing = group.stated.saturating_sub(frames.read);
+            if missing > 0 && is_sorted && !input.is_unfinished {
+                let what = "records that a group counts and the file does not have";
+                input.damage.add_many(what, missing, || place.clone());
+            }
+            if !frames.waiting.is_empty() {
+                let count = frames.waiting.len() as u64;
+                input.damage.add_many(NO_DATA, count, || place.clone());
+            }
+            if let DataBytes::Stream { stream, .. } = &mut frames.data {
+                stream.close(input);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,441 @@
+//! Reads the data of a group or channel as one stream of bytes: data blocks, packed or not, and lists of them.
+
+use super::input::{long, place, Input, HEADER};
+use crate::source::inflate::inflate;
+use crate::source::Bytes;
+use std::io::Result;
+
+/// The part of a block that is read at once.
+const CHUNK: u64 = 64 << 10;
+/// The largest packed block, packed or unpacked. The format's limit is 4 MiB.
+const LONGEST: u64 = 64 << 20;
+/// The limit of unpacked bytes in memory, over all streams of a file.
+const MOST_HELD: usize = 256 << 20;
+/// The size of the fields of a packed block between its header and its data.
+const PACKED_HEADER: usize = 24;
+const LINKS_AT_ONCE: u64 = 512;
+
+const TORN: &str = "data blocks cut off by the end of the file, which was read up to there";
+const UNREADABLE: &str = "unreadable data blocks, the data was read up to there";
+const SHARED: &str = "data blocks that share bytes of the file, left out";
+const COLUMNS: &str = "groups with data in columns (blocks LD, DV and DI of MDF 4.2), not replayed";
+
+/// The kind of a stream, which its blocks must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    Records,
+    Values,
+}
+
+impl Content {
+    fn kind(self) -> &'static [u8; 2] {
+        match self {
+            Content::Records => b"DT",
+            Content::Values => b"SD",
+        }
+    }
+
+    /// Returns how many bytes before the latest position stay in memory. Values may be stored in another
+    /// order than the records that use them.
+    fn kept(self) -> usize {
+        match self {
+            Content::Records => 0,
+            Content::Values => 256 << 10,
+        }
+    }
+}
+
+enum Part {
+    Plain {
+        at: u64,
+        length: u64,
+    },
+    Packed {
+        at: u64,
+        length: u64,
+        plain: u64,
+        columns: Option<usize>,
+    },
+}
+
+/// The blocks of a stream, in order.
+struct Chain {
+    content: Content,
+    /// Links that were read from the latest list, the first at the end.
+    links: Vec<u64>,
+    /// The part of the latest list that was not read yet.
+    list_at: u64,
+    list_left: u64,
+    next_list: u64,
+}
+
+impl Chain {
+    fn stop(&mut self) {
+        self.links.clear();
+        (self.list_left, self.next_list) = (0, 0);
+    }
+
+    /// Returns true if no other block follows. Lists of unfinished files end with links to nothing.
+    fn is_at_end(&self) -> bool {
+        let has_link = self.links.iter().any(|link| *link != 0);
+        !has_link && self.list_left == 0 && self.next_list == 0
+    }
+
+    fn next<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<Option<Part>> {
+        loop {
+            match self.links.pop() {
+                Some(0) => {}
+                Some(link) => {
+                    let part = self.follow(input, link)?;
+                    if part.is_some() {
+                        return Ok(part);
+                    }
+                }
+                None if self.list_left > 0 => self.more_links(input)?,
+                None if self.next_list != 0 => {
+                    self.links.push(std::mem::take(&mut self.next_list));
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn fail<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        what: &'static str,
+        at: u64,
+    ) -> Result<Option<Part>> {
+        input.damage.add(what, || place(at));
+        self.stop();
+        Ok(None)
+    }
+
+    fn more_links<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<()> {
+        let count = self.list_left.min(LINKS_AT_ONCE);
+        let mut bytes = Vec::new();
+        let read = input.append(self.list_at, count * 8, &mut bytes)?;
+        self.links
+            .extend(bytes.chunks_exact(8).rev().map(|link| long(link, 0)));
+        self.list_at += count * 8;
+        self.list_left -= count;
+        if read as u64 != count * 8 || !input.charge(count * 8) {
+            self.fail(input, UNREADABLE, self.list_at)?;
+        }
+        Ok(())
+    }
+
+    /// Follows a link: returns a data block, or enters a list.
+    fn follow<R: Bytes>(&mut self, input: &mut Input<R>, at: u64) -> Result<Option<Part>> {
+        let Some(header) = input.exact::<HEADER>(at)? else {
+            let what = if at < input.size { TORN } else { UNREADABLE };
+            return self.fail(input, what, at);
+        };
+        if !input.charge(HEADER as u64) {
+            return self.fail(input, SHARED, at);
+        }
+        let (length, links) = (long(&header, 8), long(&header, 16));
+        let kind = [header[2], header[3]];
+        let is_block = header.starts_with(b"##");
+        match &kind {
+            b"DL" | b"HL" if is_block && links > 0 => {
+                let Some(next) = input.exact::<8>(at + HEADER as u64)? else {
+                    return self.fail(input, TORN, at);
+                };
+                self.next_list = long(&next, 0);
+                if kind == *b"DL" {
+                    self.list_at = at + HEADER as u64 + 8;
+                    self.list_left = links - 1;
+                }
+                Ok(None)
+            }
+            b"DZ" if is_block => self.packed(input, at, length),
+            b"LD" | b"DV" | b"DI" if is_block => self.fail(input, COLUMNS, at),
+            kind if is_block && kind == self.content.kind() => self.plain(input, at, length),
+            _ => self.fail(input, UNREADABLE, at),
+        }
+    }
+
+    fn plain<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        at: u64,
+        length: u64,
+    ) -> Result<Option<Part>> {
+        let there = input.size - at - HEADER as u64;
+        let mut length = length.checked_sub(HEADER as u64);
+        if input.is_unfinished && self.is_at_end() && !is_followed(input, at, length)? {
+            length = Some(there);
+        }
+        let Some(length) = length else {
+            return self.fail(input, UNREADABLE, at);
+        };
+        if !input.charge(length.min(there)) {
+            return self.fail(input, SHARED, at);
+        }
+        let at = at + HEADER as u64;
+        Ok(Some(Part::Plain { at, length }))
+    }
+
+    fn packed<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        at: u64,
+        length: u64,
+    ) -> Result<Option<Part>> {
+        const DEFLATED: u8 = 0;
+        const TRANSPOSED: u8 = 1;
+        let Some(about) = input.exact::<PACKED_HEADER>(at + HEADER as u64)? else {
+            return self.fail(input, TORN, at);
+        };
+        let columns = u32::from_le_bytes([about[4], about[5], about[6], about[7]]) as usize;
+        let columns = match about[2] {
+            DEFLATED => None,
+            TRANSPOSED if columns > 0 => Some(columns),
+            _ => {
+                return self.fail(
+                    input,
+                    "data blocks with an unknown packing, the data was read up to there",
+                    at,
+                )
+            }
+        };
+        let (plain, packed) = (long(&about, 8), long(&about, 16));
+        let room = length.saturating_sub((HEADER + PACKED_HEADER) as u64);
+        if about[..2] != *self.content.kind() || plain > LONGEST || packed > LONGEST.min(room) {
+            return self.fail(input, UNREADABLE, at);
+        }
+        let at = at + (HEADER + PACKED_HEADER) as u64;
+        if !input.charge(packed.min(input.size - at)) {
+            return self.fail(input, SHARED, at);
+        }
+        Ok(Some(Part::Packed {
+            at,
+            length: packed,
+            plain,
+            columns,
+        }))
+    }
+}
+
+/// Returns true if a block follows the block at `at` with `length` bytes of data. The last data block of an
+/// unfinished file is followed by nothing, or its length is not valid yet.
+fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> Result<bool> {
+    let end = length.and_then(|length| at.checked_add(HEADER as u64)?.checked_add(length));
+    let Some(next) = end.and_then(|end| end.checked_next_multiple_of(8)) else {
+        return Ok(false);
+    };
+    let header = input.exact::<HEADER>(next)?;
+    Ok(header.is_some_and(|header| {
+        header.starts_with(b"##") && header[2].is_ascii_uppercase() && header[4..8] == [0; 4]
+    }))
+}
+
+/// Where bytes of a stream are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Here,
+    /// The bytes are damaged, or were dropped from memory. Bytes from this position on can be asked for.
+    Lost(u64),
+    End,
+}
+
+pub struct Stream {
+    chain: Chain,
+    /// Bytes of the stream that are in memory, from the position `base` on.
+    plain: Vec<u8>,
+    base: u64,
+    /// The rest of a block that is not packed: its place and length.
+    rest: (u64, u64),
+    /// The number of bytes behind `plain` that are damaged.
+    gap: u64,
+    held: usize,
+}
+
+impl Stream {
+    pub fn new(content: Content, first: u64) -> Stream {
+        Stream {
+            chain: Chain {
+                content,
+                links: vec![first],
+                list_at: 0,
+                list_left: 0,
+                next_list: 0,
+            },
+            plain: Vec::new(),
+            base: 0,
+            rest: (0, 0),
+            gap: 0,
+            held: 0,
+        }
+    }
+
+    /// Returns the bytes that [`Stream::find`] found.
+    pub fn bytes(&self, from: u64, length: usize) -> &[u8] {
+        let at = (from - self.base) as usize;
+        &self.plain[at..at + length]
+    }
+
+    /// Returns the position behind the bytes in memory.
+    pub fn end(&self) -> u64 {
+        self.base + self.plain.len() as u64
+    }
+
+    /// Reads on until `length` bytes from `from` on are in memory.
+    pub fn find<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        from: u64,
+        length: usize,
+    ) -> Result<Found> {
+        let Some(to) = from.checked_add(length as u64) else {
+            return Ok(Found::End);
+        };
+        loop {
+            if from < self.base {
+                return Ok(Found::Lost(self.base));
+            }
+            if to <= self.end() {
+                return Ok(Found::Here);
+            }
+            if self.gap > 0 {
+                self.pass(0);
+            } else if !self.load(input, from)? {
+                return Ok(Found::End);
+            }
+        }
+    }
+
+    /// Frees the memory. The stream has no bytes any more.
+    pub fn close<R: Bytes>(&mut self, input: &mut Input<R>) {
+        self.chain.stop();
+        self.rest = (0, 0);
+        self.pass(0);
+        self.plain = Vec::new();
+        self.hold(input, 0);
+    }
+
+    /// Passes all bytes in memory, damaged ones, and `more`.
+    fn pass(&mut self, more: u64) {
+        self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
+        self.gap = 0;
+        self.plain.clear();
+    }
+
+    /// Returns how many bytes behind those in memory need not be read, to find those from `from` on.
+    fn ahead(&self, from: u64) -> u64 {
+        let kept = self.chain.content.kept() as u64;
+        from.saturating_sub(self.end()).saturating_sub(kept)
+    }
+
+    fn load<R: Bytes>(&mut self, input: &mut Input<R>, from: u64) -> Result<bool> {
+        let passed = (from.min(self.end()) - self.base) as usize;
+        let kept = self.chain.content.kept();
+        if passed > 2 * kept {
+            self.plain.drain(..passed - kept);
+            self.base += (passed - kept) as u64;
+        }
+        if self.rest.1 > 0 {
+            self.load_plain(input, from)?;
+            return Ok(true);
+        }
+        match self.chain.next(input)? {
+            None => return Ok(false),
+            Some(Part::Plain { at, length }) => self.rest = (at, length),
+            Some(Part::Packed {
+                at,
+                length,
+                plain,
+                columns,
+            }) => {
+                if self.ahead(from) >= plain.max(1) {
+                    self.pass(plain);
+                } else {
+                    self.unpack(input, at, length, plain as usize, columns)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn load_plain<R: Bytes>(&mut self, input: &mut Input<R>, from: u64) -> Result<()> {
+        let (at, length) = self.rest;
+        let skipped = self.ahead(from).min(length);
+        if skipped > 0 {
+            self.pass(skipped);
+            self.rest = (at.saturating_add(skipped), length - skipped);
+            return Ok(());
+        }
+        let wanted = length.min(CHUNK);
+        let read = input.append(at, wanted, &mut self.plain)? as u64;
+        self.rest = (at + read, length - read);
+        if read < wanted {
+            input.damage.add(TORN, || place(at + read));
+            self.rest.1 = 0;
+            self.chain.stop();
+        }
+        Ok(())
+    }
+
+    fn unpack<R: Bytes>(
+        &mut self,
+        input: &mut Input<R>,
+        at: u64,
+        length: u64,
+        size: usize,
+        columns: Option<usize>,
+    ) -> Result<()> {
+        let start = self.plain.len();
+        self.hold(input, start + size);
+        if input.held > MOST_HELD {
+            input.damage.add(
+                "packed data blocks beyond 256 MiB in memory, left out",
+                || place(at),
+            );
+            self.gap = size as u64;
+            return Ok(());
+        }
+        let mut packed = std::mem::take(&mut input.packed);
+        packed.clear();
+        let read = input.append(at, length, &mut packed)? as u64;
+        inflate(&mut input.inflater, &packed, &mut self.plain, size);
+        let there = (self.plain.len() - start).min(size);
+        self.plain.truncate(start + there);
+        if there < size {
+            let what = match read < length {
+                true => TORN,
+                false => "damaged packed data blocks, read up to the damage",
+            };
+            input.damage.add(what, || place(at));
+            // Each row of a transposed block needs all columns.
+            let there = if columns.is_some() { 0 } else { there };
+            self.plain.truncate(start + there);
+            self.gap = (size - there) as u64;
+        } else if let Some(columns) = columns {
+            packed.clear();
+            packed.extend_from_slice(&self.plain[start..]);
+            rows(&packed, columns, &mut self.plain[start..]);
+        }
+        input.packed = packed;
+        Ok(())
+    }
+
+    fn hold<R: Bytes>(&mut self, input: &mut Input<R>, bytes: usize) {
+        input.held = input.held.saturating_sub(self.held).saturating_add(bytes);
+        self.held = bytes;
+    }
+}
+
+/// Turns a table that is stored by columns into one that is stored by rows. Bytes behind the last whole row
+/// stay as they are.
+fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
+    let rows = table.len() / columns;
+    if rows == 0 {
+        return;
+    }
+    for (column, values) in table[..rows * columns].chunks_exact(rows).enumerate() {
+        for (row, value) in values.iter().enumerate() {
+            to[row * columns + column] = *value;
+        }
+    }
+}

@@ -18,6 +18,10 @@ pub(super) struct Sleep {
 /// worker that uses more has begun the next one.
 const MAX_IDLE_NS: u64 = 250_000;
 
+/// The maximum CPU time that a worker uses from the end of its callback to a trigger of its next
+/// handler, in ns. In between, its pool may wake it up many times, on a machine with cold caches.
+const MAX_BETWEEN_NS: u64 = 1_000_000;
+
 /// The longest sleep in which a thread may wait for Python's lock, in ns. The thread asks for the
 /// lock every 5 ms, so a worker that sleeps longer waits for work.
 const MAX_LOCK_NS: u64 = 6_000_000;
@@ -124,7 +128,7 @@ impl Sleeps {
         };
         let slept = longest.length.max(self.long_ns);
         let ran_ns = now.totals.since(&last.totals).exec_ns;
-        slept > now.time.saturating_sub(last.time) / 2 || ran_ns < 2 * MAX_IDLE_NS
+        slept > now.time.saturating_sub(last.time) / 2 || ran_ns < MAX_BETWEEN_NS
     }
 
     pub(super) fn take_longest(&mut self) -> Option<Sleep> {

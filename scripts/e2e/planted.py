@@ -171,7 +171,7 @@ class Victim:
         self.lock = threading.Lock()
         self.holder = Helper("holder", self.hold)
         self.greedy = Helper("greedy", self.sort)
-        self.numbers = [i * 7919 % 1000003 for i in range(400_000)]
+        self.numbers = [i * 7919 % 1000003 for i in range(250_000)]
         self.memory = mmap.mmap(-1, 40 << 20)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.neighbours = {name: self.start(name) for name in ("neighbour", "equal")}

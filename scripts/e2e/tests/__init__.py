@@ -8,4 +8,5 @@ from tests import (observe, btf, preload, zoo, patterns, events, own_loop, actio
 __all__ = ["observe", "btf", "preload", "zoo", "patterns", "events", "own_loop", "actions", "late", "flow",
            "dds", "link", "shaper", "shape", "gate", "container", "faults", "interrupted", "replay",
            "replay_sized", "replay_can", "replay_parking", "replay_compare", "replay_remote", "replay_rosbags", "diff",
-           "qos", "influence", "modes", "hosts", "engines", "advise", "why", "why_lost", "top", "python_api"]
+           "qos", "influence", "modes", "hosts", "engines", "advise", "why", "why_lost", "why_planted", "top",
+           "python_api"]

@@ -61,8 +61,8 @@ def code(cause):
     return CAUSES.index(cause) + 1 if cause in CAUSES else 0
 
 
-def sensor():
-    """Publishes all scans, then waits to be ended."""
+def sensor(folder):
+    """Publishes all scans, then lets the other nodes end."""
     rclpy.init()
     node = rclpy.create_node("sensor")
     topics = ["/planted/scan", "/planted/slow", "/planted/group", "/planted/slow_member"]
@@ -74,6 +74,9 @@ def sensor():
     def on_time():
         cause = next(causes, "end")
         if cause == "end":
+            time.sleep(1)
+            with open(os.path.join(folder, "end"), "w", encoding="ascii"):
+                pass
             timer.cancel()
             return
         first = {"callback": slow, "group": slow_member, "start": slow_member}.get(cause)
@@ -381,7 +384,7 @@ def run_member(folder):
 def main():
     """Runs all nodes, each in its process."""
     role, *rest = sys.argv[1:]
-    roles = {"sensor": sensor, "answer": answer, "member": lambda: run_member(*rest),
+    roles = {"sensor": lambda: sensor(*rest), "answer": answer, "member": lambda: run_member(*rest),
              "neighbour": lambda: neighbour(role, PRIORITY + 5), "equal": lambda: neighbour(role, PRIORITY)}
     if role in roles:
         roles[role]()
@@ -390,13 +393,7 @@ def main():
     # The other nodes and the threads of the middleware keep off the victim's CPU.
     os.sched_setaffinity(0, OTHERS)
     others = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *words])
-              for words in (["answer"], ["member", folder], ["sensor"])]
-
-    def end():
-        time.sleep(len(plan()) * PERIOD + 6)
-        with open(os.path.join(folder, "end"), "w", encoding="ascii"):
-            pass
-    threading.Thread(target=end, daemon=True).start()
+              for words in (["answer"], ["member", folder], ["sensor", folder])]
     log = run_victim(folder)
     others[1].wait()
     for process in others:

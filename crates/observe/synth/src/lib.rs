@@ -316,6 +316,15 @@ impl Synth {
             .kind()
     }
 
+    /// Reports whether two callbacks, given by their numbers, belong to the same node.
+    pub fn are_of_same_node(&self, a: u32, b: u32) -> bool {
+        let node = |callback: u32| {
+            let vertex = self.flow.graph.vertex(VertexId::new(callback as usize));
+            self.cx.entities.nodes.settled(vertex.node())
+        };
+        node(a) == node(b)
+    }
+
     /// Returns the name of the topic or service with this number. Names come from the recorded
     /// application and are untrusted.
     pub fn name(&self, number: u32) -> &str {

@@ -12,6 +12,10 @@ use onbeat_synth::followed::ChainStep;
 use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
+/// The longest time in ns from the end of an execution to the start of the next one in its callback
+/// group: the executor looks for work anew, and wakes up a thread.
+const TURN_NS: u64 = 10_000_000;
+
 /// The culprit of a stretch, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum By {
@@ -200,27 +204,57 @@ impl Known<'_> {
         };
         let begin = pieces.at;
         let ran = self.history.executions(step.tid, begin, until);
+        let group = self.group(step, begin, until);
         for slice in self.history.states(step.tid, begin, until) {
+            let (kind, by) = of_state(slice.state);
+            let waits = |behind: Option<u32>| match (behind, kind) {
+                (_, Kind::Unknown) => piece(step.callback, kind, by, None),
+                (Some(behind), _) => {
+                    let meanwhile = (kind != Kind::Runs).then_some(Meanwhile { kind, by });
+                    let by = By::Callback(behind);
+                    piece(step.callback, Kind::Executor, by, meanwhile)
+                }
+                (None, Kind::Runs) => piece(step.callback, Kind::Library, By::Nobody, None),
+                (None, Kind::Sleeps) => piece(step.callback, asleep, By::Nobody, None),
+                (None, _) => piece(step.callback, kind, by, None),
+            };
             split(&slice, &ran, |end, behind| {
-                let (kind, by) = of_state(slice.state);
-                let waits = match (behind, kind) {
-                    (_, Kind::Unknown) => piece(step.callback, kind, by, None),
-                    (Some(behind), _) => {
-                        let meanwhile = (kind != Kind::Runs).then_some(Meanwhile { kind, by });
-                        piece(
-                            step.callback,
-                            Kind::Executor,
-                            By::Callback(behind),
-                            meanwhile,
-                        )
-                    }
-                    (None, Kind::Runs) => piece(step.callback, Kind::Library, By::Nobody, None),
-                    (None, Kind::Sleeps) => piece(step.callback, asleep, By::Nobody, None),
-                    (None, _) => piece(step.callback, kind, by, None),
+                if kind == Kind::Unknown || (behind.is_none() && kind != Kind::Sleeps) {
+                    return pieces.until(end, waits(behind));
+                }
+                let part = Slice {
+                    begin: pieces.at,
+                    end,
+                    state: slice.state,
                 };
-                pieces.until(end, waits);
+                split(&part, &group, |end, holder| {
+                    let by = holder.map(By::Callback);
+                    let of_group = by.map(|by| piece(step.callback, Kind::Executor, by, None));
+                    pieces.until(end, of_group.unwrap_or_else(|| waits(behind)));
+                });
             });
         }
+    }
+
+    /// Returns the executions on other threads for which a callback waited because they had its
+    /// callback group. The recording does not show groups. A callback waited for an execution if it
+    /// began right afterwards, and if both callbacks belong to one node and never ran at once.
+    fn group(&self, step: &ChainStep, begin: u64, until: u64) -> Vec<Ran> {
+        let mut beside = self.history.executions_beside(step.tid, begin, until);
+        beside.retain(|&(_, _, other)| {
+            self.history.exclude_each_other(other, step.callback)
+                && self.synth.are_of_same_node(other, step.callback)
+        });
+        beside.sort_unstable_by_key(|ran| std::cmp::Reverse(ran.1));
+        let mut next = until;
+        beside.retain(|&(from, to, _)| {
+            let is_before = from < next && to.abs_diff(next) <= TURN_NS;
+            if is_before {
+                next = from;
+            }
+            is_before
+        });
+        beside
     }
 
     /// Adds the time for which a synchroniser waits for its other inputs, up to the last one at

@@ -7,7 +7,7 @@
 use crate::kind::Reason;
 use onbeat_synth::followed::Held;
 use onbeat_trace::{Event, EventKind, UNTOLD};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 /// The most entries of all threads together. An entry has at most 40 bytes.
@@ -19,6 +19,13 @@ pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
 /// The synthesis may report the end of an execution after later ends, by at most this time in ns.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
+
+/// The longest time in ns for which two executions of one callback group seem to overlap. The group
+/// is free right before the first one ends, and the interpreter's lock may lie in between.
+const SEEMING_NS: u64 = 2_000_000;
+
+/// The most pairs of callbacks that are kept as seen at once.
+const AT_ONCE_MAX: usize = 1 << 16;
 
 /// The state of a thread during a slice of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +303,10 @@ fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     threads: FxHashMap<u32, Thread>,
+    /// The threads of each process on which callbacks ran.
+    pools: FxHashMap<u32, Vec<u32>>,
+    /// The pairs of callbacks, smaller number first, that ran at once on two threads of a process.
+    at_once: FxHashSet<(u32, u32)>,
     lossy: VecDeque<(u64, u64)>,
     window_ns: u64,
     entries_max: usize,
@@ -319,6 +330,8 @@ impl History {
     pub(crate) fn new(window_ns: u64) -> History {
         History {
             threads: FxHashMap::default(),
+            pools: FxHashMap::default(),
+            at_once: FxHashSet::default(),
             lossy: VecDeque::new(),
             window_ns,
             entries_max: ENTRIES_MAX,
@@ -410,15 +423,43 @@ impl History {
     }
 
     pub(crate) fn ran(&mut self, tid: u32, (begin, end, callback): Ran) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            let part = Part {
-                begin,
-                end,
-                what: callback,
-            };
-            thread.longest_ran = thread.longest_ran.max(end - begin.min(end));
-            insert(&mut thread.ran, part);
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        let part = Part {
+            begin,
+            end,
+            what: callback,
+        };
+        thread.longest_ran = thread.longest_ran.max(end - begin.min(end));
+        insert(&mut thread.ran, part);
+        let pool = self.pools.entry(thread.pid).or_default();
+        if !pool.contains(&tid) {
+            pool.push(tid);
         }
+        for (from, to, other) in self.executions_beside(tid, begin, end) {
+            let together_ns = to.min(end) - from.max(begin).min(to.min(end));
+            if together_ns > SEEMING_NS && self.at_once.len() < AT_ONCE_MAX {
+                let pair = (callback.min(other), callback.max(other));
+                self.at_once.insert(pair);
+            }
+        }
+    }
+
+    /// Returns the executions on the other threads of a thread's process that overlap the time from
+    /// `begin` to `end`.
+    pub(crate) fn executions_beside(&self, tid: u32, begin: u64, end: u64) -> Vec<Ran> {
+        let pid = self.threads.get(&tid).map(|thread| thread.pid);
+        let pool = pid.and_then(|pid| self.pools.get(&pid));
+        let others = pool.into_iter().flatten().filter(|&&other| other != tid);
+        let alive = others.filter(|other| self.threads.get(other).map(|t| t.pid) == pid);
+        let executions = alive.map(|&other| self.executions(other, begin, end));
+        executions.flatten().collect()
+    }
+
+    /// Reports whether two callbacks were never seen to run at once so far.
+    pub(crate) fn exclude_each_other(&self, a: u32, b: u32) -> bool {
+        !self.at_once.contains(&(a.min(b), a.max(b)))
     }
 
     /// Adds a wait for a CPU, with the thread that had the CPU.
@@ -454,6 +495,11 @@ impl History {
         }
         self.threads
             .retain(|_, t| t.now != Now::Ended || t.since >= time);
+        let threads = &self.threads;
+        self.pools.retain(|_, pool| {
+            pool.retain(|tid| threads.contains_key(tid));
+            !pool.is_empty()
+        });
         while self.lossy.front().is_some_and(|l| l.1 < time) {
             self.lossy.pop_front();
         }

@@ -494,3 +494,56 @@ fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
     assert_eq!(during.text(), "was preempted by neighbour (worker)");
     assert!((ns - 15e6).abs() < 1.0);
 }
+
+/// Returns a round in which the timer runs on a second thread of the pool, from before the item's
+/// publication on. The item's callback begins on the first thread right after it.
+fn behind_group(t: u64) -> String {
+    let (begin, end) = (t + 400, t + 510 + PLANTED);
+    let timer = format!(
+        "{begin}us cpu0 20/21 executor_next_ready
+{begin}us cpu0 20/21 timer_call timer=0x51
+{begin}us cpu0 20/21 callback_start callback=0x61
+{end}us cpu0 20/21 callback_end callback=0x61
+{end}us cpu0 20/21 executor_wait_for_work timeout_ns=0
+"
+    );
+    let take = wakes(end + 20, end + 30, 0) + &takes(end + 70, t + 510, 2_000);
+    talk(t) + &timer + &take
+}
+
+#[test]
+fn a_callback_group_that_another_thread_kept_busy_is_the_first_cause() {
+    let explanation = explained(&planted(behind_group));
+    check(&explanation, Kind::Executor, S, Some(SLOW));
+}
+
+#[test]
+fn callbacks_that_once_ran_at_once_do_not_wait_for_one_another() {
+    // In the first round, the timer runs on the second thread during the item's callback.
+    let together = |t: u64| {
+        let (begin, end) = (t + 400, t + 5_000);
+        talk(t)
+            + &wakes(t + 550, t + 560, 0)
+            + &takes(t + 580, t + 510, 4_000)
+            + &format!(
+                "{begin}us cpu0 20/21 executor_next_ready
+{begin}us cpu0 20/21 timer_call timer=0x51
+{begin}us cpu0 20/21 callback_start callback=0x61
+{end}us cpu0 20/21 callback_end callback=0x61
+{end}us cpu0 20/21 executor_wait_for_work timeout_ns=0
+"
+            )
+    };
+    let events = trace(SYSTEM, |t, is_planted| match is_planted {
+        true => behind_group(t),
+        false if t == 100_000 => together(t),
+        false => punctual(t),
+    });
+    let explanation = explained(&events);
+    let late: Vec<_> = explanation.executions.iter().filter(|e| e.late).collect();
+    assert_eq!(late.len(), 2);
+    for execution in late {
+        assert_eq!(us(execution, Kind::Executor, Some(SLOW)), 0);
+        assert!(us(execution, Kind::Transport, None) >= PLANTED);
+    }
+}

@@ -39,7 +39,7 @@ impl Spans {
         thread.sleeps.restart(&mark);
         let last = thread.rounds.last_trigger.replace(mark);
         thread.rounds.shown |= last.is_some();
-        let stray = !thread.waits && thread.sleeps.slept_most(last, time);
+        let stray = !thread.waits && thread.sleeps.was_idle(last, &mark);
         thread.sleeps.forget_longest();
         if let Some(continuation) = thread.continuation_mut() {
             continuation.trigger = Some(mark);
@@ -68,9 +68,14 @@ impl Spans {
             Triggers::Once { guard: first, .. } if *first == guard => {
                 self.next_trigger(cx, ti, &mut span, guard);
             }
-            Triggers::Several(before)
-                if before.guard == guard && (!stray || before.undecided.is_some()) =>
-            {
+            Triggers::Several(before) if before.guard == guard => {
+                if before.undecided.is_none() && (stray || before.is_over) {
+                    if let Some(triggered) = span.triggered_mut() {
+                        triggered.is_over = true;
+                    }
+                    self.threads[ti].put_span(span);
+                    return;
+                }
                 self.next_trigger(cx, ti, &mut span, guard);
                 if self.return_to_caller(cx, ti, &span) {
                     return;
@@ -136,7 +141,7 @@ impl Spans {
         let undecided = match span.triggered_mut() {
             Some(triggered) => {
                 triggered.longest = longer(triggered.longest, triggered.last, last);
-                triggered.last = last;
+                (triggered.last, triggered.is_over) = (last, false);
                 triggered.more = triggered.more.saturating_add(1);
                 triggered.undecided.take()
             }

@@ -93,6 +93,9 @@ pub(super) struct Triggered {
     pub(super) longest: Option<(Mark, Mark)>,
     pub(super) undecided: Option<DecisionId>,
     pub(super) is_pending: bool,
+    /// The worker waited for work after `last`, so later triggers belong to other handlers. A
+    /// publication shows that the callback goes on after all.
+    pub(super) is_over: bool,
     pub(super) more: u8,
 }
 
@@ -214,6 +217,7 @@ impl CallbackSpan {
                 longest: None,
                 undecided: None,
                 is_pending: false,
+                is_over: false,
                 more: 1,
             });
         }

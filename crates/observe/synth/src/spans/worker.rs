@@ -18,6 +18,10 @@ pub(super) struct Sleep {
 /// worker that uses more has begun the next one.
 const MAX_IDLE_NS: u64 = 250_000;
 
+/// The maximum CPU time that a worker uses from the end of its callback to a trigger of its next
+/// handler, in ns. In between, its pool may wake it up many times, on a machine with cold caches.
+const MAX_BETWEEN_NS: u64 = 1_000_000;
+
 /// The longest sleep in which a thread may wait for Python's lock, in ns. The thread asks for the
 /// lock every 5 ms, so a worker that sleeps longer waits for work.
 const MAX_LOCK_NS: u64 = 6_000_000;
@@ -28,6 +32,10 @@ pub(super) struct Sleeps {
     last: Option<Mark>,
     /// The longest sleep since the last trigger or publication, without sleeps for a mutex.
     longest: Option<Sleep>,
+    /// The sum of the sleeps above [`MAX_LOCK_NS`] since the last trigger or publication, without
+    /// sleeps for a mutex, in ns. A pool often wakes up its idle workers for a few µs, so that one
+    /// wait for work is several sleeps.
+    long_ns: u64,
     needs_mutex: bool,
     woken: Option<u64>,
     /// The mark at which the thread woke up for its current work. Before that, the thread had used
@@ -77,6 +85,7 @@ impl Sleeps {
         let Some(since) = asleep.filter(|_| !for_mutex) else {
             return false;
         };
+        self.long_ns += slept_ns.filter(|&ns| ns > MAX_LOCK_NS).unwrap_or(0);
         let length = time.saturating_sub(since);
         let is_longest = self.longest.is_none_or(|longest| length > longest.length);
         if is_longest {
@@ -104,16 +113,26 @@ impl Sleeps {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Reports whether the thread slept most of the time from `last`, a trigger, to `time`. If a
-    /// worker slept most of the time, it did something else in between. For example, it found a
-    /// callback group busy.
-    pub(super) fn slept_most(&self, last: Option<Mark>, time: u64) -> bool {
-        let slept = self.longest.map_or(0, |longest| longest.length);
-        let since = last.map_or(0, |last| time.saturating_sub(last.time));
-        slept > since / 2
+    /// Reports whether a worker waited for work from `last`, a trigger, to `now`. Its trigger at
+    /// `now` then belongs to something else than the callback before. For example, the worker found
+    /// a callback group busy.
+    ///
+    /// A worker that waited slept most of the time, or slept and used hardly more CPU time than to
+    /// finish its callback and to begin the next handler. It may also have been ready without a CPU.
+    pub(super) fn was_idle(&self, last: Option<Mark>, now: &Mark) -> bool {
+        let Some(longest) = self.longest else {
+            return false;
+        };
+        let Some(last) = last else {
+            return true;
+        };
+        let slept = longest.length.max(self.long_ns);
+        let ran_ns = now.totals.since(&last.totals).exec_ns;
+        slept > now.time.saturating_sub(last.time) / 2 || ran_ns < MAX_BETWEEN_NS
     }
 
     pub(super) fn take_longest(&mut self) -> Option<Sleep> {
+        self.long_ns = 0;
         self.longest.take()
     }
 
@@ -127,13 +146,83 @@ impl Sleeps {
     }
 
     pub(super) fn forget_longest(&mut self) {
-        self.longest = None;
+        (self.longest, self.long_ns) = (None, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::Harness;
+
+    /// The events of a worker of rclpy's pool. Its callback lasts 2 ms. It then waits for work from
+    /// 13 ms to 113 ms, and meanwhile its pool wakes it up `wakes` times. It finds the callback
+    /// groups of its next two handlers busy, so each handler triggers the guard condition once.
+    fn events_of_a_refused_worker(wakes: u64) -> String {
+        let mut trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/11 thread comm=worker
+10950us cpu0 10/11 take rmw=0x1020 source_ns=1us
+11000us cpu0 10/11 guard_trigger guard=0x9
+13000us cpu0 10/11 guard_trigger guard=0x9
+"
+        .to_owned();
+        let sleep_us = 100_000 / (wakes + 1);
+        for sleep in 0..=wakes {
+            let from = 13_000 + sleep * sleep_us;
+            let to = from + sleep_us;
+            trace += &format!(
+                "{}us cpu0 10/11 switch_out state=1
+{to}us cpu0 10/11 wake waker_tid=10
+{to}us cpu0 10/11 switch_in
+",
+                from + 5
+            );
+        }
+        trace
+            + "113100us cpu0 10/11 guard_trigger guard=0x9
+113130us cpu0 10/11 guard_trigger guard=0x9
+113200us cpu0 10/11 take rmw=0x1020 source_ns=2us
+113300us cpu0 10/11 guard_trigger guard=0x9
+115300us cpu0 10/11 guard_trigger guard=0x9
+"
+    }
+
+    #[test]
+    fn triggers_of_a_worker_that_finds_a_group_busy_do_not_prolong_its_last_callback() {
+        // With 40 wake-ups, each sleep is as short as a wait for Python's lock.
+        for wakes in [0, 5, 40] {
+            let events = Harness::new(&events_of_a_refused_worker(wakes)).span_events();
+            let ends = events.iter().filter(|event| event.contains(" end "));
+            let ends: Vec<&String> = ends.collect();
+            assert_eq!(ends, ["13000 end #0 Inferred exec 2000"], "{wakes} wakes");
+        }
+    }
+
+    #[test]
+    fn a_callback_goes_on_after_a_trigger_of_its_own() {
+        // The callback creates a timer, and is preempted before it computes on.
+        let trace = "
+1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
+1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in
+1ms cpu0 10/11 thread comm=worker
+10950us cpu0 10/11 take rmw=0x1020 source_ns=1us
+11ms cpu0 10/11 guard_trigger guard=0x9
+13ms cpu0 10/11 guard_trigger guard=0x9
+14ms cpu0 10/11 switch_out state=0
+34ms cpu0 10/11 switch_in
+36ms cpu0 10/11 switch_out state=1
+39ms cpu0 10/11 wake waker_tid=10
+39ms cpu0 10/11 switch_in
+40ms cpu0 10/11 guard_trigger guard=0x9
+41ms cpu0 10/11 take rmw=0x1020 source_ns=2us
+";
+        let events = Harness::new(trace).span_events();
+        assert_eq!(
+            events.last().map(String::as_str),
+            Some("40000 end #0 Inferred exec 6000")
+        );
+    }
 
     #[test]
     fn a_pool_triggers_its_guard_after_a_callback() {

@@ -1,0 +1,410 @@
+"""Nodes whose executions are late for planted causes. They log each cause by their own clock.
+
+usage: planted.py FOLDER
+/sensor publishes a scan every 100 ms, on /planted/scan or /planted/group. Every second scan has a cause.
+/victim takes the scans in an executor of one thread at SCHED_FIFO 5, alone on the last CPU. /member takes
+/planted/group in a pool of threads, in one callback group with a slow callback. FOLDER gets truth.json: for each
+planted scan its cause, its stamp, and the times that the cause took, in ns (CLOCK_MONOTONIC).
+"""
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import rclpy
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
+from std_msgs.msg import Int64
+from std_srvs.srv import Trigger
+
+CAUSES = ["neighbour", "equal", "lock", "callback", "sleep", "fsync", "faults", "quota", "garbage",
+          "interpreter", "group", "service"]
+TIMES = 6
+PERIOD = 0.1
+PRIORITY = 5
+DELAY_MS = 25
+CPU = int(os.environ.setdefault("PLANTED_CPU", str(max(os.sched_getaffinity(0)))))
+OTHERS = os.sched_getaffinity(0) - {CPU} or {CPU}
+
+
+def busy(seconds):
+    """Takes CPU time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def name_thread(name):
+    """Names the calling thread, as recordings show it."""
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w", encoding="utf-8") as comm:
+        comm.write(name)
+
+
+def schedule(policy, priority):
+    """Sets the scheduling of the calling thread."""
+    os.sched_setscheduler(0, policy, os.sched_param(priority))
+
+
+def plan():
+    """The causes of all scans, in order; None: no cause. With the first ones the pool starts its threads."""
+    return ["start", None] * 3 + [None] * 4 + [scan for cause in CAUSES for scan in [cause, None] * TIMES]
+
+
+def code(cause):
+    """The number of a cause in a scan, whose other bits are its stamp."""
+    return CAUSES.index(cause) + 1 if cause in CAUSES else 0
+
+
+def sensor(folder):
+    """Publishes all scans, then lets the other nodes end."""
+    rclpy.init()
+    node = rclpy.create_node("sensor")
+    topics = ["/planted/scan", "/planted/slow", "/planted/group", "/planted/slow_member"]
+    scan, slow, group, slow_member = (node.create_publisher(Int64, topic, 10) for topic in topics)
+    causes = iter(plan())
+    while min(publisher.get_subscription_count() for publisher in (scan, slow, group, slow_member)) < 1:
+        time.sleep(0.1)
+
+    def on_time():
+        cause = next(causes, "end")
+        if cause == "end":
+            time.sleep(1)
+            with open(os.path.join(folder, "end"), "w", encoding="ascii"):
+                pass
+            timer.cancel()
+            return
+        first = {"callback": slow, "group": slow_member, "start": slow_member}.get(cause)
+        if first:
+            first.publish(Int64(data=0))
+            time.sleep(0.004)
+        to = group if cause in ("group", "service", "start") else scan
+        to.publish(Int64(data=time.monotonic_ns() * 16 + code(cause)))
+    timer = node.create_timer(PERIOD, on_time)
+    rclpy.spin(node)
+
+
+def neighbour(name, priority):
+    """Takes its CPU for a while for each byte, and answers with the CPU time that it took."""
+    name_thread(name)
+    os.sched_setaffinity(0, {CPU})
+    schedule(os.SCHED_FIFO, priority)
+    while os.read(0, 1):
+        begin = time.thread_time_ns()
+        busy(DELAY_MS / 1000)
+        os.write(1, (time.thread_time_ns() - begin).to_bytes(8, "little"))
+
+
+def answer():
+    """Answers requests late."""
+    rclpy.init()
+    node = rclpy.create_node("server")
+
+    def on_request(_, response):
+        time.sleep(DELAY_MS / 1000)
+        return response
+    node.create_service(Trigger, "/planted/ask", on_request)
+    rclpy.spin(node)
+
+
+class Helper(threading.Thread):
+    """A thread of the victim's process that does something for each byte."""
+
+    def __init__(self, name, work):
+        super().__init__(daemon=True)
+        self.name_, self.work, self.busy = name, work, False
+        self.receive, self.send = os.pipe()
+
+    def run(self):
+        name_thread(self.name_)
+        os.sched_setaffinity(0, OTHERS)
+        while os.read(self.receive, 1):
+            self.work(self)
+
+    def go(self):
+        """Lets the thread work, and returns when it has begun."""
+        self.busy = False
+        os.write(self.send, b"x")
+        while not self.busy:
+            time.sleep(0)
+
+
+class Quota:
+    """A control group with a quota of CPU time, of either version."""
+
+    def __init__(self):
+        old = os.path.isdir("/sys/fs/cgroup/cpu")
+        self.parent = "/sys/fs/cgroup/cpu" if old else "/sys/fs/cgroup"
+        self.group = f"{self.parent}/onbeat-planted-{os.getpid()}"
+        self.members = "tasks" if old else "cgroup.procs"
+        os.mkdir(self.group)
+        for name, value in ([("cpu.cfs_period_us", "40000"), ("cpu.cfs_quota_us", "4000")] if old
+                            else [("cpu.max", "4000 40000")]):
+            self.write(f"{self.group}/{name}", value)
+
+    @staticmethod
+    def write(path, value):
+        """Writes one setting."""
+        with open(path, "w", encoding="ascii") as file:
+            file.write(value)
+
+    def run(self, work):
+        """Does some work within the group. The old version moves one thread, the new one the process."""
+        self.write(f"{self.group}/{self.members}", str(threading.get_native_id()))
+        try:
+            return work()
+        finally:
+            self.write(f"{self.parent}/{self.members}", str(threading.get_native_id()))
+
+    def remove(self):
+        """Removes the group."""
+        os.rmdir(self.group)
+
+
+class Victim:
+    """The causes that a callback of one thread can meet."""
+
+    def __init__(self, folder):
+        self.log, self.slow, self.released = [], [], 0
+        self.lock = threading.Lock()
+        self.holder = Helper("holder", self.hold)
+        self.greedy = Helper("greedy", self.sort)
+        self.numbers = [i * 7919 % 1000003 for i in range(250_000)]
+        self.memory = mmap.mmap(-1, 40 << 20)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.neighbours = {name: self.start(name) for name in ("neighbour", "equal")}
+        try:
+            self.quota = Quota()
+        except OSError:
+            self.quota = None
+        self.file = os.open(os.path.join(folder, "synced"), os.O_CREAT | os.O_WRONLY)
+        self.page = os.urandom(1 << 18)
+        gc.disable()
+        self.garbage = [[None] for _ in range(250_000)]
+        for cell in self.garbage:
+            cell[0] = cell
+        self.holder.start()
+        self.greedy.start()
+
+    @staticmethod
+    def start(name):
+        """Starts a neighbour."""
+        return subprocess.Popen([sys.executable, os.path.abspath(__file__), name], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, bufsize=0)
+
+    def hold(self, helper):
+        """Holds the lock, asleep."""
+        with self.lock:
+            helper.busy = True
+            time.sleep(DELAY_MS / 1000)
+            self.released = time.monotonic_ns()
+
+    def sort(self, helper):
+        """Holds the interpreter's lock in one call."""
+        helper.busy = True
+        sorted(self.numbers)
+
+    def meet(self, cause):
+        """Meets a cause. Returns the time that it took, by the clocks of the threads, in ns; None: impossible."""
+        return getattr(self, "meet_" + cause)()
+
+    def beside(self, name):
+        """Computes until a neighbour has taken its time."""
+        process = self.neighbours[name]
+        os.set_blocking(process.stdout.fileno(), False)
+        process.stdin.write(b"x")
+        while not (took := process.stdout.read(8)):
+            os.sched_yield()
+        return int.from_bytes(took, "little")
+
+    def meet_neighbour(self):
+        """A neighbour of higher priority."""
+        return self.beside("neighbour")
+
+    def meet_equal(self):
+        """A neighbour of equal priority."""
+        return self.beside("equal")
+
+    def meet_lock(self):
+        """A lock that a sleeping thread holds."""
+        self.holder.go()
+        begin = time.monotonic_ns()
+        with self.lock:
+            return self.released - begin
+
+    def meet_sleep(self):
+        """A sleep in the callback."""
+        return lost_ns(lambda: time.sleep(DELAY_MS / 1000))
+
+    def meet_fsync(self):
+        """A write that waits for the disk."""
+        def write():
+            os.pwrite(self.file, self.page, 0)
+            os.fsync(self.file)
+        lost, until = 0, time.monotonic() + DELAY_MS / 1000
+        while time.monotonic() < until:
+            lost += lost_ns(write)
+        return lost
+
+    def meet_faults(self):
+        """Page faults on memory that was given back."""
+        def touch():
+            self.memory.madvise(mmap.MADV_DONTNEED)
+            ctypes.memset(self.address, 1, len(self.memory))
+        return cpu_ns(touch)
+
+    def meet_quota(self):
+        """A quota of CPU time."""
+        if not self.quota:
+            return None
+        schedule(os.SCHED_OTHER, 0)
+        lost = self.quota.run(lambda: lost_ns(lambda: busy(0.009)))
+        schedule(os.SCHED_FIFO, PRIORITY)
+        return lost
+
+    def meet_garbage(self):
+        """Python's garbage collection."""
+        return cpu_ns(gc.collect)
+
+    def meet_interpreter(self):
+        """The interpreter's lock, which another thread holds in one call."""
+        self.greedy.busy, before, longest = False, time.monotonic_ns(), 0
+        os.write(self.greedy.send, b"x")
+        while not self.greedy.busy or longest < 2_000_000:
+            now = time.monotonic_ns()
+            longest, before = max(longest, now - before), now
+        return longest
+
+
+def run_victim(folder):
+    """Takes the scans in one thread."""
+    rclpy.init()
+    node, victim = rclpy.create_node("victim"), Victim(folder)
+    out = node.create_publisher(Int64, "/planted/out", 10)
+
+    def on_scan(message):
+        stamp, number = divmod(message.data, 16)
+        begin = time.monotonic_ns()
+        busy(0.001)
+        cause, took = None, None
+        if number:
+            cause = CAUSES[number - 1]
+            took = victim.meet(cause) if cause != "callback" else overlap(victim.slow, stamp, begin)
+        out.publish(message)
+        if cause:
+            victim.log.append((cause, stamp, took))
+
+    def on_slow(_):
+        victim.slow.append(timed(lambda: busy(DELAY_MS / 1000)))
+    node.create_subscription(Int64, "/planted/scan", on_scan, 10)
+    node.create_subscription(Int64, "/planted/slow", on_slow, 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    os.sched_setaffinity(0, {CPU})
+    schedule(os.SCHED_FIFO, PRIORITY)
+    until(executor, folder)
+    for process in victim.neighbours.values():
+        process.kill()
+    if victim.quota:
+        victim.quota.remove()
+    return victim.log
+
+
+def cpu_ns(work):
+    """Does some work. Returns the CPU time that it took, ns."""
+    ran = time.thread_time_ns()
+    work()
+    return time.thread_time_ns() - ran
+
+
+def lost_ns(work):
+    """Does some work. Returns for how long the thread had no CPU meanwhile, ns."""
+    begin, ran = time.monotonic_ns(), time.thread_time_ns()
+    work()
+    return time.monotonic_ns() - begin - (time.thread_time_ns() - ran)
+
+
+def timed(work):
+    """Does some work. Returns its begin and end."""
+    begin = time.monotonic_ns()
+    work()
+    return begin, time.monotonic_ns()
+
+
+def overlap(bursts, begin, end):
+    """The time within bursts, ns."""
+    return sum(max(0, min(end, burst[1]) - max(begin, burst[0])) for burst in bursts)
+
+
+def until(executor, folder):
+    """Runs an executor until the file `end` is there."""
+    while not os.path.exists(os.path.join(folder, "end")):
+        executor.spin_once(timeout_sec=0.2)
+
+
+def run_member(folder):
+    """Takes scans in a pool, in one group with a slow callback."""
+    rclpy.init()
+    node, log, slow = rclpy.create_node("member"), [], []
+    group = MutuallyExclusiveCallbackGroup()
+    client = node.create_client(Trigger, "/planted/ask", callback_group=MutuallyExclusiveCallbackGroup())
+    out = node.create_publisher(Int64, "/planted/group_out", 10)
+
+    def on_scan(message):
+        stamp, number = divmod(message.data, 16)
+        begin = time.monotonic_ns()
+        busy(0.001)
+        if not number:
+            return
+        cause = CAUSES[number - 1]
+        if cause == "group":
+            took = overlap(slow, stamp, begin)
+        else:
+            client.call(Trigger.Request())
+            took = DELAY_MS * 1_000_000
+        out.publish(message)
+        log.append((cause, stamp, took))
+    node.create_subscription(Int64, "/planted/group", on_scan, 10, callback_group=group)
+    node.create_subscription(Int64, "/planted/slow_member",
+                             lambda _: slow.append(timed(lambda: busy(DELAY_MS / 1000))), 10,
+                             callback_group=group)
+    executor = MultiThreadedExecutor(3)
+    executor.add_node(node)
+    client.wait_for_service()
+    until(executor, folder)
+    with open(os.path.join(folder, "member.json"), "w", encoding="utf-8") as file:
+        json.dump(log, file)
+
+
+def main():
+    """Runs all nodes, each in its process."""
+    role, *rest = sys.argv[1:]
+    roles = {"sensor": lambda: sensor(*rest), "answer": answer, "member": lambda: run_member(*rest),
+             "neighbour": lambda: neighbour(role, PRIORITY + 5), "equal": lambda: neighbour(role, PRIORITY)}
+    if role in roles:
+        roles[role]()
+        os._exit(0)
+    folder = role
+    # The other nodes and the threads of the middleware keep off the victim's CPU.
+    os.sched_setaffinity(0, OTHERS)
+    others = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *words])
+              for words in (["answer"], ["member", folder], ["sensor", folder])]
+    log = run_victim(folder)
+    others[1].wait()
+    for process in others:
+        process.kill()
+        process.wait()
+    with open(os.path.join(folder, "member.json"), encoding="utf-8") as file:
+        log += json.load(file)
+    with open(os.path.join(folder, "truth.json"), "w", encoding="utf-8") as file:
+        json.dump(log, file)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

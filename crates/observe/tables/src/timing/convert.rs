@@ -185,11 +185,7 @@ impl Lookup {
         rows: usize,
         arrays: Vec<ArrayRef>,
     ) -> Result<RecordBatch, ArrowError> {
-        let same = |text: &str| -> ArrayRef {
-            Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
-                text, rows,
-            )))
-        };
+        let same = |text: &str| -> ArrayRef { Arc::new(StringArray::new_repeated(text, rows)) };
         let head = [same(&self.run), same(&self.host)];
         let all = head.into_iter().chain(arrays).collect();
         RecordBatch::try_new(table.schema(), all)

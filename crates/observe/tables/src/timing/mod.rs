@@ -1,12 +1,13 @@
 //! Exports a trace as tables of executions, items, chains and threads.
 //!
 //! - `columns` defines the tables.
-//! - `pass` makes rows of numbers from the events, in one pass. `system` follows processes and
-//!   threads for it.
+//! - `ahead` reads the events on a thread of its own. `system` follows processes and threads there.
+//! - `pass` makes rows of numbers from the events, in one pass.
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
 //! - `sink` writes them.
 
+mod ahead;
 mod columns;
 mod convert;
 mod last;
@@ -35,7 +36,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use system::Process;
+use system::{Process, System};
 
 /// The reason why the timing of a trace cannot be exported as tables.
 #[allow(missing_docs)]
@@ -354,29 +355,29 @@ fn read<W: Write>(
     let mut synth = SynthOptions::new(run);
     synth.shortened = !reader.has_beginning();
     let mut pass = Pass::new(synth, tables.wanted[Table::Stretches as usize].is_some());
-    for (i, event) in reader.events().enumerate() {
-        pass.push(&event, &mut tables);
-        if i % 8192 == 0 {
-            progress(i as u64);
-            if let Some(error) = tables.failed {
-                return Err(error.into());
-            }
+    let mut events = 0;
+    let system = ahead::read(reader, |part| {
+        progress(events);
+        events += part.events.len() as u64;
+        for event in &part.events {
+            pass.push(event, &mut tables);
         }
-    }
+        pass::take_done(part.done, &mut tables);
+        tables.failed.take().map_or(Ok(()), Err)
+    })?;
     pass.finish(&mut tables);
     match tables.failed {
         Some(error) => Err(error.into()),
         None => {
             let wanted = tables.wanted.into_iter().flatten().collect();
-            Ok((wanted, known(reader, tables.lookup, pass)))
+            Ok((wanted, known(reader, tables.lookup, pass, system)))
         }
     }
 }
 
-fn known(reader: &Reader, mut lookup: Lookup, pass: Pass) -> Known {
+fn known(reader: &Reader, mut lookup: Lookup, pass: Pass, system: System) -> Known {
     let Pass {
         synth,
-        system,
         topics,
         paths,
         recovered,

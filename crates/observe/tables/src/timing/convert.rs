@@ -5,7 +5,7 @@ use super::pass;
 use arrow_array::builder::{
     BooleanBuilder, Float64Builder, Int32Builder, Int64Builder, ListBuilder, StringBuilder,
 };
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::ArrowError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -68,26 +68,104 @@ impl From<&[String]> for Cell {
     }
 }
 
-impl Lookup {
-    /// Returns rows of numbers as a part of the table. Leaves out rows that are not in the model.
-    pub(crate) fn numbers(
-        &self,
-        table: Table,
-        columns: &[Int64Array],
-    ) -> Result<RecordBatch, ArrowError> {
-        let rows = columns.first().map_or(0, |c| c.len());
-        let types = || table.columns().iter().map(|c| c.ty).zip(columns);
-        let is_kept = |row: &usize| types().all(|(ty, column)| self.has(ty, column, *row));
-        let kept: Vec<usize> = (0..rows).filter(is_kept).collect();
-        let arrays = types().map(|(ty, column)| {
-            let values = kept
-                .iter()
-                .map(|&row| column.is_valid(row).then(|| column.value(row)));
-            self.array(ty, values)
-        });
-        self.batch(table, kept.len(), arrays.collect())
+/// The number of rows in a part of a table.
+const BATCH_ROWS: usize = 1 << 14;
+
+/// Rows of numbers that become a part of a table.
+pub(crate) struct Columns {
+    columns: Vec<Values>,
+    /// The columns whose values decide whether a row is left out.
+    required: Vec<(usize, Type)>,
+    rows: usize,
+}
+
+struct Values {
+    ty: Type,
+    out: Out,
+}
+
+enum Out {
+    Int(Int64Builder),
+    Number(Int32Builder),
+    Flag(BooleanBuilder),
+    Text(StringBuilder),
+}
+
+impl Columns {
+    pub(crate) fn new(table: Table) -> Columns {
+        let types = || table.columns().iter().map(|column| column.ty);
+        let required = types().enumerate();
+        Columns {
+            columns: types().map(Values::new).collect(),
+            required: required
+                .filter(|(_, ty)| matches!(ty, Type::Owner | Type::Chain))
+                .collect(),
+            rows: 0,
+        }
     }
 
+    /// Adds a row, unless it belongs to a callback or chain that is not in the model. Returns whether the part is full,
+    /// so that the caller must take it.
+    pub(crate) fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> bool {
+        debug_assert_eq!(self.columns.len(), row.len());
+        let mut required = self.required.iter();
+        if required.all(|(place, ty)| lookup.has(*ty, row.get(*place).copied().flatten())) {
+            for (column, value) in self.columns.iter_mut().zip(row) {
+                column.push(*value, lookup);
+            }
+            self.rows += 1;
+        }
+        self.rows >= BATCH_ROWS
+    }
+
+    /// Returns the part and begins the next one. Returns `None` without rows.
+    pub(crate) fn take(
+        &mut self,
+        table: Table,
+        lookup: &Lookup,
+    ) -> Result<Option<RecordBatch>, ArrowError> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let arrays = self.columns.iter_mut().map(Values::finish).collect();
+        lookup.batch(table, rows, arrays).map(Some)
+    }
+}
+
+impl Values {
+    fn new(ty: Type) -> Values {
+        let out = match ty {
+            Type::Time | Type::SharedTime | Type::Ns | Type::Long => {
+                Out::Int(Int64Builder::with_capacity(BATCH_ROWS))
+            }
+            Type::Number => Out::Number(Int32Builder::with_capacity(BATCH_ROWS)),
+            Type::Flag => Out::Flag(BooleanBuilder::with_capacity(BATCH_ROWS)),
+            _ => Out::Text(StringBuilder::new()),
+        };
+        Values { ty, out }
+    }
+
+    fn push(&mut self, value: Option<i64>, lookup: &Lookup) {
+        match &mut self.out {
+            Out::Int(out) => out.append_option(value),
+            Out::Number(out) => out.append_option(value.and_then(|v| i32::try_from(v).ok())),
+            Out::Flag(out) => out.append_option(value.map(|v| v != 0)),
+            Out::Text(out) => out.append_option(value.and_then(|v| lookup.text(self.ty, v))),
+        }
+    }
+
+    fn finish(&mut self) -> ArrayRef {
+        match &mut self.out {
+            Out::Int(out) => Arc::new(out.finish()),
+            Out::Number(out) => Arc::new(out.finish()),
+            Out::Flag(out) => Arc::new(out.finish()),
+            Out::Text(out) => Arc::new(out.finish()),
+        }
+    }
+}
+
+impl Lookup {
     pub(crate) fn cells(
         &self,
         table: Table,
@@ -107,22 +185,16 @@ impl Lookup {
         rows: usize,
         arrays: Vec<ArrayRef>,
     ) -> Result<RecordBatch, ArrowError> {
-        let same = |text: &str| -> ArrayRef {
-            Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
-                text, rows,
-            )))
-        };
+        let same = |text: &str| -> ArrayRef { Arc::new(StringArray::new_repeated(text, rows)) };
         let head = [same(&self.run), same(&self.host)];
         let all = head.into_iter().chain(arrays).collect();
         RecordBatch::try_new(table.schema(), all)
     }
 
-    fn has(&self, ty: Type, column: &Int64Array, row: usize) -> bool {
-        let number = || column.value(row);
+    fn has(&self, ty: Type, value: Option<i64>) -> bool {
         match ty {
-            Type::Owner => self.owner(number()).is_some(),
-            Type::Chain => self.chain(number()).is_some(),
-            _ => true,
+            Type::Owner => value.is_some_and(|n| self.owner(n).is_some()),
+            _ => value.is_some_and(|n| self.chain(n).is_some()),
         }
     }
 
@@ -159,29 +231,6 @@ impl Lookup {
             }
             Type::Name => Some(self.names.get(place?)?.as_str()),
             _ => None,
-        }
-    }
-
-    fn array(&self, ty: Type, values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
-        match ty {
-            Type::Time | Type::SharedTime | Type::Ns | Type::Long => {
-                Arc::new(values.collect::<Int64Array>())
-            }
-            Type::Number => {
-                let mut out = Int32Builder::new();
-                values.for_each(|v| out.append_option(v.and_then(|v| i32::try_from(v).ok())));
-                Arc::new(out.finish())
-            }
-            Type::Flag => {
-                let mut out = BooleanBuilder::new();
-                values.for_each(|v| out.append_option(v.map(|v| v != 0)));
-                Arc::new(out.finish())
-            }
-            _ => {
-                let mut out = StringBuilder::new();
-                values.for_each(|v| out.append_option(v.and_then(|v| self.text(ty, v))));
-                Arc::new(out.finish())
-            }
         }
     }
 }

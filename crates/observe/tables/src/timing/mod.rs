@@ -1,12 +1,13 @@
 //! Exports a trace as tables of executions, items, chains and threads.
 //!
 //! - `columns` defines the tables.
-//! - `pass` makes rows of numbers from the events, in one pass. `system` follows processes and
-//!   threads for it.
+//! - `ahead` reads the events on a thread of its own. `system` follows processes and threads there.
+//! - `pass` makes rows of numbers from the events, in one pass.
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
 //! - `sink` writes them.
 
+mod ahead;
 mod columns;
 mod convert;
 mod last;
@@ -17,9 +18,8 @@ mod system;
 
 pub use columns::Table;
 
-use arrow_array::Int64Array;
 use arrow_schema::ArrowError;
-use convert::Lookup;
+use convert::{Columns, Lookup};
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_files::Directory;
@@ -30,13 +30,13 @@ use parquet::errors::ParquetError;
 use pass::{Pass, Recovered, Take};
 use rustc_hash::{FxHashMap, FxHashSet};
 use sink::Sink;
-use spool::{Rows, Spool};
+use spool::Spool;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use system::Process;
+use system::{Process, System};
 
 /// The reason why the timing of a trace cannot be exported as tables.
 #[allow(missing_docs)]
@@ -129,8 +129,8 @@ pub fn stream_table(
     let sinks = BTreeMap::from([(table, Sink::stream(table, out)?)]);
     let (wanted, known) = read(reader, sinks, None, options)?;
     let mut rows = 0;
-    for (table, wanted) in wanted {
-        rows += wanted.convert(table, &known)?.rows;
+    for wanted in wanted {
+        rows += wanted.convert(&known)?.rows;
     }
     Ok(TableWritten {
         table,
@@ -201,15 +201,23 @@ fn sinks(files: &BTreeMap<Table, File>) -> Result<Sinks<NoStream>, TablesError> 
 }
 
 struct Tables<W: Write> {
-    wanted: BTreeMap<Table, Wanted<W>>,
+    wanted: [Option<Wanted<W>>; Table::ALL.len()],
     lookup: Lookup,
     failed: Option<ArrowError>,
 }
 
 struct Wanted<W: Write> {
+    table: Table,
     rows: Rows,
-    spool: Option<Spool>,
     sink: Sink<W>,
+}
+
+enum Rows {
+    /// The rows have no names, so each part is written as soon as it is full.
+    Ready(Columns),
+    Waiting(Spool),
+    /// The rows come from the model.
+    Last,
 }
 
 struct Known {
@@ -221,72 +229,95 @@ struct Known {
 }
 
 impl<W: Write> Wanted<W> {
-    fn flush(&mut self, table: Table, lookup: &Lookup) -> Result<(), ArrowError> {
-        let Some(columns) = self.rows.take() else {
-            return Ok(());
+    fn new(table: Table, sink: Sink<W>, spool_in: Option<&Path>) -> io::Result<Wanted<W>> {
+        let rows = match table {
+            Table::Switches => Rows::Ready(Columns::new(table)),
+            _ if last::is_last(table) => Rows::Last,
+            _ => Rows::Waiting(Spool::create(spool_in, table.columns().len())?),
         };
-        match &mut self.spool {
-            Some(spool) => spool.write(columns),
-            None => self.sink.write(&lookup.numbers(table, &columns)?),
+        Ok(Wanted { table, rows, sink })
+    }
+
+    fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> Result<(), ArrowError> {
+        match &mut self.rows {
+            Rows::Ready(columns) => match columns.push(row, lookup) {
+                true => write(&mut self.sink, self.table, columns, lookup),
+                false => Ok(()),
+            },
+            Rows::Waiting(spool) => Ok(spool.push(row)?),
+            Rows::Last => Ok(()),
         }
     }
 
     /// Writes the rows that waited for names or for the model, and ends the table.
-    fn convert(mut self, table: Table, known: &Known) -> Result<TableWritten, ArrowError> {
-        let lookup = &known.lookup;
-        self.flush(table, lookup)?;
-        if last::is_last(table) {
-            let rows = last::rows(table, &known.model, &known.manifest, &known.processes);
-            self.sink.write(&lookup.cells(table, &rows)?)?;
-        }
-        if let Some(spool) = self.spool {
-            let mut recovered = match table {
-                Table::Items => known.recovered.clone(),
-                _ => FxHashMap::default(),
-            };
-            spool.read(|columns| {
-                let columns = match table {
-                    Table::Items => without(columns, &mut recovered),
-                    _ => columns.to_vec(),
+    fn convert(self, known: &Known) -> Result<TableWritten, ArrowError> {
+        let (table, mut sink, lookup) = (self.table, self.sink, &known.lookup);
+        match self.rows {
+            Rows::Ready(mut columns) => write(&mut sink, table, &mut columns, lookup)?,
+            Rows::Last => {
+                let rows = last::rows(table, &known.model, &known.manifest, &known.processes);
+                sink.write(&lookup.cells(table, &rows)?)?;
+            }
+            Rows::Waiting(spool) => {
+                let mut recovered = match table {
+                    Table::Items => known.recovered.clone(),
+                    _ => FxHashMap::default(),
                 };
-                self.sink.write(&lookup.numbers(table, &columns)?)
-            })?;
+                let mut columns = Columns::new(table);
+                spool.read(|row| {
+                    let is_wrong = !recovered.is_empty() && is_recovered(row, &mut recovered);
+                    match !is_wrong && columns.push(row, lookup) {
+                        true => write(&mut sink, table, &mut columns, lookup),
+                        false => Ok(()),
+                    }
+                })?;
+                write(&mut sink, table, &mut columns, lookup)?;
+            }
         }
         Ok(TableWritten {
             table,
             path: None,
-            rows: self.sink.finish()?,
+            rows: sink.finish()?,
         })
+    }
+}
+
+fn write<W: Write>(
+    sink: &mut Sink<W>,
+    table: Table,
+    columns: &mut Columns,
+    lookup: &Lookup,
+) -> Result<(), ArrowError> {
+    match columns.take(table, lookup)? {
+        Some(part) => sink.write(&part),
+        None => Ok(()),
     }
 }
 
 impl<W: Write> Take for Tables<W> {
     fn row(&mut self, table: Table, row: &[Option<i64>]) {
-        let Some(wanted) = self.wanted.get_mut(&table) else {
+        let Some(Some(wanted)) = self.wanted.get_mut(table as usize) else {
             return;
         };
-        if wanted.rows.push(row) && self.failed.is_none() {
-            self.failed = wanted.flush(table, &self.lookup).err();
+        if self.failed.is_none() {
+            self.failed = wanted.push(row, &self.lookup).err();
         }
     }
 }
 
 fn in_parallel(
-    wanted: BTreeMap<Table, Wanted<NoStream>>,
+    wanted: Vec<Wanted<NoStream>>,
     known: &Known,
 ) -> Result<Vec<TableWritten>, TablesError> {
     let waiting = Mutex::new(wanted);
     let work = || -> Result<Vec<TableWritten>, ArrowError> {
         let mut written = Vec::new();
         loop {
-            let next = waiting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_first();
-            let Some((table, wanted)) = next else {
+            let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(wanted) = next else {
                 return Ok(written);
             };
-            written.push(wanted.convert(table, known)?);
+            written.push(wanted.convert(known)?);
         }
     };
     let (here, there) = std::thread::scope(|scope| {
@@ -306,10 +337,10 @@ fn read<W: Write>(
     sinks: Sinks<W>,
     spool_in: Option<&Path>,
     options: TableOptions<'_>,
-) -> Result<(BTreeMap<Table, Wanted<W>>, Known), TablesError> {
+) -> Result<(Vec<Wanted<W>>, Known), TablesError> {
     let TableOptions { run, progress } = options;
     let mut tables = Tables {
-        wanted: BTreeMap::new(),
+        wanted: [const { None }; Table::ALL.len()],
         lookup: Lookup {
             run: run.id.clone(),
             host: run.host.clone(),
@@ -318,39 +349,35 @@ fn read<W: Write>(
         failed: None,
     };
     for (table, sink) in sinks {
-        let width = table.columns().len();
-        let spool = match table {
-            Table::Switches => None,
-            _ if last::is_last(table) => None,
-            _ => Some(Spool::create(spool_in, width)?),
-        };
-        let rows = Rows::new(width);
-        let wanted = Wanted { rows, spool, sink };
-        tables.wanted.insert(table, wanted);
+        let wanted = Wanted::new(table, sink, spool_in).map_err(ArrowError::from)?;
+        tables.wanted[table as usize] = Some(wanted);
     }
     let mut synth = SynthOptions::new(run);
     synth.shortened = !reader.has_beginning();
-    let mut pass = Pass::new(synth, tables.wanted.contains_key(&Table::Stretches));
-    for (i, event) in reader.events().enumerate() {
-        pass.push(&event, &mut tables);
-        if i % 8192 == 0 {
-            progress(i as u64);
-            if let Some(error) = tables.failed {
-                return Err(error.into());
-            }
+    let mut pass = Pass::new(synth, tables.wanted[Table::Stretches as usize].is_some());
+    let mut events = 0;
+    let system = ahead::read(reader, |part| {
+        progress(events);
+        events += part.events.len() as u64;
+        for event in &part.events {
+            pass.push(event, &mut tables);
         }
-    }
+        pass::take_done(part.done, &mut tables);
+        tables.failed.take().map_or(Ok(()), Err)
+    })?;
     pass.finish(&mut tables);
     match tables.failed {
         Some(error) => Err(error.into()),
-        None => Ok((tables.wanted, known(reader, tables.lookup, pass))),
+        None => {
+            let wanted = tables.wanted.into_iter().flatten().collect();
+            Ok((wanted, known(reader, tables.lookup, pass, system)))
+        }
     }
 }
 
-fn known(reader: &Reader, mut lookup: Lookup, pass: Pass) -> Known {
+fn known(reader: &Reader, mut lookup: Lookup, pass: Pass, system: System) -> Known {
     let Pass {
         synth,
-        system,
         topics,
         paths,
         recovered,
@@ -406,34 +433,15 @@ fn chains(
     found.collect()
 }
 
-/// Returns the rows of items without the losses that proved wrong later.
-fn without(columns: &[Int64Array], recovered: &mut FxHashMap<Recovered, u64>) -> Vec<Int64Array> {
-    use arrow_array::Array;
-    let value = |column: usize, row: usize| match columns.get(column) {
-        Some(column) if column.is_valid(row) => column.value(row),
-        _ => -1,
-    };
-    let rows = columns.first().map_or(0, Array::len);
-    let mut is_wrong = |row: usize| {
-        let [topic, from, to, time] = [0, 1, 2, 3].map(|column| value(column, row));
-        let left = recovered.get_mut(&(from, to, topic, time, value(7, row)));
-        match left {
-            Some(left) if *left > 0 => {
-                *left -= 1;
-                true
-            }
-            _ => false,
+/// Reports whether a row of an item is a loss that proved wrong later.
+fn is_recovered(row: &[Option<i64>], recovered: &mut FxHashMap<Recovered, u64>) -> bool {
+    let value = |column: usize| row.get(column).copied().flatten().unwrap_or(-1);
+    let [topic, from, to, time, fate] = [0, 1, 2, 3, 7].map(value);
+    match recovered.get_mut(&(from, to, topic, time, fate)) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
         }
-    };
-    let kept: Vec<usize> = (0..rows).filter(|row| !is_wrong(*row)).collect();
-    if kept.len() == rows {
-        return columns.to_vec();
+        _ => false,
     }
-    let keep = |column: &Int64Array| {
-        let values = kept.iter();
-        values
-            .map(|&row| column.is_valid(row).then(|| column.value(row)))
-            .collect()
-    };
-    columns.iter().map(keep).collect()
 }

@@ -1,7 +1,7 @@
 //! Reads the events of a recording once and makes rows of numbers from them.
 
 use super::columns::Table;
-use super::system::{Stay, System, Thread};
+use super::system::{Done, Stay, Thread};
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::{ChainEnd, ChainStep};
 use onbeat_synth::{Synth, SynthOptions};
@@ -43,7 +43,6 @@ pub(crate) trait Take {
 /// A synthesis of a trace that makes rows of its executions, items and stretches.
 pub(crate) struct Pass {
     pub(crate) synth: Synth,
-    pub(crate) system: System,
     every: Option<Every<OfChain>>,
     pub(crate) topics: FxHashSet<u32>,
     /// Each path on which executions of chains ended, with the steps of one of these executions.
@@ -66,7 +65,6 @@ impl Pass {
         synth.detail();
         Pass {
             synth,
-            system: System::default(),
             every: with_stretches.then(Every::default),
             topics: FxHashSet::default(),
             paths: FxHashMap::default(),
@@ -79,9 +77,7 @@ impl Pass {
         if let Some(every) = &mut self.every {
             every.push(event);
         }
-        self.system.push(event);
         self.synth.push(event);
-        self.take_system(rows);
         if self.synth.has_followed() {
             self.take(rows);
         }
@@ -92,17 +88,6 @@ impl Pass {
         self.synth.end_of_events();
         self.take(rows);
         self.cut(rows, true);
-        self.system.finish();
-        self.take_system(rows);
-    }
-
-    fn take_system(&mut self, rows: &mut impl Take) {
-        for stay in self.system.done.stays.drain(..) {
-            rows.row(Table::Switches, &switch_row(&stay));
-        }
-        for thread in self.system.done.threads.drain(..) {
-            rows.row(Table::Threads, &thread_row(&thread));
-        }
     }
 
     fn take(&mut self, rows: &mut impl Take) {
@@ -169,6 +154,16 @@ impl Pass {
                 rows.row(Table::Stretches, &stretch_row(of, cut, number));
             }
         });
+    }
+}
+
+/// Makes rows of switches and threads.
+pub(crate) fn take_done(done: Done, rows: &mut impl Take) {
+    for stay in &done.stays {
+        rows.row(Table::Switches, &switch_row(stay));
+    }
+    for thread in &done.threads {
+        rows.row(Table::Threads, &thread_row(thread));
     }
 }
 

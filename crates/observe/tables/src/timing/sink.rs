@@ -7,13 +7,17 @@ use arrow_schema::ArrowError;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::io::Write;
 
 /// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
 const GROUP_ROWS: usize = 1 << 17;
+
+/// The most bytes in a page. A column of a group is one page: the streams of split bytes are then as long as zstd's blocks,
+/// which each have their own code.
+const PAGE_BYTES: usize = GROUP_ROWS * 16;
 
 pub(crate) struct Sink<W: Write> {
     out: Out<W>,
@@ -30,16 +34,27 @@ impl<W: Write> Sink<W> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
             .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .set_data_page_row_count_limit(GROUP_ROWS)
+            .set_data_page_size_limit(PAGE_BYTES)
+            // Readers choose files and groups by statistics. Within a group is one page.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
             .set_created_by(format!("onbeat {}", env!("CARGO_PKG_VERSION")));
         for column in table.columns() {
-            // Times hardly repeat, so a dictionary would be longer.
+            let path = ColumnPath::from(column.name);
             let encoding = match column.ty {
+                // Times hardly repeat, so a dictionary would be longer.
                 Type::Time | Type::Long => Encoding::DELTA_BINARY_PACKED,
                 Type::Ns => Encoding::BYTE_STREAM_SPLIT,
                 Type::SharedTime => Encoding::PLAIN,
-                _ => continue,
+                Type::Number | Type::Share | Type::Flag | Type::Texts => continue,
+                // Each group has nearly every name, so the least and the largest one exclude no group.
+                _ => {
+                    properties =
+                        properties.set_column_statistics_enabled(path, EnabledStatistics::None);
+                    continue;
+                }
             };
-            let path = ColumnPath::from(column.name);
             properties = properties
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, encoding);

@@ -2,94 +2,164 @@
 //!
 //! The ids of callbacks are known only at the end of a recording. Rows wait until then in a file
 //! without a name, so memory stays bounded, and a killed program leaves nothing behind.
+//!
+//! The file consists of blocks: the length of a block's bytes (`u32`), and the bytes of its rows. A row is a mask of the
+//! columns that have a value, then the difference of each of these values to the column's value
+//! before. All are varints, so most values need one to three bytes.
 
-use arrow_array::builder::Int64Builder;
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
-use arrow_ipc::reader::StreamReader;
-use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::Arc;
 
-const BATCH_ROWS: usize = 1 << 14;
-
-pub(crate) struct Rows {
-    columns: Vec<Int64Builder>,
-    count: usize,
-}
-
-impl Rows {
-    pub(crate) fn new(width: usize) -> Rows {
-        let column = |_| Int64Builder::with_capacity(BATCH_ROWS);
-        Rows {
-            columns: (0..width).map(column).collect(),
-            count: 0,
-        }
-    }
-
-    /// Adds a row of as many numbers as there are columns. Returns whether the batch is full, so that the
-    /// caller must take it.
-    pub(crate) fn push(&mut self, row: &[Option<i64>]) -> bool {
-        debug_assert_eq!(self.columns.len(), row.len());
-        for (column, value) in self.columns.iter_mut().zip(row) {
-            column.append_option(*value);
-        }
-        self.count += 1;
-        self.count >= BATCH_ROWS
-    }
-
-    /// Returns the columns and removes the rows. Returns `None` without rows.
-    pub(crate) fn take(&mut self) -> Option<Vec<Int64Array>> {
-        if std::mem::take(&mut self.count) == 0 {
-            return None;
-        }
-        Some(self.columns.iter_mut().map(Int64Builder::finish).collect())
-    }
-}
+/// The size from which a block is written.
+const BLOCK: usize = 1 << 16;
 
 pub(crate) struct Spool {
-    schema: SchemaRef,
-    out: StreamWriter<BufWriter<File>>,
+    file: File,
+    block: Vec<u8>,
+    last: Vec<i64>,
 }
 
 impl Spool {
-    pub(crate) fn create(directory: Option<&Path>, width: usize) -> Result<Spool, ArrowError> {
+    /// Creates a file for rows of at most 64 columns, in `directory` or in the system's directory for temporary
+    /// files.
+    pub(crate) fn create(directory: Option<&Path>, width: usize) -> io::Result<Spool> {
         let file = match directory {
             Some(directory) => tempfile::tempfile_in(directory)?,
             None => tempfile::tempfile()?,
         };
-        let field = |i: usize| Field::new(i.to_string(), DataType::Int64, true);
-        let schema = Arc::new(Schema::new((0..width).map(field).collect::<Vec<_>>()));
         Ok(Spool {
-            out: StreamWriter::try_new(BufWriter::new(file), &schema)?,
-            schema,
+            file,
+            block: Vec::with_capacity(BLOCK + 1024),
+            last: vec![0; width],
         })
     }
 
-    pub(crate) fn write(&mut self, columns: Vec<Int64Array>) -> Result<(), ArrowError> {
-        let columns = columns.into_iter().map(|c| Arc::new(c) as ArrayRef);
-        let batch = RecordBatch::try_new(self.schema.clone(), columns.collect())?;
-        self.out.write(&batch)
+    /// Adds a row of as many numbers as there are columns.
+    pub(crate) fn push(&mut self, row: &[Option<i64>]) -> io::Result<()> {
+        debug_assert_eq!(self.last.len(), row.len());
+        let mask = (0..).zip(row);
+        let mask = mask.fold(0, |mask, (i, value)| mask | u64::from(value.is_some()) << i);
+        put(&mut self.block, mask);
+        for (last, value) in self.last.iter_mut().zip(row) {
+            let Some(value) = *value else { continue };
+            let difference = value.wrapping_sub(*last);
+            // Small differences become small numbers, whatever their sign.
+            put(
+                &mut self.block,
+                ((difference << 1) ^ (difference >> 63)) as u64,
+            );
+            *last = value;
+        }
+        match self.block.len() < BLOCK {
+            true => Ok(()),
+            false => self.write(),
+        }
     }
 
-    pub(crate) fn read(
-        self,
-        mut visit: impl FnMut(&[Int64Array]) -> Result<(), ArrowError>,
-    ) -> Result<(), ArrowError> {
-        let mut file = self
-            .out
-            .into_inner()?
-            .into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?;
-        file.seek(SeekFrom::Start(0))?;
-        for batch in StreamReader::try_new(BufReader::new(file), None)? {
-            let batch = batch?;
-            let columns = batch.columns().iter();
-            let numbers = columns.filter_map(|c| c.as_any().downcast_ref::<Int64Array>().cloned());
-            visit(&numbers.collect::<Vec<_>>())?;
-        }
+    fn write(&mut self) -> io::Result<()> {
+        let length = self.block.len() as u32;
+        self.file.write_all(&length.to_le_bytes())?;
+        self.file.write_all(&self.block)?;
+        self.block.clear();
         Ok(())
+    }
+
+    /// Calls `visit` with each row, in the order in which they were added.
+    pub(crate) fn read<E: From<io::Error>>(
+        mut self,
+        mut visit: impl FnMut(&[Option<i64>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.write()?;
+        self.file.seek(SeekFrom::Start(0))?;
+        let mut file = BufReader::with_capacity(BLOCK, self.file);
+        let mut row = vec![None; self.last.len()];
+        let mut last = vec![0; self.last.len()];
+        let mut block = Vec::new();
+        let mut length = [0; 4];
+        loop {
+            match file.read_exact(&mut length) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                other => other?,
+            }
+            block.resize(u32::from_le_bytes(length) as usize, 0);
+            file.read_exact(&mut block)?;
+            let mut bytes = block.as_slice();
+            while !bytes.is_empty() {
+                get_row(&mut bytes, &mut last, &mut row).ok_or_else(cut_off)?;
+                visit(&row)?;
+            }
+        }
+    }
+}
+
+fn cut_off() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a temporary file has changed. Export again",
+    )
+}
+
+fn get_row(bytes: &mut &[u8], last: &mut [i64], row: &mut [Option<i64>]) -> Option<()> {
+    let mut mask = get(bytes)?;
+    for (last, value) in last.iter_mut().zip(row) {
+        *value = None;
+        if mask & 1 != 0 {
+            let number = get(bytes)?;
+            let difference = (number >> 1) as i64 ^ -((number & 1) as i64);
+            *last = last.wrapping_add(difference);
+            *value = Some(*last);
+        }
+        mask >>= 1;
+    }
+    Some(())
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn get(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_back_as_they_were_added() {
+        let rows: Vec<[Option<i64>; 3]> = (0..40_000)
+            .map(|i: i64| match i % 5 {
+                0 => [Some(i64::MIN), None, Some(i64::MAX)],
+                1 => [Some(i64::MAX), Some(-i), Some(i64::MIN)],
+                2 => [None; 3],
+                _ => [Some(i), Some(i << (i % 60)), None],
+            })
+            .collect();
+        let mut spool = Spool::create(None, 3).expect("a file");
+        for row in &rows {
+            spool.push(row).expect("pushed");
+        }
+        let mut all = rows.iter();
+        let read = spool.read(|row| {
+            assert_eq!(Some(row), all.next().map(<[_; 3]>::as_slice));
+            Ok::<(), io::Error>(())
+        });
+        read.expect("read");
+        assert_eq!(all.next(), None);
     }
 }

@@ -1,0 +1,59 @@
+//! Reads the events of a trace on a thread of its own, and follows processes and threads there.
+
+use super::system::{Done, System};
+use onbeat_trace::{Event, Reader};
+use std::sync::mpsc::{sync_channel, SyncSender};
+
+/// The number of events in a part.
+const PART_EVENTS: usize = 1 << 11;
+
+/// The number of parts that wait for the caller at most.
+const PARTS: usize = 4;
+
+/// Consecutive events, and the switches and threads that ended with them.
+#[derive(Default)]
+pub(crate) struct Part {
+    pub(crate) events: Vec<Event>,
+    pub(crate) done: Done,
+}
+
+/// Calls `visit` with all events of the trace, part by part. Returns the processes and names in them.
+///
+/// # Errors
+///
+/// Stops at the first error of `visit` and returns it.
+pub(crate) fn read<E>(
+    reader: &mut Reader,
+    mut visit: impl FnMut(Part) -> Result<(), E>,
+) -> Result<System, E> {
+    std::thread::scope(|scope| {
+        let (parts, received) = sync_channel(PARTS);
+        let reading = scope.spawn(move || send(reader, &parts));
+        let visited = received.into_iter().try_for_each(&mut visit);
+        let system = reading.join();
+        visited.map(|()| system.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// Sends parts until the receiver has gone.
+fn send(reader: &mut Reader, parts: &SyncSender<Part>) -> System {
+    let mut system = System::default();
+    let mut events = Vec::with_capacity(PART_EVENTS);
+    for event in reader.events() {
+        system.push(&event);
+        events.push(event);
+        if events.len() == PART_EVENTS {
+            let part = Part {
+                events: std::mem::replace(&mut events, Vec::with_capacity(PART_EVENTS)),
+                done: std::mem::take(&mut system.done),
+            };
+            if parts.send(part).is_err() {
+                return system;
+            }
+        }
+    }
+    system.finish();
+    let done = std::mem::take(&mut system.done);
+    let _ = parts.send(Part { events, done });
+    system
+}

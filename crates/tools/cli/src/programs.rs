@@ -26,6 +26,8 @@ pub enum Program {
     /// Lists the contents of recordings. The player reads them, because it knows their formats.
     Info,
     Compare,
+    /// Imports traces of other tracers. The player has the parsers of foreign formats.
+    Import,
     Store,
     Top,
     Monitor,
@@ -45,6 +47,7 @@ impl Program {
             Program::Replay,
             Program::Info,
             Program::Compare,
+            Program::Import,
             Program::Store,
             Program::Top,
             Program::Monitor,
@@ -59,6 +62,7 @@ impl Program {
             Program::Replay => "replay",
             Program::Info => "info",
             Program::Compare => "compare",
+            Program::Import => "import",
             Program::Store => "store",
             Program::Top => "top",
             Program::Monitor => "monitor",
@@ -67,7 +71,7 @@ impl Program {
 
     fn file_name(self) -> String {
         match self {
-            Program::Info | Program::Compare => Program::Replay.file_name(),
+            Program::Info | Program::Compare | Program::Import => Program::Replay.file_name(),
             _ => format!("onbeat-{}", self.command()),
         }
     }
@@ -76,6 +80,7 @@ impl Program {
         match self {
             Program::Info => "onbeat-info",
             Program::Compare => "onbeat-compare",
+            Program::Import => "onbeat-import",
             _ => "onbeat",
         }
     }

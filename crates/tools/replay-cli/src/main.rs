@@ -1,8 +1,9 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time, behind `onbeat info`, which lists it, and behind `onbeat compare`, which compares
-//! two recordings.
+//! loss and on time, behind `onbeat info`, which lists it, behind `onbeat compare`, which compares
+//! two recordings, and behind `onbeat import`, which reads the traces of other tracers.
 
 mod compare;
+mod import;
 mod judge;
 mod keys;
 mod list;
@@ -49,6 +50,7 @@ enum Words {
     Replay(Box<Args>),
     Info(list::Args),
     Compare(compare::Offline),
+    Import(import::Args),
 }
 
 /// Gives up all capabilities except those for real-time scheduling and raw packets.
@@ -62,12 +64,13 @@ fn confine() -> io::Result<()> {
 
 fn main() -> ExitCode {
     onbeat_terminal::helper(
-        &["replay", "info", "compare"],
+        &["replay", "info", "compare", "import"],
         confine,
         |words| match words {
             Words::Replay(args) => run(*args),
             Words::Info(args) => list::run(&args),
             Words::Compare(args) => compare::run(&args),
+            Words::Import(args) => import::run(&args),
         },
     )
 }

@@ -400,7 +400,8 @@ impl Flow {
         if it.unseen {
             cx.notes.count(Note::Unseen(it.vertex), 1);
         }
-        if !end.scheduled {
+        // An execution without an execution time is counted as such.
+        if !end.scheduled && end.spent.doubts == 0 {
             cx.notes.count(Note::Unscheduled(it.vertex), 1);
         }
         let start = end.how.is_timed().then_some(it.start);

@@ -167,6 +167,10 @@ impl Flow {
                 Some(ready)
             }
             (None, Release::At(due)) => Some(due),
+            // The thread was busy, so the timer can have been due for some time.
+            (None, Release::Unknown) if begin.input == Input::Timer => {
+                begin.idle.map(|idle| idle.woken)
+            }
             (None, Release::Unknown) => Some(begin.idle.map_or(start, |idle| idle.woken)),
             (None, Release::Simulated) => {
                 cx.notes.count(Note::Simulated(vertex), 1);

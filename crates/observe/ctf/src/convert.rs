@@ -72,7 +72,8 @@ impl<'a> Converter<'a> {
             return;
         };
         let is_silent = !process.is_of_rclcpp && call.moves_an_item();
-        if is_silent || process.is_repeated(call, caret) {
+        let is_internal = self.survey.is_internal(pid, call, seen);
+        if is_silent || is_internal || process.is_repeated(call, caret) {
             return;
         }
         let switches = self.survey.scheduler.switches;

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The limit of threads with events of ROS 2.
 const MAX_THREADS: usize = 100_000;
+/// The limit of endpoints that are told apart from the middleware's own.
+const MAX_ENDPOINTS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
@@ -35,6 +37,8 @@ pub(crate) struct Survey {
     pub(crate) processes: BTreeMap<u32, Process>,
     /// The process of each thread with events of ROS 2.
     pub(crate) threads: HashMap<u32, u32>,
+    /// Endpoints of the middleware, by process and rmw handle: whether one of rcl belongs to it.
+    endpoints: HashMap<(u32, u64), bool>,
     /// The times of the first and the last event.
     pub(crate) span: Option<(u64, u64)>,
     pub(crate) scheduler: Seens,
@@ -85,6 +89,7 @@ impl Survey {
                     return;
                 }
                 self.threads.insert(tid, pid);
+                self.see_endpoint(pid, call, seen);
                 self.has_requests |= call.is_of_request();
                 self.has_services |= matches!(call, Call::ServiceInit | Call::ClientInit);
                 let process = self.processes.entry(pid).or_insert_with(|| Process {
@@ -94,6 +99,32 @@ impl Survey {
                 process.see(call, caret, seen);
             }
         }
+    }
+
+    fn see_endpoint(&mut self, pid: u32, call: Call, seen: &Seen) {
+        let (field, named) = match call {
+            Call::PublisherGid => ("rmw_publisher_handle", false),
+            Call::PublisherInit => ("rmw_publisher_handle", true),
+            Call::SubscriptionGid => ("rmw_subscription_handle", false),
+            Call::SubscriptionInit => ("rmw_subscription_handle", true),
+            _ => return,
+        };
+        if let Some(handle) = seen.fields.unsigned(field) {
+            if self.endpoints.len() < MAX_ENDPOINTS {
+                *self.endpoints.entry((pid, handle)).or_default() |= named;
+            }
+        }
+    }
+
+    /// Returns whether an endpoint is the middleware's own, for example for `ros_discovery_info`.
+    pub(crate) fn is_internal(&self, pid: u32, call: Call, seen: &Seen) -> bool {
+        let field = match call {
+            Call::RmwPublish => "rmw_publisher_handle",
+            Call::RmwTake => "rmw_subscription_handle",
+            _ => return false,
+        };
+        let handle = seen.fields.unsigned(field);
+        handle.is_some_and(|handle| self.endpoints.get(&(pid, handle)) == Some(&false))
     }
 
     fn see_kernel(&mut self, event: Scheduler, time: u64, seen: &Seen) {

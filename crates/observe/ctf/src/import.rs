@@ -30,7 +30,7 @@ pub enum ImportError {
     Write(#[from] TraceWriteError),
 }
 
-/// What was imported.
+/// The result of an import.
 #[derive(Debug)]
 pub struct Imported {
     /// The number of events in the trace of onbeat.
@@ -52,7 +52,8 @@ pub struct Imported {
 ///
 /// # Errors
 ///
-/// Returns the reason in one line. Damaged parts of the session are no error, but a note.
+/// Fails if the session has no usable events of ROS 2, or if the trace cannot be written. Damaged parts of the
+/// session only add a note.
 pub fn import(
     from: &Path,
     to: &Path,

@@ -206,7 +206,7 @@ impl Found {
         if let Some(at) = files.iter().position(|f| f.ends_with("metadata")) {
             let metadata = files.remove(at);
             self.trace(path, &metadata, files)?;
-            // What lies below are indexes.
+            // The directories below contain indexes.
             return Ok(());
         }
         for directory in inner.into_iter().filter(|_| depth < MAX_DEPTH) {

@@ -118,7 +118,7 @@ struct Counters {
     discarded: Option<u64>,
 }
 
-/// What the header and the context of a packet say.
+/// The content of the header and the context of a packet.
 struct Head {
     place: Place,
     content: u64,

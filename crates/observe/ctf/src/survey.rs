@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// The limit of threads with events of ROS 2.
 const MAX_THREADS: usize = 100_000;
-/// The limit of endpoints that are told apart from the middleware's own.
+/// The limit of endpoints. Of more, those of the middleware itself cannot be left out.
 const MAX_ENDPOINTS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ pub(crate) struct Survey {
     pub(crate) is_too_large: bool,
 }
 
-/// What the kernel's events show.
+/// A summary of the kernel's events.
 #[derive(Debug, Default)]
 pub(crate) struct Seens {
     /// The times of the first and the last switch.

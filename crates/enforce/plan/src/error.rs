@@ -76,6 +76,9 @@ pub enum PlanError {
         name(chain)
     )]
     NoExecutions { chain: String },
+    /// No execution of a callback has an execution time.
+    #[error("callback '{}' has no execution time in the model. Record its context switches too, or record with 'onbeat record'.", name(callback))]
+    Untimed { callback: String },
     /// An option names a callback or node that does not exist.
     #[error(
         "{option}: '{}' is neither a callback nor a node of {place}. Correct the name.",

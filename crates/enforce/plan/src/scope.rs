@@ -198,6 +198,11 @@ impl<'m> Scope<'m> {
                     topic: callback.outputs.first().cloned().unwrap_or_default(),
                 });
             }
+            if callback.figures.is_untimed() && callback.figures.load <= 0.0 {
+                return Err(PlanError::Untimed {
+                    callback: callback.id.clone(),
+                });
+            }
             index.insert(id, vec![parts.len()]);
             let (around_worst_ns, around_mean_ns) = around(model, &callbacks, id);
             parts.push(Part {

@@ -228,7 +228,10 @@ impl<'m> Checker<'m> {
                 self.times(place, &about, name, dist, limits);
             }
             if let Some(limit) = &rule.load {
-                let outcome = load((f.load, f.load), f.observed_ns, limit);
+                let outcome = match f.is_untimed() {
+                    true => untimed(),
+                    false => load((f.load, f.load), f.observed_ns, limit),
+                };
                 self.add(format!("{place}.load"), &about, limit.to_string(), outcome);
             }
             if let Some(threads) = &rule.threads {
@@ -369,6 +372,7 @@ impl<'m> Checker<'m> {
 
     fn cpu_rule(&mut self, place: &str, rule: &CpuRule) {
         let (mut least, mut most, mut observed) = (0.0, 0.0, 0);
+        let mut is_known = true;
         for callback in &self.model.callbacks {
             let f = self
                 .model
@@ -382,6 +386,7 @@ impl<'m> Checker<'m> {
             if !cpus.contains(&rule.cpu) {
                 continue;
             }
+            is_known &= !f.is_untimed();
             observed = observed.max(f.observed_ns);
             most += f.load;
             if cpus.len() == 1 {
@@ -392,7 +397,10 @@ impl<'m> Checker<'m> {
             title: format!("CPU {}", rule.cpu),
             id: String::new(),
         };
-        let outcome = load((least, most), observed, &rule.load);
+        let outcome = match is_known {
+            true => load((least, most), observed, &rule.load),
+            false => untimed(),
+        };
         self.add(
             format!("{place}.load"),
             &about,
@@ -512,6 +520,11 @@ impl<'m> Checker<'m> {
             self.add(format!("structure.{kind}.{topic}"), &about, limit, outcome);
         }
     }
+}
+
+/// Returns the outcome of a rule for a load if executions have no execution times.
+fn untimed() -> Outcome {
+    Outcome::not_known("executions have no execution time. Record their context switches too")
 }
 
 fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) -> Outcome {

@@ -307,6 +307,17 @@ impl CallbackFigures {
     pub fn executions(&self) -> u64 {
         self.exec_ns.count().saturating_add(self.untimed)
     }
+
+    /// Returns whether nothing is known of the time on the CPU: no execution has an execution time. The
+    /// load is then unknown, and its field is 0.
+    pub fn is_untimed(&self) -> bool {
+        self.untimed > 0 && self.exec_ns.count() == 0
+    }
+
+    /// Returns the load, or `None` if it is unknown.
+    pub fn known_load(&self) -> Option<f64> {
+        (self.observed_ns > 0 && !self.is_untimed()).then_some(self.load)
+    }
 }
 
 /// The extremes of the execution time in one run (thesis Figure 3.9).

@@ -7,7 +7,7 @@ use super::ids::{EntityId, ProcessIndex, ThreadIndex};
 use super::notes::Note;
 use super::Synth;
 use onbeat_document::schema::qos::of_codes;
-use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNTOLD};
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNSCHEDULED, UNTOLD};
 
 #[derive(Debug, Clone, Copy)]
 struct At {
@@ -179,8 +179,13 @@ impl Synth {
                 priority,
                 ..
             } => {
-                let ti = self.describe(event, time, comm, Some((policy, priority)));
-                self.spans.watched(ti, time);
+                if priority == UNSCHEDULED {
+                    let ti = self.describe(event, time, comm, None);
+                    self.spans.unwatched(ti);
+                } else {
+                    let ti = self.describe(event, time, comm, Some((policy, priority)));
+                    self.spans.watched(ti, time);
+                }
             }
             _ => {}
         }

@@ -29,6 +29,9 @@ pub struct Event {
 /// The thread id of an event field whose thread is unknown.
 pub const UNTOLD: u32 = u32::MAX;
 
+/// The priority of a thread whose scheduler events are not in the trace, in [`EventKind::Thread`].
+pub const UNSCHEDULED: u8 = u8::MAX;
+
 /// The kind of endpoint that a handle stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointKind {
@@ -349,7 +352,9 @@ pub enum EventKind {
         rmw: Name,
         late: bool,
     },
-    /// A thread has these properties. `cpus` is the affinity mask of the first 64 CPUs.
+    /// A thread has these properties. `cpus` is the affinity mask of the first 64 CPUs, or 0 if it is unknown.
+    /// If `priority` is [`UNSCHEDULED`], the trace has no scheduler events of the thread so far, and does
+    /// not show its policy and its priority. Its executions then have no execution time.
     Thread {
         comm: Name,
         policy: u8,

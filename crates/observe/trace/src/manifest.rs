@@ -110,6 +110,8 @@ pub enum Probing {
     Bpf,
     /// A library that the command's processes load with LD_PRELOAD recorded the calls.
     Preload,
+    /// Tracepoints of LTTng recorded the calls. The trace was imported.
+    Lttng,
 }
 
 /// The mechanism that recorded when threads had a CPU.
@@ -123,6 +125,10 @@ pub enum Scheduling {
     Perf,
     /// The threads' CPU clocks were read at the starts and ends of callbacks, without context switches.
     Clocks,
+    /// LTTng recorded the kernel's context switches. The trace was imported.
+    Lttng,
+    /// The imported trace has no context switches.
+    None,
 }
 
 /// The number of events and bytes in a recording's files. In the file, these fields are fields of the

@@ -6,7 +6,7 @@
 
 use crate::kind::Reason;
 use onbeat_synth::followed::Held;
-use onbeat_trace::{Event, EventKind, UNTOLD};
+use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -384,6 +384,7 @@ impl History {
             EventKind::LockWait { owner_tid, .. } => {
                 self.thread(event, time).lock = Some(owner_tid);
             }
+            EventKind::Thread { priority, .. } if priority == UNSCHEDULED => {}
             EventKind::Thread { .. } => {
                 let thread = self.thread(event, time);
                 if thread.scheduled.is_none() {

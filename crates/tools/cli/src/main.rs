@@ -98,6 +98,8 @@ enum Command {
     Convert(programs::Words),
     /// Compare two recordings of the same outputs: missing and additional messages, times and contents
     Compare(programs::Words),
+    /// Import a trace of LTTng (ros2_tracing, CARET) as a trace of onbeat
+    Import(programs::Words),
     /// Keep traces and models of many runs: query them, and merge each new run at little cost
     Store(programs::Words),
     /// Watch the timing of a running system: chains, callbacks, topics and CPUs
@@ -133,6 +135,7 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
         | Command::Info(_)
         | Command::Compare(_)
         | Command::Convert(_)
+        | Command::Import(_)
         | Command::Store(_)
         | Command::Top(_)
         | Command::Monitor(_) => {

@@ -27,6 +27,8 @@ pub enum Program {
     Info,
     Compare,
     Convert,
+    /// Imports traces of other tracers. The player has the parsers of foreign formats.
+    Import,
     Store,
     Top,
     Monitor,
@@ -47,6 +49,7 @@ impl Program {
             Program::Info,
             Program::Compare,
             Program::Convert,
+            Program::Import,
             Program::Store,
             Program::Top,
             Program::Monitor,
@@ -62,6 +65,7 @@ impl Program {
             Program::Info => "info",
             Program::Compare => "compare",
             Program::Convert => "convert",
+            Program::Import => "import",
             Program::Store => "store",
             Program::Top => "top",
             Program::Monitor => "monitor",
@@ -70,7 +74,9 @@ impl Program {
 
     fn file_name(self) -> String {
         match self {
-            Program::Info | Program::Compare | Program::Convert => Program::Replay.file_name(),
+            Program::Info | Program::Compare | Program::Convert | Program::Import => {
+                Program::Replay.file_name()
+            }
             _ => format!("onbeat-{}", self.command()),
         }
     }
@@ -80,6 +86,7 @@ impl Program {
             Program::Info => "onbeat-info",
             Program::Compare => "onbeat-compare",
             Program::Convert => "onbeat-convert",
+            Program::Import => "onbeat-import",
             _ => "onbeat",
         }
     }

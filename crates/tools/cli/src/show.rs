@@ -230,11 +230,7 @@ fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
             time(e.max() as f64),
             time(e.quantile(0.99) as f64),
             callback.period_ns.map_or("-".into(), period_short),
-            if f.observed_ns == 0 {
-                "-".into()
-            } else {
-                percent(f.load)
-            },
+            f.known_load().map_or("-".into(), percent),
         ];
         if with_threads {
             let threads: Vec<String> = callback.threads.iter().map(thread).collect();

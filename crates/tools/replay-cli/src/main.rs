@@ -1,9 +1,11 @@
 //! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
 //! loss and on time, behind `onbeat info`, which lists it, behind `onbeat convert`, which writes it in
-//! another format, and behind `onbeat compare`, which compares two recordings.
+//! another format, behind `onbeat compare`, which compares two recordings, and behind `onbeat import`,
+//! which reads the traces of other tracers.
 
 mod compare;
 mod convert;
+mod import;
 mod judge;
 mod keys;
 mod list;
@@ -52,6 +54,7 @@ enum Words {
     Info(list::Args),
     Compare(compare::Offline),
     Convert(convert::Args),
+    Import(import::Args),
 }
 
 /// Gives up all capabilities except those for real-time scheduling and raw packets.
@@ -65,13 +68,14 @@ fn confine() -> io::Result<()> {
 
 fn main() -> ExitCode {
     onbeat_terminal::helper(
-        &["replay", "info", "compare", "convert"],
+        &["replay", "info", "compare", "convert", "import"],
         confine,
         |words| match words {
             Words::Replay(args) => run(*args),
             Words::Info(args) => list::run(&args),
             Words::Compare(args) => compare::run(&args),
             Words::Convert(args) => convert::run(&args),
+            Words::Import(args) => import::run(&args),
         },
     )
 }

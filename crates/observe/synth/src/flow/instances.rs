@@ -167,6 +167,10 @@ impl Flow {
                 Some(ready)
             }
             (None, Release::At(due)) => Some(due),
+            // The thread was busy, so the timer can have been due for some time.
+            (None, Release::Unknown) if begin.input == Input::Timer => {
+                begin.idle.map(|idle| idle.woken)
+            }
             (None, Release::Unknown) => Some(begin.idle.map_or(start, |idle| idle.woken)),
             (None, Release::Simulated) => {
                 cx.notes.count(Note::Simulated(vertex), 1);
@@ -400,7 +404,8 @@ impl Flow {
         if it.unseen {
             cx.notes.count(Note::Unseen(it.vertex), 1);
         }
-        if !end.scheduled {
+        // An execution without an execution time is counted as such.
+        if !end.scheduled && end.spent.doubts == 0 {
             cx.notes.count(Note::Unscheduled(it.vertex), 1);
         }
         let start = end.how.is_timed().then_some(it.start);

@@ -35,6 +35,8 @@ pub(crate) struct Account {
     since: u64,
     totals: Totals,
     scheduled: bool,
+    /// The recording states that it has no scheduler events of the thread.
+    unscheduled: bool,
     /// The sums at the latest switch from a CPU or the latest reading. The kernel's account counts
     /// from there.
     at_switch_out: Option<Totals>,
@@ -50,6 +52,7 @@ impl Account {
             since: time,
             totals: Totals::default(),
             scheduled: false,
+            unscheduled: false,
             at_switch_out: None,
             at_reading: None,
         }
@@ -75,11 +78,30 @@ impl Account {
         self.turn(time, State::Ready);
     }
 
+    /// Records that the recording has no scheduler events of the thread so far.
+    pub(crate) fn unwatched(&mut self) {
+        self.unscheduled = true;
+    }
+
+    /// Reports whether nothing shows when the thread has a CPU. Without this statement of the recording, a
+    /// thread without scheduler events counts as running.
+    pub(crate) fn is_unscheduled(&self) -> bool {
+        self.unscheduled && !self.scheduled
+    }
+
     /// Records that the thread runs, and that its scheduler events are recorded from now on.
     pub(crate) fn watched(&mut self, time: u64) {
         if !self.scheduled {
-            self.scheduled = true;
+            self.schedule();
             self.turn(time, State::Running);
+        }
+    }
+
+    /// Records that scheduler events of the thread begin. Nothing shows its earlier time.
+    fn schedule(&mut self) {
+        if !self.scheduled {
+            self.scheduled = true;
+            self.doubt(self.unscheduled);
         }
     }
 
@@ -118,7 +140,7 @@ impl Account {
     /// leaving that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) {
         self.doubt(self.state == State::Running);
-        self.scheduled = true;
+        self.schedule();
         self.turn(time, State::Running);
     }
 
@@ -126,7 +148,7 @@ impl Account {
     /// the CPU is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
         self.doubt(self.state != State::Running);
-        self.scheduled = true;
+        self.schedule();
         if preempted {
             self.turn(time, State::Ready);
             self.totals.preemptions = self.totals.preemptions.wrapping_add(1);

@@ -206,6 +206,10 @@ impl Spans {
         self.hand_over(ti, time, by);
     }
 
+    pub(crate) fn unwatched(&mut self, ti: ThreadIndex) {
+        self.threads[ti].account.unwatched();
+    }
+
     pub(crate) fn watched(&mut self, ti: ThreadIndex, time: u64) {
         self.threads[ti].account.watched(time);
     }
@@ -644,11 +648,14 @@ impl Spans {
         &mut self,
         ti: ThreadIndex,
         instance: InstanceId,
-        (time, spent): (u64, Totals),
+        (time, mut spent): (u64, Totals),
         how: Ending,
         cpus: Cpus,
     ) {
         let thread = &mut self.threads[ti];
+        if thread.account.is_unscheduled() {
+            spent.doubts = spent.doubts.max(1);
+        }
         if let Some(waits) = thread.waited.take_until(time) {
             self.ended_waits.push((instance, waits));
         }

@@ -16,7 +16,11 @@ impl Spans {
         let now = thread.account.at(time).exec_ns;
         thread.calls.ready = Some(now);
         if let Some(before) = thread.calls.before {
-            count_unseen(cx, now.saturating_sub(before));
+            let used = match thread.account.is_unscheduled() {
+                true => 0,
+                false => now.saturating_sub(before),
+            };
+            count_unseen(cx, used);
         }
     }
 

@@ -60,7 +60,7 @@ fn callback(callback: &Callback) -> Vec<Cell> {
         callback.outputs.as_slice().into(),
         callback.symbol.as_deref().into(),
         (callback.bracket == Bracket::Inferred).into(),
-        match has_run {
+        match has_run && !callback.figures.is_untimed() {
             true => Cell::Share(callback.figures.load),
             false => Cell::Null,
         },

@@ -1,7 +1,7 @@
 //! Collects processes, threads and switches from the events of the kernel and of the recorder.
 
 use onbeat_trace::event::{Event, EventKind};
-use onbeat_trace::UNTOLD;
+use onbeat_trace::{UNSCHEDULED, UNTOLD};
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone)]
@@ -129,7 +129,9 @@ impl System {
             } => {
                 let comm = self.name(comm);
                 let thread = self.observed(event);
-                (thread.policy, thread.priority) = (Some(*policy), Some(*priority));
+                if *priority != UNSCHEDULED {
+                    (thread.policy, thread.priority) = (Some(*policy), Some(*priority));
+                }
                 thread.comm = Some(comm);
             }
             EventKind::Fork { comm, .. } => {

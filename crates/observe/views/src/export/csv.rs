@@ -86,7 +86,10 @@ fn callbacks(model: &Model) -> String {
                 Bracket::Exact => "exact".into(),
                 Bracket::Inferred => "inferred".into(),
             },
-            format!("{:.6}", f.load),
+            match f.is_untimed() {
+                true => String::new(),
+                false => format!("{:.6}", f.load),
+            },
             f.preemptions.to_string(),
             f.blockings.to_string(),
         ];

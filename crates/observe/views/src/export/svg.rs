@@ -207,7 +207,11 @@ fn callback_title(callback: &Callback) -> String {
             duration(f.response_ns.max() as f64)
         );
     }
-    let _ = write!(text, "load {}", percent(f.load));
+    let load = match f.is_untimed() {
+        true => "unknown".into(),
+        false => percent(f.load),
+    };
+    let _ = write!(text, "load {load}");
     text
 }
 

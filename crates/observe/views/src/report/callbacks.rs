@@ -70,7 +70,7 @@ fn row(out: &mut String, c: &Callback, busiest: f64) {
             if exact.len() < 9 { exact } else { duration(p as f64) }
         }),
         time(j.count(), j.quantile(0.99) as f64),
-        if f.observed_ns > 0 { percent(f.load) } else { "–".into() },
+        f.known_load().map_or("–".into(), percent),
         grouped(f.preemptions),
         grouped(f.blockings),
     );

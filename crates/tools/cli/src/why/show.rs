@@ -254,5 +254,12 @@ fn limits(scheduling: Scheduling) -> Option<&'static str> {
         Scheduling::Clocks => Some(
             "The recorder saw only the CPU clocks of threads, so it estimated when threads had no CPU.",
         ),
+        Scheduling::Lttng => Some(
+            "Imported from LTTng: the threads that had a CPU have no names, and locks and time that a \
+             host took away are unknown.",
+        ),
+        Scheduling::None => Some(
+            "Imported without context switches: nothing shows when threads had a CPU, slept or waited.",
+        ),
     }
 }

@@ -1,0 +1,248 @@
+//! Finds the traces of a session below a directory, and merges their events by time.
+
+use crate::metadata::{Metadata, MetadataError, MAX_METADATA};
+use crate::stream::{Gaps, Seen, Stream};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+const MAX_DEPTH: usize = 10;
+const MAX_DIRECTORIES: usize = 10_000;
+/// The limit of files of events, which are all open at once.
+const MAX_STREAMS: usize = 4096;
+
+/// The reason why a session cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum SessionError {
+    #[error("{}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    Metadata {
+        path: PathBuf,
+        source: MetadataError,
+    },
+    #[error("{}: no trace of LTTng is below this directory. Name the directory that `lttng create --output` or `ros2 trace` made", .0.display())]
+    Nothing(PathBuf),
+    #[error("{}: the trace has no clock, so its events have no times", .0.display())]
+    NoClock(PathBuf),
+    #[error("{}: more than {MAX_DIRECTORIES} directories or {MAX_STREAMS} files of events. Name the directory of one session", .0.display())]
+    TooMany(PathBuf),
+}
+
+/// One trace: a directory with metadata and files of events.
+pub(crate) struct Trace {
+    pub(crate) path: PathBuf,
+    pub(crate) metadata: Metadata,
+    /// Added to the clock of the trace, in ns. It is 0 if all traces have the same clock.
+    shift_ns: i128,
+}
+
+impl Trace {
+    fn time_ns(&self, clock: u64) -> u64 {
+        let frequency = self.metadata.clock.as_ref().map_or(1, |c| c.frequency);
+        let ns = match frequency {
+            1_000_000_000 => i128::from(clock),
+            frequency => i128::from(clock) * 1_000_000_000 / i128::from(frequency),
+        };
+        (ns + self.shift_ns).clamp(0, u64::MAX.into()) as u64
+    }
+}
+
+/// Receives the events of a session in order of time.
+pub(crate) trait Visitor {
+    fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen);
+
+    /// LTTng lost `count` events up to about this time.
+    fn lost(&mut self, _time_ns: u64, _count: u64) {}
+
+    /// This number of bytes was read, of the number of all bytes.
+    fn progress(&mut self, done: u64, total: u64);
+}
+
+/// The traces of a session.
+pub(crate) struct Session {
+    pub(crate) traces: Vec<Trace>,
+    streams: Vec<(usize, PathBuf)>,
+}
+
+/// The result of one pass over a session.
+#[derive(Default)]
+pub(crate) struct Pass {
+    /// By the path of the file.
+    pub(crate) gaps: Vec<(PathBuf, Gaps)>,
+}
+
+impl Session {
+    pub(crate) fn open(path: &Path) -> Result<Session, SessionError> {
+        let mut found = Found::default();
+        found.walk(path, 0)?;
+        if found.traces.is_empty() {
+            return Err(SessionError::Nothing(path.into()));
+        }
+        let mut session = Session {
+            traces: found.traces,
+            streams: found.streams,
+        };
+        session.set_clocks()?;
+        Ok(session)
+    }
+
+    /// Brings all traces to the clock of the first one.
+    fn set_clocks(&mut self) -> Result<(), SessionError> {
+        for trace in &self.traces {
+            if trace.metadata.clock.is_none() {
+                return Err(SessionError::NoClock(trace.path.clone()));
+            }
+        }
+        let first = self.traces.first().and_then(|t| t.metadata.clock.as_ref());
+        let first = first.map(|c| (c.name.clone(), c.uuid.clone(), c.offset_ns));
+        let Some((name, uuid, offset_ns)) = first else {
+            return Ok(());
+        };
+        for trace in &mut self.traces {
+            if let Some(clock) = &trace.metadata.clock {
+                let is_same = clock.name == name && clock.uuid == uuid;
+                if !is_same {
+                    trace.shift_ns = clock.offset_ns - offset_ns;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the time since 1970 when the clock was 0, in ns.
+    pub(crate) fn offset_ns(&self) -> i64 {
+        let clock = self.traces.first().and_then(|t| t.metadata.clock.as_ref());
+        let offset = clock.map_or(0, |c| c.offset_ns);
+        i64::try_from(offset).unwrap_or(0)
+    }
+
+    /// Passes all events to `visitor` in order of time.
+    pub(crate) fn each(&self, visitor: &mut dyn Visitor) -> Result<Pass, SessionError> {
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for (trace, path) in &self.streams {
+            let stream = Stream::open(path).map_err(read(path))?;
+            streams.push((&self.traces[*trace], stream));
+        }
+        let total = streams.iter().map(|(_, s)| s.length()).sum();
+        let mut heap = BinaryHeap::new();
+        for (i, (trace, stream)) in streams.iter_mut().enumerate() {
+            if let Some(time) = next(trace, stream)? {
+                heap.push(Reverse((time, i)));
+            }
+        }
+        let mut count = 0u64;
+        while let Some(Reverse((time, i))) = heap.pop() {
+            let (trace, stream) = &mut streams[i];
+            stream.take(&trace.metadata, &mut |seen| {
+                visitor.event(trace, time, seen)
+            });
+            let before = stream.gaps.discarded;
+            if let Some(time) = next(trace, stream)? {
+                heap.push(Reverse((time, i)));
+            }
+            if stream.gaps.discarded > before {
+                visitor.lost(time, stream.gaps.discarded - before);
+            }
+            count += 1;
+            if count.is_multiple_of(8192) {
+                visitor.progress(streams.iter().map(|(_, s)| s.position()).sum(), total);
+            }
+        }
+        let gaps = streams.into_iter().map(|(_, s)| (s.path, s.gaps));
+        Ok(Pass {
+            gaps: gaps.collect(),
+        })
+    }
+}
+
+fn next(trace: &Trace, stream: &mut Stream) -> Result<Option<u64>, SessionError> {
+    let found = stream.advance(&trace.metadata);
+    let clock = found.map_err(read(&stream.path))?;
+    Ok(clock.map(|clock| trace.time_ns(clock)))
+}
+
+fn read(path: &Path) -> impl FnOnce(io::Error) -> SessionError + '_ {
+    |source| SessionError::Read {
+        path: path.into(),
+        source,
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    traces: Vec<Trace>,
+    streams: Vec<(usize, PathBuf)>,
+    directories: usize,
+}
+
+impl Found {
+    fn walk(&mut self, path: &Path, depth: usize) -> Result<(), SessionError> {
+        self.directories += 1;
+        if self.directories > MAX_DIRECTORIES {
+            return Err(SessionError::TooMany(path.into()));
+        }
+        let mut inner = Vec::new();
+        let mut files = Vec::new();
+        for entry in fs::read_dir(path).map_err(read(path))? {
+            let entry = entry.map_err(read(path))?;
+            let kind = entry.file_type().map_err(read(path))?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            // Links and pipes are left out: they lead elsewhere, or never end.
+            if kind.is_dir() {
+                inner.push(entry.path());
+            } else if kind.is_file() {
+                files.push(entry.path());
+            }
+        }
+        // The order of a directory differs from machine to machine.
+        inner.sort();
+        files.sort();
+        if let Some(at) = files.iter().position(|f| f.ends_with("metadata")) {
+            let metadata = files.remove(at);
+            self.trace(path, &metadata, files)?;
+            // The directories below contain indexes.
+            return Ok(());
+        }
+        for directory in inner.into_iter().filter(|_| depth < MAX_DEPTH) {
+            self.walk(&directory, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn trace(
+        &mut self,
+        path: &Path,
+        metadata: &Path,
+        files: Vec<PathBuf>,
+    ) -> Result<(), SessionError> {
+        let mut bytes = Vec::new();
+        File::open(metadata)
+            .and_then(|f| f.take(MAX_METADATA as u64 + 1).read_to_end(&mut bytes))
+            .map_err(read(metadata))?;
+        if bytes.is_empty() {
+            // The tracer makes the files before it writes them, also for users without events.
+            return Ok(());
+        }
+        let parsed = Metadata::read(&bytes).map_err(|source| SessionError::Metadata {
+            path: path.into(),
+            source,
+        })?;
+        let number = self.traces.len();
+        self.streams.extend(files.into_iter().map(|f| (number, f)));
+        if self.streams.len() > MAX_STREAMS {
+            return Err(SessionError::TooMany(path.into()));
+        }
+        self.traces.push(Trace {
+            path: path.into(),
+            metadata: parsed,
+            shift_ns: 0,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,343 @@
+//! Reads the packets of one file, and finds their events one after the other.
+
+use crate::decode::{Damaged, Decoder, Value};
+use crate::kinds::Kind;
+use crate::metadata::{EventClass, Metadata, StreamClass};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The magic number at the start of each packet.
+const MAGIC: u64 = 0xc1fc_1fc1;
+/// The most bytes that the header and the context of a packet may have.
+const HEAD_BYTES: u64 = 64 << 10;
+/// The size limit of a packet, in bytes. The sub-buffers of LTTng are mostly below 8 MiB.
+const MAX_PACKET: u64 = 256 << 20;
+
+/// An event, while its packet is in memory.
+pub(crate) struct Seen<'a> {
+    pub(crate) cpu: u16,
+    pub(crate) kind: Kind,
+    /// The fields of the contexts and of the event itself.
+    pub(crate) fields: &'a Fields<'a>,
+}
+
+pub(crate) struct Fields<'a>(Vec<(&'a str, Value<'a>)>);
+
+impl<'a> Fields<'a> {
+    fn get(&self, name: &str) -> Option<Value<'a>> {
+        // An event's own fields come last, and may have the name of a context.
+        let found = self.0.iter().rev().find(|(n, _)| *n == name);
+        found.map(|(_, value)| *value)
+    }
+
+    pub(crate) fn unsigned(&self, name: &str) -> Option<u64> {
+        match self.get(name)? {
+            Value::Unsigned(n) => Some(n),
+            Value::Signed(n) => Some(n as u64),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn signed(&self, name: &str) -> Option<i64> {
+        self.unsigned(name).map(|n| n as i64)
+    }
+
+    pub(crate) fn tid(&self, name: &str) -> Option<u32> {
+        self.unsigned(name).and_then(|n| u32::try_from(n).ok())
+    }
+
+    /// Returns a text up to its first zero.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let Value::Bytes(bytes) = self.get(name)? else {
+            return None;
+        };
+        let bytes = bytes.split(|b| *b == 0).next().unwrap_or_default();
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// Returns the first 16 bytes of a global identifier. ROS 2 had 24 bytes until Jazzy.
+    pub(crate) fn gid(&self, name: &str) -> Option<[u8; 16]> {
+        match self.get(name)? {
+            Value::Bytes(bytes) => bytes.first_chunk().copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Counts of what a stream lacks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Gaps {
+    /// Events that the tracer dropped because its buffers were full.
+    pub(crate) discarded: u64,
+    /// Packets that the tracer overwrote, or that are not in the file.
+    pub(crate) missing_packets: u64,
+    pub(crate) damaged_packets: u64,
+    /// The file ends within a packet.
+    pub(crate) cut: bool,
+}
+
+pub(crate) struct Stream {
+    pub(crate) path: PathBuf,
+    file: File,
+    length: u64,
+    /// The position of the next packet in the file, in bytes.
+    next: u64,
+    packet: Vec<u8>,
+    place: Place,
+    ahead: Option<Ahead>,
+    counters: Counters,
+    pub(crate) gaps: Gaps,
+    /// The clock at the end of the latest packet.
+    pub(crate) end: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    /// The position and the end of the packet's content, in bits.
+    at: u64,
+    end: u64,
+    clock: u64,
+    class: u64,
+    cpu: u16,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Ahead {
+    id: u64,
+    clock: u64,
+    /// The position of the event's contexts and fields, in bits.
+    at: u64,
+}
+
+/// The counters of the latest packet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    sequence: Option<u64>,
+    discarded: Option<u64>,
+}
+
+/// The content of the header and the context of a packet.
+struct Head {
+    place: Place,
+    content: u64,
+    size: u64,
+    end: Option<u64>,
+    counters: Counters,
+}
+
+impl Stream {
+    pub(crate) fn open(path: &Path) -> io::Result<Stream> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Stream {
+            path: path.into(),
+            file,
+            length,
+            next: 0,
+            packet: Vec::new(),
+            place: Place::default(),
+            ahead: None,
+            counters: Counters::default(),
+            gaps: Gaps::default(),
+            end: 0,
+        })
+    }
+
+    /// Returns the number of bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
+        self.next.min(self.length)
+    }
+
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Goes to the next event. Returns the reading of its clock, or `None` at the end of the file.
+    pub(crate) fn advance(&mut self, metadata: &Metadata) -> io::Result<Option<u64>> {
+        loop {
+            if self.place.at >= self.place.end {
+                if !self.next_packet(metadata)? {
+                    self.ahead = None;
+                    return Ok(None);
+                }
+                continue;
+            }
+            match self.header(metadata) {
+                Some(ahead) => {
+                    self.ahead = Some(ahead);
+                    return Ok(Some(ahead.clock));
+                }
+                None => self.skip_packet(),
+            }
+        }
+    }
+
+    /// Leaves out the rest of a damaged packet.
+    fn skip_packet(&mut self) {
+        self.gaps.damaged_packets += 1;
+        self.place.at = self.place.end;
+    }
+
+    fn class<'m>(&self, metadata: &'m Metadata) -> Option<&'m StreamClass> {
+        metadata.streams.get(&self.place.class)
+    }
+
+    fn header(&self, metadata: &Metadata) -> Option<Ahead> {
+        let class = self.class(metadata)?;
+        let span = (self.place.at, self.place.end);
+        let mut decoder = Decoder::new(&self.packet, metadata.order, span, self.place.clock);
+        if let Some(ty) = &class.event_header {
+            decoder.structure(ty, &mut Vec::new()).ok()?;
+        }
+        let id = decoder.number("id").unwrap_or(0);
+        class.events.contains_key(&id).then_some(Ahead {
+            id,
+            clock: decoder.clock,
+            at: decoder.at,
+        })
+    }
+
+    /// Passes the current event to `see`. Must be called once after each [`Stream::advance`] that
+    /// found an event.
+    pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
+        let Some(ahead) = self.ahead.take() else {
+            return;
+        };
+        let class = self.class(metadata);
+        let event = class.and_then(|class| Some((class, class.events.get(&ahead.id)?)));
+        let span = (ahead.at, self.place.end);
+        let mut decoder = Decoder::new(&self.packet, metadata.order, span, ahead.clock);
+        let mut fields = Fields(Vec::with_capacity(12));
+        let decoded = event.map(|(class, event)| {
+            payload(&mut decoder, class, event, &mut fields).map(|()| event.kind)
+        });
+        let at = decoder.at;
+        match decoded {
+            // An event without a bit would be found for ever.
+            Some(Ok(kind)) if at > self.place.at => {
+                see(&Seen {
+                    cpu: self.place.cpu,
+                    kind,
+                    fields: &fields,
+                });
+                self.place.at = at;
+                self.place.clock = ahead.clock;
+            }
+            _ => self.skip_packet(),
+        }
+    }
+
+    /// Reads the next packet. Returns false at the end of the file.
+    fn next_packet(&mut self, metadata: &Metadata) -> io::Result<bool> {
+        let rest = self.length.saturating_sub(self.next);
+        if rest == 0 {
+            return Ok(false);
+        }
+        self.fill(rest.min(HEAD_BYTES))?;
+        let head = match self.head(metadata, rest) {
+            Some(head) => head,
+            None if rest < HEAD_BYTES => {
+                self.gaps.cut = true;
+                self.next = self.length;
+                return Ok(false);
+            }
+            None => {
+                self.gaps.damaged_packets += 1;
+                self.next = self.length;
+                return Ok(false);
+            }
+        };
+        let content = head.content.div_ceil(8).min(rest);
+        if content > self.packet.len() as u64 {
+            self.fill(content)?;
+        }
+        self.gaps.cut |= head.size > rest * 8;
+        self.place = Place {
+            end: head.content.min(self.packet.len() as u64 * 8),
+            ..head.place
+        };
+        self.end = self.end.max(head.end.unwrap_or(head.place.clock));
+        self.count(head.counters);
+        self.next = self.next.saturating_add(head.size / 8);
+        Ok(true)
+    }
+
+    fn fill(&mut self, bytes: u64) -> io::Result<()> {
+        self.packet.resize(bytes as usize, 0);
+        self.file.read_exact_at(&mut self.packet, self.next)
+    }
+
+    fn head(&self, metadata: &Metadata, rest: u64) -> Option<Head> {
+        let span = (0, self.packet.len() as u64 * 8);
+        let mut decoder = Decoder::new(&self.packet, metadata.order, span, 0);
+        let mut fields = Vec::new();
+        if let Some(ty) = &metadata.packet_header {
+            decoder.structure(ty, &mut fields).ok()?;
+            if decoder.number("magic").is_some_and(|magic| magic != MAGIC) {
+                return None;
+            }
+        }
+        let class = decoder.number("stream_id").unwrap_or(0);
+        let ty = metadata.streams.get(&class)?.packet_context.as_ref();
+        if let Some(ty) = ty {
+            decoder.structure(ty, &mut fields).ok()?;
+        }
+        let size = decoder.number("packet_size").unwrap_or(rest * 8);
+        let content = decoder.number("content_size").unwrap_or(size);
+        let fits = size.is_multiple_of(8)
+            && size >= decoder.at.max(8)
+            && (decoder.at..=size).contains(&content)
+            && content / 8 <= MAX_PACKET;
+        let begin = decoder.number("timestamp_begin").unwrap_or(0);
+        fits.then_some(Head {
+            place: Place {
+                at: decoder.at,
+                end: content,
+                clock: begin,
+                class,
+                cpu: decoder.number("cpu_id").unwrap_or(0).min(0xffff) as u16,
+            },
+            content,
+            size,
+            end: decoder.number("timestamp_end"),
+            counters: Counters {
+                sequence: decoder.number("packet_seq_num"),
+                discarded: decoder.number("events_discarded"),
+            },
+        })
+    }
+
+    /// Adds the losses between the latest packet and this one. The counters begin at 0 with the
+    /// first packet of a session.
+    fn count(&mut self, now: Counters) {
+        let is_first = now.sequence.unwrap_or(0) == 0;
+        let before = match (self.counters.discarded, is_first) {
+            (Some(before), _) => Some(before),
+            (None, true) => Some(0),
+            // The file begins within the session, for example in a snapshot.
+            (None, false) => now.discarded,
+        };
+        let lost = now.discarded.zip(before);
+        self.gaps.discarded += lost.map_or(0, |(now, before)| now.saturating_sub(before));
+        let gap = self.counters.sequence.zip(now.sequence);
+        self.gaps.missing_packets += gap.map_or(0, |(before, now)| {
+            now.saturating_sub(before).saturating_sub(1)
+        });
+        self.counters = now;
+    }
+}
+
+fn payload<'a>(
+    decoder: &mut Decoder<'a, 'a>,
+    class: &'a StreamClass,
+    event: &'a EventClass,
+    fields: &mut Fields<'a>,
+) -> Result<(), Damaged> {
+    let types = [&class.event_context, &event.context, &event.fields];
+    for ty in types.into_iter().flatten() {
+        decoder.structure(ty, &mut fields.0)?;
+    }
+    Ok(())
+}

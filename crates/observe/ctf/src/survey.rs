@@ -1,0 +1,193 @@
+//! The first pass over a session: which processes and threads there are, and what they show.
+
+use crate::kinds::{Call, Kind, Scheduler};
+use crate::session::Trace;
+use crate::stream::Seen;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// The limit of threads with events of ROS 2.
+const MAX_THREADS: usize = 100_000;
+/// The limit of endpoints. Of more, those of the middleware itself cannot be left out.
+const MAX_ENDPOINTS: usize = 1_000_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) name: String,
+    /// The version of tracetools, of a process that was recorded from its beginning.
+    pub(crate) version: Option<String>,
+    /// A callback, or the executor of rclcpp, was seen.
+    pub(crate) is_of_rclcpp: bool,
+    pub(crate) has_nodes: bool,
+    pub(crate) nodes: BTreeSet<String>,
+    /// Items that this process moved, which are left out unless it is of rclcpp.
+    pub(crate) items: u64,
+    /// The calls that came from tracetools itself, not only from CARET.
+    calls: HashSet<Call>,
+}
+
+impl Process {
+    /// Returns whether CARET's event repeats one of tracetools.
+    pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
+        caret && self.calls.contains(&call)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    pub(crate) processes: BTreeMap<u32, Process>,
+    /// The process of each thread with events of ROS 2.
+    pub(crate) threads: HashMap<u32, u32>,
+    /// Endpoints of the middleware, by process and rmw handle: whether one of rcl belongs to it.
+    endpoints: HashMap<(u32, u64), bool>,
+    /// The times of the first and the last event.
+    pub(crate) span: Option<(u64, u64)>,
+    pub(crate) scheduler: Seens,
+    pub(crate) has_requests: bool,
+    pub(crate) has_services: bool,
+    /// Events of ROS 2 without process or thread.
+    pub(crate) nameless: u64,
+    pub(crate) is_too_large: bool,
+}
+
+/// A summary of the kernel's events.
+#[derive(Debug, Default)]
+pub(crate) struct Seens {
+    /// The times of the first and the last switch.
+    pub(crate) switches: Option<(u64, u64)>,
+    pub(crate) has_waking: bool,
+    pub(crate) has_wakeup: bool,
+    /// Threads with events of ROS 2 can be compared with these.
+    pub(crate) threads: HashSet<u32>,
+}
+
+/// Returns the process and the thread of an event of ROS 2.
+pub(crate) fn who(trace: &Trace, seen: &Seen) -> Option<(u32, u32)> {
+    let fields = seen.fields;
+    let of_process = || trace.metadata.environment.get("vpid")?.parse().ok();
+    let pid = fields.tid("vpid").or_else(of_process)?;
+    Some((pid, fields.tid("vtid")?))
+}
+
+fn widen(span: &mut Option<(u64, u64)>, time: u64) {
+    let (first, last) = span.get_or_insert((time, time));
+    (*first, *last) = ((*first).min(time), (*last).max(time));
+}
+
+impl Survey {
+    pub(crate) fn see(&mut self, trace: &Trace, time: u64, seen: &Seen) {
+        match seen.kind {
+            Kind::Other => {}
+            Kind::Scheduler(event) => self.see_kernel(event, time, seen),
+            Kind::Ros { call, caret } => {
+                widen(&mut self.span, time);
+                let Some((pid, tid)) = who(trace, seen) else {
+                    self.nameless += 1;
+                    return;
+                };
+                if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&tid) {
+                    self.is_too_large = true;
+                    return;
+                }
+                self.threads.insert(tid, pid);
+                self.see_endpoint(pid, call, seen);
+                self.has_requests |= call.is_of_request();
+                self.has_services |= matches!(call, Call::ServiceInit | Call::ClientInit);
+                let process = self.processes.entry(pid).or_insert_with(|| Process {
+                    name: name_of(trace, seen),
+                    ..Process::default()
+                });
+                process.see(call, caret, seen);
+            }
+        }
+    }
+
+    fn see_endpoint(&mut self, pid: u32, call: Call, seen: &Seen) {
+        let (field, named) = match call {
+            Call::PublisherGid => ("rmw_publisher_handle", false),
+            Call::PublisherInit => ("rmw_publisher_handle", true),
+            Call::SubscriptionGid => ("rmw_subscription_handle", false),
+            Call::SubscriptionInit => ("rmw_subscription_handle", true),
+            _ => return,
+        };
+        if let Some(handle) = seen.fields.unsigned(field) {
+            if self.endpoints.len() < MAX_ENDPOINTS {
+                *self.endpoints.entry((pid, handle)).or_default() |= named;
+            }
+        }
+    }
+
+    /// Returns whether an endpoint is the middleware's own, for example for `ros_discovery_info`.
+    pub(crate) fn is_internal(&self, pid: u32, call: Call, seen: &Seen) -> bool {
+        let field = match call {
+            Call::RmwPublish => "rmw_publisher_handle",
+            Call::RmwTake => "rmw_subscription_handle",
+            _ => return false,
+        };
+        let handle = seen.fields.unsigned(field);
+        handle.is_some_and(|handle| self.endpoints.get(&(pid, handle)) == Some(&false))
+    }
+
+    fn see_kernel(&mut self, event: Scheduler, time: u64, seen: &Seen) {
+        let scheduler = &mut self.scheduler;
+        match event {
+            Scheduler::Switch => {
+                widen(&mut self.span, time);
+                widen(&mut scheduler.switches, time);
+                if let Some(tid) = seen.fields.tid("next_tid") {
+                    if scheduler.threads.len() < MAX_THREADS {
+                        scheduler.threads.insert(tid);
+                    }
+                }
+            }
+            Scheduler::Waking => scheduler.has_waking = true,
+            Scheduler::Wakeup => scheduler.has_wakeup = true,
+            Scheduler::Fork | Scheduler::Exit => {}
+        }
+    }
+
+    /// Returns the number of threads with events of ROS 2 that the kernel's events do not have.
+    pub(crate) fn unscheduled(&self) -> usize {
+        let known = &self.scheduler.threads;
+        self.threads.keys().filter(|t| !known.contains(t)).count()
+    }
+}
+
+impl Process {
+    fn see(&mut self, call: Call, caret: bool, seen: &Seen) {
+        if !caret {
+            self.calls.insert(call);
+        }
+        self.is_of_rclcpp |= call.is_of_rclcpp();
+        self.items += u64::from(call.moves_an_item());
+        match call {
+            Call::RclInit => self.version = seen.fields.text("version"),
+            Call::NodeInit => {
+                self.has_nodes = true;
+                let fields = seen.fields;
+                if let Some(name) = fields.text("node_name").zip(fields.text("namespace")) {
+                    self.nodes
+                        .insert(format!("{}/{}", name.1.trim_end_matches('/'), name.0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the distribution of ROS 2 with this version of tracetools, or an empty text.
+    pub(crate) fn distribution(&self) -> &'static str {
+        let version = self.version.as_deref().unwrap_or_default();
+        let mut numbers = version.split('.');
+        match (numbers.next(), numbers.next()) {
+            (Some("4"), Some("1")) => "humble",
+            (Some("8"), Some("2")) => "jazzy",
+            (Some("8"), Some("6")) => "kilted",
+            _ => "",
+        }
+    }
+}
+
+fn name_of(trace: &Trace, seen: &Seen) -> String {
+    let of_process = || trace.metadata.environment.get("procname").cloned();
+    let name = seen.fields.text("procname");
+    name.unwrap_or_else(|| of_process().map_or(String::new(), String::from))
+}

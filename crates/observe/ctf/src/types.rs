@@ -1,0 +1,117 @@
+//! The types of fields, as the metadata of a trace declares them.
+
+use std::rc::Rc;
+
+/// The greatest depth of nested types. It bounds the recursion of the parser and of the decoder.
+pub(crate) const MAX_DEPTH: u16 = 32;
+
+/// The order of the bytes of an integer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Order {
+    #[default]
+    Little,
+    Big,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Integer {
+    /// The size in bits, 1 to 64.
+    pub(crate) bits: u32,
+    /// The alignment in bits, a power of two.
+    pub(crate) align: u32,
+    pub(crate) signed: bool,
+    /// `None`: the byte order of the trace.
+    pub(crate) order: Option<Order>,
+    /// The integer is a reading of the trace's clock.
+    pub(crate) is_time: bool,
+}
+
+impl Integer {
+    pub(crate) fn is_byte(&self) -> bool {
+        self.bits == 8 && self.align.is_multiple_of(8)
+    }
+}
+
+/// A range of values of an enumeration, with its label.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) from: i128,
+    pub(crate) to: i128,
+    pub(crate) name: Box<str>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: Box<str>,
+    pub(crate) ty: Rc<Type>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Shape {
+    Integer(Integer),
+    Enumeration(Integer, Vec<Label>),
+    /// A floating-point number of this many bits. No event that onbeat reads has one.
+    Float(u32),
+    /// Bytes up to a zero.
+    Text,
+    Array(Rc<Type>, u64),
+    /// The second value is the name of an earlier integer that has the length.
+    Sequence(Rc<Type>, Box<str>),
+    Structure(Vec<Field>),
+    /// The first value is the name of an earlier enumeration, whose label is the choice.
+    Variant(Option<Box<str>>, Vec<Field>),
+}
+
+/// A type with its alignment in bits and its depth.
+#[derive(Debug)]
+pub(crate) struct Type {
+    pub(crate) shape: Shape,
+    pub(crate) align: u32,
+    pub(crate) depth: u16,
+}
+
+impl Type {
+    /// Returns a type, or `None` if it is nested too deeply. `align` is the least alignment in bits.
+    pub(crate) fn new(shape: Shape, align: u32) -> Option<Rc<Type>> {
+        let (of_shape, below) = match &shape {
+            Shape::Integer(i) | Shape::Enumeration(i, _) => (i.align, 0),
+            Shape::Float(_) => (1, 0),
+            Shape::Text => (8, 0),
+            Shape::Array(element, _) | Shape::Sequence(element, _) => {
+                (element.align, element.depth)
+            }
+            Shape::Structure(fields) => (
+                fields.iter().map(|f| f.ty.align).max().unwrap_or(1),
+                deepest(fields),
+            ),
+            // The chosen field aligns itself.
+            Shape::Variant(_, choices) => (1, deepest(choices)),
+        };
+        let depth = below + 1;
+        (depth <= MAX_DEPTH).then(|| {
+            Rc::new(Type {
+                shape,
+                align: align.max(of_shape),
+                depth,
+            })
+        })
+    }
+
+    pub(crate) fn integer(&self) -> Option<Integer> {
+        match self.shape {
+            Shape::Integer(i) | Shape::Enumeration(i, _) => Some(i),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn fields(&self) -> &[Field] {
+        match &self.shape {
+            Shape::Structure(fields) => fields,
+            _ => &[],
+        }
+    }
+}
+
+fn deepest(fields: &[Field]) -> u16 {
+    fields.iter().map(|f| f.ty.depth).max().unwrap_or(0)
+}

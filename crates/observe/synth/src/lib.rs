@@ -24,11 +24,13 @@ mod events;
 mod finish;
 mod flow;
 pub mod followed;
+mod forget;
 mod helpers;
 pub mod hosts;
 mod ids;
 mod index;
 pub mod links;
+mod marks;
 pub mod mode_rules;
 mod modes;
 pub mod naming;
@@ -44,6 +46,7 @@ mod spans;
 mod testing;
 mod values;
 
+pub use forget::{Forgotten, KeptCounts};
 pub use links::Link;
 pub use naming::NameRule;
 pub use options::{SynthOptions, INFRASTRUCTURE};
@@ -140,6 +143,7 @@ impl Synth {
             self.cx.notes.count(Note::OutOfOrder, 1);
         }
         recording.now = recording.now.max(event.time_ns);
+        self.cx.entities.now_ns = recording.now;
         if recording.first.is_none()
             && !(self.options.shortened && onbeat_trace::table::is_state(&event.kind))
         {

@@ -4,7 +4,8 @@ use super::entity::TimeBase;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use crate::values::Gid;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HandleKind {
@@ -83,6 +84,8 @@ pub(crate) struct Processes {
     pub(super) list: Vec<Process>,
     of_pid: FxHashMap<u32, ProcessIndex>,
     free: Vec<ProcessIndex>,
+    /// The ends of processes that are not forgotten yet, each with its time in ns, oldest first.
+    ended: VecDeque<(u64, u32)>,
 }
 
 impl Processes {
@@ -106,9 +109,32 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
+    /// Returns the ids of the processes that ended before `time`, without ids that later processes have
+    /// had since.
+    pub(crate) fn ended_before(&self, time: u64) -> BTreeSet<u32> {
+        let ends = self.ended.iter().copied();
+        let (old, later): (Vec<(u64, u32)>, Vec<_>) = ends.partition(|end| end.0 < time);
+        let later: FxHashSet<u32> = later.into_iter().map(|end| end.1).collect();
+        let is_used = |pid: &u32| self.of_pid.contains_key(pid) || later.contains(pid);
+        let old = old.into_iter().map(|end| end.1);
+        old.filter(|pid| !is_used(pid)).collect()
+    }
+
+    /// Forgets the ends of processes before `time`, except for those in `kept`.
+    pub(crate) fn forget_ends(&mut self, time: u64, kept: &BTreeSet<u32>) {
+        self.ended
+            .retain(|end| end.0 >= time || kept.contains(&end.1));
+    }
+
+    /// Returns the number of processes, including those that ended and are not forgotten.
+    pub(crate) fn count(&self) -> usize {
+        self.of_pid.len() + self.ended.len()
+    }
+
+    pub(super) fn remove(&mut self, pid: u32, now_ns: u64) -> Option<Process> {
         let p = self.of_pid.remove(&pid)?;
         self.free.push(p);
+        self.ended.push_back((now_ns, pid));
         Some(std::mem::take(&mut self.list[p.index()]))
     }
 }

@@ -34,7 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     for copy in 0..copies {
         let start_ns = 3600 * SECOND_NS + copy * step_ns;
         let lasting = recorded.lasting(start_ns, copy == 0);
-        let mut all: Vec<Event> = recorded.copy(copy as u32, start_ns).chain(lasting).collect();
+        let mut all: Vec<Event> = recorded
+            .copy(copy as u32, start_ns)
+            .chain(lasting)
+            .collect();
         all.sort_by_key(|event| event.time_ns);
         for part in all.chunks(1000) {
             live.push(part);
@@ -60,7 +63,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let growth = late.saturating_sub(early) * 100 / early;
     println!("memory grew by {growth} % after the first tenth; the limit is {GROWTH_MAX} %");
     let model = live.model();
-    let of_lasting = model.callbacks.iter().filter(|c| !c.node.contains("__copy"));
+    let of_lasting = model
+        .callbacks
+        .iter()
+        .filter(|c| !c.node.contains("__copy"));
     let counts = of_lasting.map(|c| c.figures.executions());
     println!("executions of the lasting system: {}", counts.sum::<u64>());
     if growth > GROWTH_MAX {

@@ -8,6 +8,9 @@ use rustc_hash::FxHashSet;
 /// The time from one search for ended nodes to the next.
 const SEARCH_NS: u64 = 60 * SECOND_NS;
 
+/// The most process ids that are kept until the caller takes them.
+const LEFT_OUT_MAX: usize = 64;
+
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetting {
     after_ns: u64,
@@ -16,6 +19,10 @@ pub(crate) struct Forgetting {
     next_search_ns: u64,
     /// The number of nodes that were forgotten.
     nodes: u64,
+    /// The number of processes that have created too much.
+    left_out_processes: u64,
+    /// The ids of such processes since the last call of [`Live::drain_left_out_processes`].
+    new_left_out: Vec<u32>,
 }
 
 impl Forgetting {
@@ -25,11 +32,35 @@ impl Forgetting {
             nodes_after_ns,
             next_search_ns: 0,
             nodes: 0,
+            left_out_processes: 0,
+            new_left_out: Vec::new(),
         }
     }
 }
 
 impl Live {
+    /// Counts the processes that have created too much.
+    pub(crate) fn take_left_out(&mut self) {
+        for pid in self.synth.drain_left_out() {
+            self.forgetting.left_out_processes += 1;
+            if self.forgetting.new_left_out.len() < LEFT_OUT_MAX {
+                self.forgetting.new_left_out.push(pid);
+            }
+        }
+    }
+
+    /// Returns the number of processes that have created too many names and callbacks. Their later
+    /// events are left out.
+    pub fn left_out_processes(&self) -> u64 {
+        self.forgetting.left_out_processes
+    }
+
+    /// Returns the ids of the processes that have created too much since the last call. Ids beyond 64 are
+    /// left out.
+    pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.forgetting.new_left_out)
+    }
+
     /// Forgets what ended or was last seen long before `now_ns`.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forgetting.after_ns);

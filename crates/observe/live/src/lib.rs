@@ -63,12 +63,18 @@ pub struct LiveOptions {
     pub forget_nodes_after_ns: u64,
 }
 
+/// The number of things that a process may create, see [`SynthOptions::created_max`].
+const CREATED_MAX: u32 = 10_000;
+
 impl LiveOptions {
     /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event,
-    /// and nodes an hour after their process has ended.
+    /// and nodes an hour after their process has ended. A process may create 10,000 things.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
-            synth,
+            synth: SynthOptions {
+                created_max: CREATED_MAX,
+                ..synth
+            },
             forget_after_ns: 600 * SECOND_NS,
             forget_nodes_after_ns: 3600 * SECOND_NS,
         }
@@ -199,6 +205,7 @@ impl Live {
         if time_ns / SECOND_NS > now / SECOND_NS {
             self.take();
             self.machine.count_running(time_ns);
+            self.take_left_out();
             if (time_ns / SECOND_NS).is_multiple_of(10) {
                 self.forget(time_ns);
                 self.set_limits();

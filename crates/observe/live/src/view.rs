@@ -254,6 +254,9 @@ pub struct View {
     pub forgotten: u64,
     /// The number of nodes that were forgotten some time after their processes had ended.
     pub forgotten_nodes: u64,
+    /// The number of processes that have created too many names and callbacks. Their later events are
+    /// left out.
+    pub left_out_processes: u64,
     /// The number of values that were not counted because a table of entries was full.
     pub left_out: u64,
     /// The chains whose executions were seen.
@@ -300,6 +303,7 @@ impl Live {
             lost_events: per_span(&self.lost_events, now),
             forgotten: self.forgotten(),
             forgotten_nodes: self.forgotten_nodes(),
+            left_out_processes: self.left_out_processes(),
             left_out: self.left_out(),
             ..View::default()
         };

@@ -67,6 +67,7 @@ impl Synth {
         let Some(before) = self.recording.now.checked_sub(after_ns) else {
             return Forgotten::default();
         };
+        self.cx.entities.processes.pass_minute();
         self.cx.entities.free_ended(before);
         let freed = self.cx.entities.is_freed();
         self.flow.drop_old(&mut self.cx, before, &freed);

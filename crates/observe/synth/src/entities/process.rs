@@ -67,6 +67,10 @@ pub(crate) struct Process {
     /// seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
+    /// The number of things that the process has created, less a part for each minute.
+    created: u32,
+    /// The process has created too much, and its events are left out.
+    pub(crate) is_left_out: bool,
     /// The identifiers of clients without an `rcl_client_init` so far, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
@@ -86,6 +90,9 @@ pub(crate) struct Processes {
     free: Vec<ProcessIndex>,
     /// The ends of processes that are not forgotten yet, each with its time in ns, oldest first.
     ended: VecDeque<(u64, u32)>,
+    /// The ids of the processes that have created too much, until the caller takes them.
+    pub(crate) left_out: Vec<u32>,
+    pub(crate) created_max: u32,
 }
 
 impl Processes {
@@ -107,6 +114,23 @@ impl Processes {
 
     pub(crate) fn known(&self, pid: u32) -> Option<ProcessIndex> {
         self.of_pid.get(&pid).copied()
+    }
+
+    /// Counts things that a process has created.
+    pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
+        let process = &mut self.list[p.index()];
+        process.created = process.created.saturating_add(n);
+        if process.created > self.created_max && !process.is_left_out {
+            process.is_left_out = true;
+            self.left_out.push(process.pid);
+        }
+    }
+
+    /// Lets every process create more: takes off a sixtieth of what counts as created.
+    pub(crate) fn pass_minute(&mut self) {
+        for process in &mut self.list {
+            process.created -= process.created.div_ceil(60);
+        }
     }
 
     /// Returns the ids of the processes that ended before `time`, without ids that later processes have

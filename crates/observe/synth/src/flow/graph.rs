@@ -9,6 +9,7 @@ use crate::ids::{EdgeId, EntityId, NodeId};
 use crate::index::{NameId, VertexId};
 use crate::marks::Marks;
 use crate::mode_rules::{PerMode, Switches};
+use crate::options::CALLBACK_COST;
 use crate::running_median::RunningMedian;
 use crate::values::{Cpus, ThreadId, ThreadProfile};
 use crate::Context;
@@ -459,6 +460,8 @@ impl Flow {
             return v;
         }
         let (process, symbol) = (it.process, it.symbol);
+        cx.entities.processes.count_created(process, CALLBACK_COST);
+        let it = cx.entities.get(e);
         let slot = it.slot;
         let stand_in = match looks.node {
             Some(node) => node,

@@ -11,10 +11,10 @@ use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_live::view::Wanted;
 use onbeat_live::{Live, LiveOptions};
-use onbeat_synth::SynthOptions;
+use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{Event, EventKind, Reader};
 use proptest::prelude::*;
-use random::{round, system, Round};
+use random::{any_event, round, system, Round};
 use std::path::Path;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
@@ -188,6 +188,19 @@ proptest! {
         ids in 1u32..4,
     ) {
         check_short_lived(&rounds, kind, generations, ids)?;
+    }
+
+    #[test]
+    fn random_events_cause_no_panic_while_all_that_ended_is_forgotten_at_once(
+        events in prop::collection::vec(any_event(), 1..400),
+        part in 1usize..20,
+    ) {
+        let mut synth = Synth::new(options().synth);
+        for part in events.chunks(part) {
+            part.iter().for_each(|event| synth.push(event));
+            synth.forget(0);
+        }
+        synth.finish();
     }
 }
 

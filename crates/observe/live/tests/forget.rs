@@ -1,4 +1,4 @@
-//! What a live model forgets, and that nothing else changes by it.
+//! A live model forgets what ended long ago, and nothing else changes by it.
 
 #[allow(dead_code)]
 mod churn;

@@ -97,7 +97,7 @@ impl Synth {
                     self.spans.acted(thread, time);
                 }
                 let entities = &mut self.cx.entities;
-                if entities.process(at.process).is_left_out {
+                if entities.process(at.process).is_left_out() {
                     return;
                 }
                 let names = entities.names.count();

@@ -102,7 +102,7 @@ impl Synth {
         for vertex in self.cx.entities.kept().filter_map(|(_, e)| e.vertex) {
             pinned.add(vertex.index());
         }
-        // What stays refers to further nodes, so that more may stay.
+        // The vertices that stay refer to further nodes, so that more may stay.
         let mut ended = nodes.ended_before(time, &used);
         let gone = loop {
             let mut gone = Marks::default();

@@ -50,6 +50,14 @@ pub(crate) struct Rings {
     pub(super) nameless: Vec<EntityId>,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Created {
+    /// The number of things that the process has created, less a part for each minute.
+    count: u32,
+    /// The process has created too much, and its events are left out.
+    is_too_much: bool,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
@@ -67,15 +75,16 @@ pub(crate) struct Process {
     /// seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
-    /// The number of things that the process has created, less a part for each minute.
-    created: u32,
-    /// The process has created too much, and its events are left out.
-    pub(crate) is_left_out: bool,
+    created: Created,
     /// The identifiers of clients without an `rcl_client_init` so far, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
 impl Process {
+    pub(crate) fn is_left_out(&self) -> bool {
+        self.created.is_too_much
+    }
+
     /// Reports whether the recording shows that the process created exactly one node. All entities
     /// of the process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
@@ -119,9 +128,10 @@ impl Processes {
     /// Counts things that a process has created.
     pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
         let process = &mut self.list[p.index()];
-        process.created = process.created.saturating_add(n);
-        if process.created > self.created_max && !process.is_left_out {
-            process.is_left_out = true;
+        let created = &mut process.created;
+        created.count = created.count.saturating_add(n);
+        if created.count > self.created_max && !created.is_too_much {
+            created.is_too_much = true;
             self.left_out.push(process.pid);
         }
     }
@@ -129,7 +139,8 @@ impl Processes {
     /// Lets every process create more: takes off a sixtieth of what counts as created.
     pub(crate) fn pass_minute(&mut self) {
         for process in &mut self.list {
-            process.created -= process.created.div_ceil(60);
+            let count = &mut process.created.count;
+            *count -= count.div_ceil(60);
         }
     }
 

@@ -8,6 +8,7 @@
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 #   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
 #   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
+#   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %
 #   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
@@ -94,7 +95,13 @@ assert len(pyarrow.ipc.open_stream(sys.stdin.buffer).read_all()) > 0'
   done
 }
 
+watch() {
+  say "24 h of processes that come and go"
+  cargo run --locked --release -p onbeat-live --example soak demos/recorded/parking
+}
+
 case ${1:-all} in
+  watch) watch ;;
   tables) tables ;;
   zoo) shift; zoo "$@" ;;
   loom) loom ;;
@@ -105,5 +112,5 @@ case ${1:-all} in
   miri-lib) miri "${lib[@]}" ;;
   package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | package [WORD ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch | package [WORD ...]]" >&2; exit 2 ;;
 esac

@@ -62,6 +62,16 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.forgotten += (before - self.entries.len()) as u64;
     }
 
+    /// Removes the entries whose keys the synthesis uses for other things from now on.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.entries.retain(|key, _| keep(key));
+    }
+
+    /// Returns the number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -49,9 +49,12 @@ pub struct CauseRow {
     pub usual_ns: u64,
 }
 
+/// The kind of culprit whose number is that of a callback. All others have numbers of components.
+const CALLBACK: u8 = 0;
+
 fn number(culprit: CulpritId) -> (u8, u32) {
     match culprit {
-        CulpritId::Callback(n) => (0, n),
+        CulpritId::Callback(n) => (CALLBACK, n),
         CulpritId::Thread(n) => (1, n),
         CulpritId::MutexOf(n) => (2, n),
         CulpritId::WokenBy(n) => (3, n),
@@ -89,6 +92,25 @@ impl Causes {
             if self.sums.len() < CAUSES_MAX || self.sums.contains_key(&cause) {
                 *self.sums.entry(cause).or_default() += ns;
             }
+        }
+    }
+
+    /// Forgets causes for which `is_gone` returns true: with a callback, or with a component.
+    pub(crate) fn forget(
+        &mut self,
+        is_gone_callback: impl Fn(u32) -> bool,
+        is_gone_component: impl Fn(u32) -> bool,
+    ) {
+        let is_gone = |&(place, _, by, _): &Cause| {
+            let by_gone = by.is_some_and(|(kind, number)| match kind {
+                CALLBACK => is_gone_callback(number),
+                _ => is_gone_component(number),
+            });
+            is_gone_callback(place) || by_gone
+        };
+        self.sums.retain(|cause, _| !is_gone(cause));
+        if let Some(late) = &mut self.late {
+            late.causes.retain(|cause| !is_gone(&cause.0));
         }
     }
 
@@ -133,7 +155,7 @@ fn culprit(
 ) -> Option<Culprit> {
     let component = || components.get(number as usize).cloned();
     match kind {
-        0 => id(number).map(Culprit::Callback),
+        CALLBACK => id(number).map(Culprit::Callback),
         1 => component().map(Culprit::Thread),
         2 => component().map(Culprit::MutexOf),
         _ => component().map(Culprit::WokenBy),

@@ -7,8 +7,10 @@
 //!
 //! Memory is bounded: a window has a fixed number of slots, distributions have a fixed number of
 //! buckets, and there is a limit for the entries. What has not been seen for
-//! [`LiveOptions::forget_after_ns`] is forgotten and counted.
+//! [`LiveOptions::forget_after_ns`] is forgotten and counted, and nodes some time after their end
+//! ([`forget`]).
 
+mod forget;
 mod kept;
 pub mod late;
 mod machine;
@@ -18,6 +20,7 @@ pub mod tally;
 pub mod view;
 pub mod window;
 
+use forget::Forgetting;
 use kept::Kept;
 use late::Causes;
 use machine::Machine;
@@ -55,14 +58,25 @@ pub struct LiveOptions {
     /// The time without an event after which the figures of a callback, path, edge, topic or thread
     /// are forgotten.
     pub forget_after_ns: u64,
+    /// The time after the end of a node's process after which the node is forgotten with everything that
+    /// belongs to it.
+    pub forget_nodes_after_ns: u64,
 }
 
+/// The number of things that a process may create, see [`SynthOptions::created_max`].
+const CREATED_MAX: u32 = 10_000;
+
 impl LiveOptions {
-    /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event.
+    /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event,
+    /// and nodes an hour after their process has ended. A process may create 10,000 things.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
-            synth,
+            synth: SynthOptions {
+                created_max: CREATED_MAX,
+                ..synth
+            },
             forget_after_ns: 600 * SECOND_NS,
+            forget_nodes_after_ns: 3600 * SECOND_NS,
         }
     }
 }
@@ -109,7 +123,7 @@ type PathNumber = (u32, bool);
 #[derive(Debug, Clone)]
 pub struct Live {
     synth: Synth,
-    forget_after_ns: u64,
+    forgetting: Forgetting,
     /// The times of the first and of the latest event, ns.
     span: Option<(u64, u64)>,
     events: Windows<u64>,
@@ -146,7 +160,7 @@ impl Live {
         synth.detail();
         Live {
             synth,
-            forget_after_ns: options.forget_after_ns,
+            forgetting: Forgetting::new(options.forget_after_ns, options.forget_nodes_after_ns),
             span: None,
             events: Windows::default(),
             lost_events: Windows::default(),
@@ -185,23 +199,25 @@ impl Live {
     }
 
     fn push_one(&mut self, event: &Event) {
-        let time_ns = event.time_ns;
-        let (first, now) = *self.span.get_or_insert((time_ns, time_ns));
+        let (first, now) = *self.span.get_or_insert((event.time_ns, event.time_ns));
+        // As in the synthesis, an event is never earlier than the events before it.
+        let time_ns = event.time_ns.max(now);
         if time_ns / SECOND_NS > now / SECOND_NS {
             self.take();
             self.machine.count_running(time_ns);
+            self.take_left_out();
             if (time_ns / SECOND_NS).is_multiple_of(10) {
                 self.forget(time_ns);
                 self.set_limits();
             }
         }
-        self.span = Some((first, now.max(time_ns)));
+        self.span = Some((first, time_ns));
         self.events.at(time_ns, |n| *n += 1);
         if let EventKind::Lost { count, .. } = event.kind {
             let add = |n: &mut u64| *n = n.saturating_add(count);
             self.lost_events.at(time_ns, add);
         }
-        self.machine.push(event);
+        self.machine.push(event, time_ns);
         self.every.push(event);
         self.synth.push(event);
     }
@@ -377,32 +393,6 @@ impl Live {
             path.causes.limit_ns = deadline.or_else(|| known.then(usual));
             path.deadline_ns = deadline;
         }
-    }
-
-    fn forget(&mut self, now_ns: u64) {
-        let before = now_ns.saturating_sub(self.forget_after_ns);
-        self.callbacks.forget_before(before);
-        self.starts.forget_before(before);
-        self.paths.forget_before(before);
-        self.edges.forget_before(before);
-        self.published.forget_before(before);
-        self.machine.forget_before(before);
-    }
-
-    /// Returns the number of callbacks, paths, edges, topics and threads that were forgotten because
-    /// they had not been seen for [`LiveOptions::forget_after_ns`].
-    pub fn forgotten(&self) -> u64 {
-        let of_machine = self.machine.threads.forgotten() + self.machine.holders.forgotten();
-        let of_data = self.edges.forgotten() + self.published.forgotten();
-        self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
-    }
-
-    /// Returns the number of values that were not counted because 4096 callbacks, paths, edges, topics
-    /// or threads were followed already.
-    pub fn left_out(&self) -> u64 {
-        let of_machine = self.machine.threads.left_out() + self.machine.holders.left_out();
-        let of_data = self.edges.left_out() + self.published.left_out();
-        self.callbacks.left_out() + self.paths.left_out() + of_data + of_machine
     }
 
     /// Returns the figures of a callback since the start. `callback` is its number in the synthesis.

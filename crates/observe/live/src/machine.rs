@@ -45,17 +45,17 @@ impl Machine {
         }
     }
 
-    pub(crate) fn push(&mut self, event: &Event) {
+    /// Processes the next event, which counts at `time_ns`.
+    pub(crate) fn push(&mut self, event: &Event, time_ns: u64) {
         match &event.kind {
             EventKind::SwitchIn { .. } => {
-                if let Some(thread) = self.thread(event) {
-                    thread.on_since = Some(event.time_ns);
+                if let Some(thread) = self.thread(event, time_ns) {
+                    thread.on_since = Some(time_ns);
                     thread.cpu = Some(event.cpu);
                 }
             }
             EventKind::SwitchOut { .. } => {
-                let time_ns = event.time_ns;
-                if let Some(thread) = self.thread(event) {
+                if let Some(thread) = self.thread(event, time_ns) {
                     thread.cpu = Some(event.cpu);
                     let ran = thread.count_until(time_ns);
                     thread.on_since = None;
@@ -65,7 +65,7 @@ impl Machine {
             EventKind::Thread { comm, .. }
             | EventKind::Exec { comm }
             | EventKind::Fork { comm, .. } => {
-                if let Some(thread) = self.thread(event) {
+                if let Some(thread) = self.thread(event, time_ns) {
                     thread.comm = comm.chars().take(NAME_MAX).collect();
                     thread.has_ended = false;
                 }
@@ -79,8 +79,8 @@ impl Machine {
         }
     }
 
-    fn thread(&mut self, event: &Event) -> Option<&mut Thread> {
-        let (pid, time_ns) = (event.pid, event.time_ns);
+    fn thread(&mut self, event: &Event, time_ns: u64) -> Option<&mut Thread> {
+        let pid = event.pid;
         let new = || Thread {
             pid,
             ..Thread::default()
@@ -95,7 +95,7 @@ impl Machine {
 
     fn count(&mut self, cpu: u16, ran_ns: u64, time_ns: u64) {
         if let Some(of_cpu) = self.cpus.at(cpu, time_ns, Windows::default) {
-            of_cpu.at(time_ns, |sum| *sum += ran_ns);
+            of_cpu.add_span(time_ns.saturating_sub(ran_ns), time_ns);
         }
     }
 
@@ -131,6 +131,21 @@ impl Machine {
         }
     }
 
+    /// Forgets callbacks and components whose numbers the synthesis uses for others from now on.
+    pub(crate) fn forget(
+        &mut self,
+        is_gone_callback: impl Fn(u32) -> bool,
+        is_gone_component: impl Fn(u32) -> bool,
+    ) {
+        for thread in self.threads.values_mut() {
+            thread
+                .callbacks
+                .retain(|&callback| !is_gone_callback(callback));
+        }
+        self.holders
+            .retain(|&component| !is_gone_component(component));
+    }
+
     pub(crate) fn forget_before(&mut self, time_ns: u64) {
         self.threads.forget_before(time_ns);
         self.holders.forget_before(time_ns);
@@ -145,7 +160,7 @@ impl Thread {
         };
         let ran = now_ns.saturating_sub(since);
         self.on_since = Some(now_ns.max(since));
-        self.running.at(now_ns, |sum| *sum += ran);
+        self.running.add_span(now_ns.saturating_sub(ran), now_ns);
         ran
     }
 }

@@ -96,6 +96,17 @@ impl Structure {
         }
     }
 
+    /// Forgets callbacks and paths whose numbers the synthesis uses for others from now on.
+    pub(crate) fn forget(&mut self, callbacks: &[u32], is_gone: impl Fn(PathNumber) -> bool) {
+        for &callback in callbacks {
+            if let Some(id) = self.ids.get_mut(callback as usize) {
+                *id = None;
+            }
+        }
+        self.paths.retain(|path| !is_gone(*path));
+        self.chain_of.retain(|path, _| !is_gone(*path));
+    }
+
     fn is_cut(&self, chain: &Chain) -> bool {
         let output = chain.topics.get(chain.callbacks.len().max(1) - 1);
         output.is_some_and(|output| self.cut_to.contains(output))

@@ -252,6 +252,11 @@ pub struct View {
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
+    /// The number of nodes that were forgotten some time after their processes had ended.
+    pub forgotten_nodes: u64,
+    /// The number of processes that have created too many names and callbacks. Their later events are
+    /// left out.
+    pub left_out_processes: u64,
     /// The number of values that were not counted because a table of entries was full.
     pub left_out: u64,
     /// The chains whose executions were seen.
@@ -297,6 +302,8 @@ impl Live {
             events: per_span(&self.events, now),
             lost_events: per_span(&self.lost_events, now),
             forgotten: self.forgotten(),
+            forgotten_nodes: self.forgotten_nodes(),
+            left_out_processes: self.left_out_processes(),
             left_out: self.left_out(),
             ..View::default()
         };

@@ -140,6 +140,26 @@ impl<T: Default> Windows<T> {
     }
 }
 
+impl Windows<u64> {
+    /// Adds the time from `from_ns` to `to_ns` to each span, as far as it lies in the span.
+    pub(crate) fn add_span(&mut self, from_ns: u64, to_ns: u64) {
+        self.total = self.total.saturating_add(to_ns.saturating_sub(from_ns));
+        for ring in [&mut self.seconds, &mut self.tens] {
+            let (step, last) = (ring.step_ns, to_ns / ring.step_ns);
+            let oldest = (last + 1).saturating_sub(ring.length);
+            for number in oldest.max(from_ns / step)..=last {
+                let begin = from_ns.max(number * step);
+                let end = to_ns.min((number + 1).saturating_mul(step));
+                if let Some(sum) = ring.at(number * step) {
+                    *sum += end.saturating_sub(begin);
+                }
+            }
+        }
+        let first = self.first_ns.get_or_insert(to_ns);
+        *first = to_ns.min(*first);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +201,20 @@ mod tests {
         let sums = Span::ALL.map(|span| sum(&windows, span, 100));
         assert_eq!(sums, [11, 111, 1111]);
         assert_eq!(windows.first_ns(), Some(3 * SECOND_NS));
+    }
+
+    #[test]
+    fn a_stretch_of_time_counts_in_each_span_only_as_far_as_it_lies_there() {
+        let mut windows = Windows::default();
+        // Five hours without an event between.
+        windows.add_span(SECOND_NS / 2, 18_000 * SECOND_NS + SECOND_NS / 4);
+        let sums = Span::ALL.map(|span| sum(&windows, span, 18_000));
+        let quarter = SECOND_NS / 4;
+        assert_eq!(
+            sums[..2],
+            [9 * SECOND_NS + quarter, 50 * SECOND_NS + quarter]
+        );
+        assert_eq!(sums[2], 17_999 * SECOND_NS + 3 * quarter);
     }
 
     #[test]

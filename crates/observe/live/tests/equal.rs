@@ -371,7 +371,11 @@ proptest! {
 
     #[test]
     fn random_events_cause_no_panic_in_a_live_model(events in prop::collection::vec(any_event(), 1..300)) {
-        let mut live = Live::new(LiveOptions { forget_after_ns: 1_000_000_000, ..LiveOptions::new(options()) });
+        let mut live = Live::new(LiveOptions {
+            forget_after_ns: 1_000_000_000,
+            forget_nodes_after_ns: 1_000_000,
+            ..LiveOptions::new(options())
+        });
         for part in events.chunks(20) {
             live.push(part);
             live.refresh();

@@ -8,9 +8,11 @@
 use super::ids::InstanceId;
 use crate::followed::Held;
 use crate::index::NameId;
+use crate::marks::Marks;
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
 pub(super) const HOST: u32 = UNTOLD - 1;
@@ -21,6 +23,9 @@ const SWITCHES: usize = 64;
 
 /// The maximum number of thread names kept. The recorder reports further names again when needed.
 const NAMES_MAX: usize = 1 << 16;
+
+/// The number of thread names from which on those of ended threads are forgotten with their process.
+const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
@@ -153,6 +158,24 @@ struct WaitTimes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits(FxHashMap<usize, WaitTimes>);
 
+impl Waits {
+    fn unite(&mut self, united: &BTreeMap<usize, usize>) {
+        for (from, to) in united {
+            let Some(times) = self.0.remove(from) else {
+                continue;
+            };
+            let all = self.0.entry(*to).or_default();
+            for (sum, more) in [
+                (&mut all.preempted, times.preempted),
+                (&mut all.delayed, times.delayed),
+                (&mut all.blocked, times.blocked),
+            ] {
+                *sum = (sum.0.saturating_add(more.0), sum.1 + more.1);
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct Causes {
     /// The recording names bystanders: threads that are not observed, but had a CPU for which an
@@ -162,6 +185,8 @@ pub(super) struct Causes {
     names: FxHashMap<u32, CauseThread>,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
+    /// The numbers of forgotten components, which are used again.
+    free: Vec<usize>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
     /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
     /// them.
@@ -301,14 +326,84 @@ impl Causes {
         if let Some(&number) = self.numbers.get(&who) {
             return number;
         }
-        let who = match self.list.len() < CAUSES_MAX {
+        let who = match self.list.len() - self.free.len() < CAUSES_MAX {
             true => who,
             false => CauseThread::nobody(ComponentKind::Others),
         };
-        *self.numbers.entry(who).or_insert_with(|| {
-            self.list.push(who);
-            self.list.len() - 1
-        })
+        if let Some(&number) = self.numbers.get(&who) {
+            return number;
+        }
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.list[number] = who;
+                number
+            }
+            None => {
+                self.list.push(who);
+                self.list.len() - 1
+            }
+        };
+        self.numbers.insert(who, number);
+        number
+    }
+
+    /// Forgets processes that ended. The time that their threads took from others stays: it counts for
+    /// the process in `gone` that continues them, or else for all programs with threads of that name.
+    ///
+    /// Returns the numbers of the components that were united with others.
+    pub(super) fn forget<'a>(
+        &mut self,
+        gone: &BTreeMap<u32, Option<u32>>,
+        is_alive: impl Fn(u32) -> bool,
+        waits: impl Iterator<Item = &'a mut Waits>,
+    ) -> Vec<u32> {
+        let too_many = self.names.len() > ENDED_NAMES_MAX;
+        self.names.retain(|tid, who| {
+            let is_gone = gone.contains_key(&who.pid) || too_many && !is_alive(*tid);
+            who.pid == 0 || !is_gone
+        });
+        let mut united = BTreeMap::new();
+        for number in 0..self.list.len() {
+            let who = self.list[number];
+            let Some(continued) = gone.get(&who.pid).filter(|_| who.pid != 0) else {
+                continue;
+            };
+            if self.numbers.get(&who) != Some(&number) {
+                continue;
+            }
+            self.numbers.remove(&who);
+            let by = match continued {
+                Some(pid) => CauseThread { pid: *pid, ..who },
+                None => CauseThread {
+                    pid: 0,
+                    process: who.process.or(who.thread),
+                    ..who
+                },
+            };
+            match self.numbers.get(&by) {
+                Some(&other) => {
+                    united.insert(number, other);
+                    self.free.push(number);
+                }
+                None => {
+                    self.list[number] = by;
+                    self.numbers.insert(by, number);
+                }
+            }
+        }
+        if !united.is_empty() {
+            waits.for_each(|waits| waits.unite(&united));
+        }
+        united.into_keys().map(|number| number as u32).collect()
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        let components = self.numbers.keys().chain(self.names.values());
+        for who in components {
+            for name in who.process.iter().chain(&who.thread) {
+                names.add(name.index());
+            }
+        }
     }
 
     /// Adds an instance's waits to the waits of its callback: the waits within the instance, and the waits

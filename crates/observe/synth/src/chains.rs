@@ -11,6 +11,7 @@
 
 use crate::followed::{Arrival, ChainEnd, ChainStep, Joined};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
+use crate::marks::Marks;
 use crate::mode_rules::{ModeId, PerMode, Switches};
 use crate::origins::Origins;
 use crate::values::ThreadId;
@@ -304,6 +305,42 @@ impl Steps {
         self.steps[step.index()].origin
     }
 
+    /// Reports whether a lineage leads through a vertex for which `is_it` returns true.
+    pub(crate) fn lead_through(
+        &self,
+        lineages: &Lineages,
+        paths: &Paths,
+        is_it: impl Fn(VertexId) -> bool,
+    ) -> bool {
+        let mut steps = lineages.as_slice().iter();
+        let mut origins = lineages.origins.iter().flat_map(|&id| self.origins.get(id));
+        steps.any(|&step| paths.upwards(self.path(step)).any(|n| is_it(n.vertex)))
+            || origins.any(|origin| is_it(origin.root))
+    }
+
+    /// Marks the vertices of all lineages that are in use.
+    pub(crate) fn mark_vertices(&self, paths: &Paths, marks: &mut Marks) {
+        let mut free = Marks::default();
+        for step in &self.free {
+            free.add(step.index());
+        }
+        let mut seen = Marks::default();
+        for (i, step) in self.steps.iter().enumerate() {
+            if free.has(i) {
+                continue;
+            }
+            if let Some(vertex) = step.began.last_input {
+                marks.add(vertex.index());
+            }
+            if seen.add(step.path.index()) {
+                for node in paths.upwards(step.path) {
+                    marks.add(node.vertex.index());
+                }
+            }
+        }
+        self.origins.mark_vertices(marks);
+    }
+
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> usize {
         self.steps.len() - self.free.len()
@@ -377,6 +414,8 @@ impl Followed {
 pub(crate) struct Paths {
     pub(crate) followed: Option<Followed>,
     nodes: Vec<PathNode>,
+    /// The numbers of forgotten paths, which are used again.
+    free: Vec<PathId>,
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
     children: FxHashMap<(PathId, Via, VertexId), Extension>,
@@ -403,6 +442,62 @@ impl Paths {
 
     pub(crate) fn node(&self, path: PathId) -> &PathNode {
         &self.nodes[path.index()]
+    }
+
+    /// Returns the number of paths that are kept.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Forgets the paths through forgotten vertices, and returns them. No step may be on one of them.
+    pub(crate) fn forget(&mut self, vertices: &Marks) -> Vec<PathId> {
+        let mut free = Marks::default();
+        for path in &self.free {
+            free.add(path.index());
+        }
+        let is_gone = |node: &PathNode| vertices.has(node.vertex.index());
+        let kept = (0..self.nodes.len()).filter(|&path| !free.has(path));
+        let paths = kept.map(PathId::new);
+        let gone: Vec<PathId> = paths.filter(|&p| self.upwards(p).any(is_gone)).collect();
+        let mut is_free = free;
+        for &path in &gone {
+            is_free.add(path.index());
+            // The place has no figures, so that nobody takes it for a path.
+            let node = &mut self.nodes[path.index()];
+            (node.parent, node.terminal, node.cut) = (None, None, None);
+            (node.lost, node.dropped) = (PerMode::default(), PerMode::default());
+            (node.depth, node.extended) = (0, true);
+        }
+        self.free.extend_from_slice(&gone);
+        self.roots.retain(|v, _| !vertices.has(v.index()));
+        self.children.retain(|(path, _, vertex), next| {
+            let next_is_gone = matches!(next, Extension::Path(p) if is_free.has(p.index()));
+            !is_free.has(path.index()) && !vertices.has(vertex.index()) && !next_is_gone
+        });
+        for vertex in vertices.iter() {
+            for flags in [&mut self.extended, &mut self.stored] {
+                flags
+                    .get_mut(vertex)
+                    .into_iter()
+                    .for_each(|flag| *flag = false);
+            }
+        }
+        gone
+    }
+
+    pub(crate) fn mark_names(&self, names: &mut Marks) {
+        for (_, via, _) in self.children.keys() {
+            names.add(via.name().index());
+        }
+        for node in &self.nodes {
+            if let Some((_, via)) = node.parent {
+                names.add(via.name().index());
+            }
+            let outputs = node.terminal.iter().flat_map(|t| &t.outputs);
+            for name in outputs.filter_map(|o| o.0) {
+                names.add(name.index());
+            }
+        }
     }
 
     /// Returns a path, then the same path without its last callback, and so on to the path of the first
@@ -486,10 +581,10 @@ impl Paths {
         vertex: VertexId,
         depth: u32,
     ) -> Option<PathId> {
-        if self.nodes.len() >= MAX_PATHS || depth > MAX_EDGES {
+        if self.count() >= MAX_PATHS || depth > MAX_EDGES {
             return None;
         }
-        self.nodes.push(PathNode {
+        let node = PathNode {
             parent,
             vertex,
             depth,
@@ -498,8 +593,17 @@ impl Paths {
             lost: PerMode::default(),
             dropped: PerMode::default(),
             terminal: None,
-        });
-        Some(PathId::new(self.nodes.len() - 1))
+        };
+        Some(match self.free.pop() {
+            Some(path) => {
+                self.nodes[path.index()] = node;
+                path
+            }
+            None => {
+                self.nodes.push(node);
+                PathId::new(self.nodes.len() - 1)
+            }
+        })
     }
 
     /// Marks that a path continues, so that executions no longer count as ending there.
@@ -545,7 +649,7 @@ impl Paths {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);
         self.capped
-            && self.nodes.len() >= DENSE
+            && self.count() >= DENSE
             && node.cut.is_none()
             && (is_set(&self.stored, node.vertex) || self.is_extended(node.vertex) && dropped())
     }

@@ -96,7 +96,16 @@ impl Synth {
                 if !is_found(&event.kind) {
                     self.spans.acted(thread, time);
                 }
+                let entities = &mut self.cx.entities;
+                if entities.process(at.process).is_left_out() {
+                    return;
+                }
+                let names = entities.names.count();
                 self.on_thread_event(event, at);
+                let entities = &mut self.cx.entities;
+                if entities.names.count() > names {
+                    entities.processes.count_created(at.process, 1);
+                }
             }
         }
     }

@@ -595,7 +595,8 @@ impl<'a> Finish<'a> {
             evidence.note(Note::NameRule(rule.to_string()), 1);
         }
         for (&name, of) in &self.synth.cx.entities.renamed {
-            evidence.note(Note::Renamed(self.name(name)), of.len() as u64);
+            let count = of.from.len() as u64 + of.forgotten;
+            evidence.note(Note::Renamed(self.name(name)), count);
         }
         for cut in &options.cuts {
             evidence.note(Note::Cut(cut.to_string()), 1);

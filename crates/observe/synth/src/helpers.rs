@@ -5,6 +5,7 @@
 
 use super::values::{Cpus, ThreadProfile};
 use crate::index::NameId;
+use crate::marks::Marks;
 use onbeat_document::dist::Dist;
 use onbeat_document::schema::HelperFigures;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,35 @@ impl Helpers {
         of.figures.observed_ns = of.figures.observed_ns.saturating_add(observed_ns);
         of.uses.insert((profile.policy, profile.priority));
         of.cpus.unite(&candidate.cpus);
+    }
+
+    /// Moves the figures of a process that ended to the process `to` that continues it. Drops them if
+    /// there is none.
+    pub(super) fn forget(&mut self, pid: u32, to: Option<u32>) {
+        let names = self.0.range((pid, None)..);
+        let names = names
+            .take_while(|((p, _), _)| *p == pid)
+            .map(|(key, _)| key.1);
+        for name in names.collect::<Vec<_>>() {
+            let (Some(old), Some(to)) = (self.0.remove(&(pid, name)), to) else {
+                continue;
+            };
+            let of = self.0.entry((to, name)).or_default();
+            of.figures.ready_ns.merge(&old.figures.ready_ns);
+            of.figures.exec_ns = of.figures.exec_ns.saturating_add(old.figures.exec_ns);
+            let observed_ns = old.figures.observed_ns;
+            of.figures.observed_ns = of.figures.observed_ns.saturating_add(observed_ns);
+            of.uses.extend(old.uses);
+            of.cpus.unite(&old.cpus);
+        }
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for (_, name) in self.0.keys() {
+            name.iter().for_each(|name| {
+                names.add(name.index());
+            });
+        }
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, Option<NameId>, &NamedHelpers)> {

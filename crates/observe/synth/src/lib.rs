@@ -24,11 +24,13 @@ mod events;
 mod finish;
 mod flow;
 pub mod followed;
+mod forget;
 mod helpers;
 pub mod hosts;
 mod ids;
 mod index;
 pub mod links;
+mod marks;
 pub mod mode_rules;
 mod modes;
 pub mod naming;
@@ -44,9 +46,10 @@ mod spans;
 mod testing;
 mod values;
 
+pub use forget::{Forgotten, KeptCounts};
 pub use links::Link;
 pub use naming::NameRule;
-pub use options::{SynthOptions, INFRASTRUCTURE};
+pub use options::{SynthOptions, CALLBACK_COST, INFRASTRUCTURE};
 
 use crate::index::{NameId, PathId, VertexId};
 use crate::mode_rules::PerMode;
@@ -108,6 +111,7 @@ impl Synth {
         let spans = Spans::new(options.own_threads);
         let mut cx = Context::default();
         cx.entities.keep_infrastructure = options.infrastructure;
+        cx.entities.processes.created_max = options.created_max;
         cx.entities.name_rules = NameRules::with(&options.names);
         let names = &mut cx.entities.names;
         let memory = names.intern(MEMORY);
@@ -140,6 +144,7 @@ impl Synth {
             self.cx.notes.count(Note::OutOfOrder, 1);
         }
         recording.now = recording.now.max(event.time_ns);
+        self.cx.entities.now_ns = recording.now;
         if recording.first.is_none()
             && !(self.options.shortened && onbeat_trace::table::is_state(&event.kind))
         {
@@ -306,6 +311,12 @@ impl Synth {
     pub fn drain_arrivals(&mut self) -> std::vec::Drain<'_, Arrival> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().arrivals.drain(..)
+    }
+
+    /// Returns the ids of the processes that have created more than
+    /// [`SynthOptions::created_max`] since the last call. Their further events are left out.
+    pub fn drain_left_out(&mut self) -> std::vec::Drain<'_, u32> {
+        self.cx.entities.processes.left_out.drain(..)
     }
 
     /// Returns the kind of a callback or synchroniser.

@@ -208,6 +208,10 @@ impl<F> PerMode<F> {
         all.filter_map(|(i, f)| Some((ModeId::new(i), f.as_ref()?)))
     }
 
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut F> {
+        self.0.iter_mut().flatten()
+    }
+
     pub(crate) fn map<G>(&self, into: impl Fn(&F) -> G) -> PerMode<G> {
         PerMode(self.0.iter().map(|f| f.as_ref().map(&into)).collect())
     }

@@ -1,6 +1,7 @@
 //! Counts notes while events pass.
 
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use std::collections::BTreeMap;
 
 /// A note that refers to vertices and names by their indices, because their ids and texts can still
@@ -15,6 +16,25 @@ impl Notes {
         if n > 0 {
             *self.0.entry(note).or_insert(0) += n;
         }
+    }
+
+    /// Forgets the notes on forgotten vertices, and on names that are not in `used`.
+    pub(super) fn forget(&mut self, vertices: &Marks, used: &Marks) {
+        self.0.retain(|note, _| {
+            let (mut vertex, mut name) = (None, None);
+            let _ = note.clone().named(
+                |v| {
+                    vertex = Some(v);
+                    Some(String::new())
+                },
+                |n| {
+                    name = Some(n);
+                    String::new()
+                },
+            );
+            let is_kept = name.is_none_or(|n: NameId| used.has(n.index()));
+            is_kept && vertex.is_none_or(|v: VertexId| !vertices.has(v.index()))
+        });
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Note, u64)> {

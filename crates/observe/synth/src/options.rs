@@ -47,7 +47,14 @@ pub struct SynthOptions {
     /// Links and cuts are matched with these ids. Without the ids, links and cuts are matched when
     /// a callback first runs. The id of a timer created before the recording then lacks the period.
     pub ids: Vec<Option<String>>,
+    /// The number of things that a process may create before synthesis leaves out its further events. A
+    /// callback counts as [`CALLBACK_COST`]; a node or endpoint with a new name counts as one. Every hour
+    /// in which [`Synth::forget`](super::Synth::forget) is called once a minute takes off about two thirds.
+    pub created_max: u32,
 }
+
+/// The number of created things as which a callback counts.
+pub const CALLBACK_COST: u32 = 8;
 
 impl SynthOptions {
     /// Returns the default options for a run.
@@ -65,6 +72,7 @@ impl SynthOptions {
             own_threads: true,
             shortened: false,
             ids: Vec::new(),
+            created_max: u32::MAX,
         }
     }
 }

@@ -12,6 +12,7 @@
 //! show which callbacks close loops. From then on, each origin records which of them it passed.
 
 use crate::index::{OriginsId, VertexId};
+use crate::marks::Marks;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Origin {
@@ -66,8 +67,9 @@ pub(crate) struct Origins {
     sets: Vec<Set>,
     free: Vec<OriginsId>,
     room: Vec<Origin>,
-    /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`].
-    loops: Vec<VertexId>,
+    /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`]. `None` stands
+    /// for a forgotten callback.
+    loops: Vec<Option<VertexId>>,
     /// The time at which the last loop was found. Data from before may have passed the loop
     /// unnoticed.
     loops_known: u64,
@@ -191,7 +193,7 @@ impl Origins {
         reread: bool,
     ) -> Option<OriginsId> {
         let mut from = self.share(from);
-        let closes = self.loops.iter().position(|&v| v == callback);
+        let closes = self.loops.iter().position(|&v| v == Some(callback));
         if closes.is_some() || reread {
             from = self.own(from);
             let origins = &mut self.sets[from.index()].origins;
@@ -219,18 +221,55 @@ impl Origins {
         id
     }
 
+    /// Marks the sources of all origins that are in use.
+    pub(crate) fn mark_vertices(&self, marks: &mut Marks) {
+        for set in self.sets.iter().filter(|set| set.refs > 0) {
+            for origin in &set.origins {
+                marks.add(origin.root.index());
+            }
+        }
+    }
+
+    /// Forgets which data passed loops that forgotten callbacks closed. No origin in use may have one of
+    /// these callbacks as its source.
+    pub(crate) fn forget(&mut self, vertices: &Marks) {
+        let mut bits = 0;
+        for (i, closes) in self.loops.iter_mut().enumerate() {
+            if closes.is_some_and(|v| vertices.has(v.index())) {
+                (*closes, bits) = (None, bits | 1 << i);
+            }
+        }
+        if bits == 0 {
+            return;
+        }
+        for set in &mut self.sets {
+            set.origins.iter_mut().for_each(|o| o.passed &= !bits);
+            set.origins.sort_unstable_by_key(Origin::key);
+            set.origins.dedup_by(|later, first| {
+                let same = later.key() == first.key();
+                if same {
+                    first.unite(later);
+                }
+                same
+            });
+        }
+    }
+
     /// Records that data returned to `callback` at `time`. The callback therefore closes a loop.
     pub(crate) fn close(&mut self, callback: VertexId, time: u64) {
-        if self.loops.contains(&callback) {
+        if self.loops.contains(&Some(callback)) {
             return;
         }
         // A loop without a bit lets data circulate, so that all times are unknown from then on.
-        self.loops_known = match self.loops.len() < MAX_LOOPS {
+        let free = self.loops.iter().position(Option::is_none);
+        self.loops_known = match free.is_some() || self.loops.len() < MAX_LOOPS {
             true => self.loops_known.max(time),
             false => u64::MAX,
         };
-        if self.loops.len() < MAX_LOOPS {
-            self.loops.push(callback);
+        match free {
+            Some(free) => self.loops[free] = Some(callback),
+            None if self.loops.len() < MAX_LOOPS => self.loops.push(Some(callback)),
+            None => {}
         }
     }
 

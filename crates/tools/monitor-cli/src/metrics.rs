@@ -184,6 +184,16 @@ pub fn text(figures: &Figures<'_>, style: Style) -> String {
             view.forgotten,
         ),
         (
+            "onbeat_forgotten_nodes",
+            "Nodes that were forgotten, because their processes ended more than an hour ago.",
+            view.forgotten_nodes,
+        ),
+        (
+            "onbeat_processes_left_out",
+            "Processes whose later events are left out, because they created too many names and callbacks.",
+            view.left_out_processes,
+        ),
+        (
             "onbeat_values_left_out",
             "Values that found no room because too many names exist.",
             view.left_out,
@@ -499,6 +509,44 @@ mod tests {
                 "{text:.200}"
             );
         }
+    }
+
+    #[test]
+    fn the_dashboard_asks_only_for_metrics_and_labels_that_exist() {
+        let dashboard = include_str!("../../../../packaging/grafana/onbeat-monitor.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
+        let view = View {
+            chains: vec![chain("chain-1", "a")],
+            topics: vec![topic("/t")],
+            ..View::default()
+        };
+        let text = shown(&view, Style::Plain);
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let known: BTreeSet<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut metrics = BTreeSet::new();
+        let panels = dashboard["panels"].as_array().expect("panels");
+        for target in panels
+            .iter()
+            .flat_map(|p| p["targets"].as_array().expect("targets"))
+        {
+            let expr = target["expr"].as_str().expect("an expression");
+            let words = expr.split(|c| !is_part(c));
+            for metric in words.filter(|word| word.starts_with("onbeat_")) {
+                assert!(known.contains(metric), "{metric}");
+                metrics.insert(metric);
+                let legend = target["legendFormat"].as_str().expect("a legend");
+                let label = legend.split_once("{{").and_then(|l| l.1.split_once("}}"));
+                // The test's view has no callbacks.
+                let has_rows = !metric.starts_with("onbeat_callback");
+                if let Some((label, _)) = label.filter(|_| has_rows) {
+                    let mut lines = text.lines().filter(|line| line.starts_with(metric));
+                    let label = format!("{label}=\"");
+                    assert!(lines.all(|line| line.contains(&label)), "{metric} {label}");
+                }
+            }
+        }
+        assert!(metrics.len() > 10, "{metrics:?}");
     }
 
     #[test]

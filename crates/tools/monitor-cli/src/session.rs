@@ -24,6 +24,8 @@ const TEXT_NS: u64 = 10 * SECOND_NS;
 /// The time after which names are reported that the system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
+const HOUR_NS: u64 = 3600 * SECOND_NS;
+
 const REPORTED_MAX: usize = 10_000;
 
 pub struct Outputs {
@@ -57,6 +59,8 @@ pub struct Session {
     written_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
+    /// The number of forgotten nodes in the latest line about them, and the time of that line.
+    forgotten: (u64, u64),
     /// Lines begin with the time since the first event.
     has_times: bool,
 }
@@ -73,6 +77,7 @@ impl Session {
             written_ns: None,
             reported: BTreeSet::new(),
             measured: BTreeSet::new(),
+            forgotten: (0, 0),
             has_times,
         }
     }
@@ -174,6 +179,7 @@ impl Session {
             self.out.saver.ended(incident);
         }
         self.report_unknown();
+        self.report_forgotten();
         self.save_due(self.watch.now_ns());
         let done = self.out.saver.done();
         self.act_on(done);
@@ -328,10 +334,38 @@ impl Session {
         }
     }
 
+    /// Reports at most once an hour how many nodes were forgotten, and each process that creates too much.
+    fn report_forgotten(&mut self) {
+        for pid in self.watch.left_out_processes() {
+            let text = format!(
+                "process {pid} is not watched any more: it has created too many names and callbacks"
+            );
+            self.say(Level::Warning, &text);
+        }
+        let (now, all) = (self.watch.now_ns(), self.watch.forgotten_nodes());
+        let (before, at) = self.forgotten;
+        if all > before && (before == 0 || now.saturating_sub(at) >= HOUR_NS) {
+            let text = format!(
+                "{} nodes are forgotten, because their processes ended more than an hour ago",
+                all - before
+            );
+            self.say(Level::Notice, &text);
+            self.forgotten = (all, now);
+        }
+    }
+
     /// Reports requirements whose subject never came, and subjects that have gone silent.
     fn report_unknown(&mut self) {
         let since = self.watch.now_ns().saturating_sub(self.watch.start_ns());
         let mut lines = Vec::new();
+        if self.measured.len() >= REPORTED_MAX {
+            // Names that do not repeat make room for others.
+            let findings = self.watch.findings.iter();
+            let keys = findings.map(|f| (f.requirement.clone(), f.id.clone()));
+            let present: BTreeSet<_> = keys.collect();
+            self.measured.retain(|key| present.contains(key));
+            self.reported.retain(|key| present.contains(key));
+        }
         for finding in &self.watch.findings {
             let key = (finding.requirement.clone(), finding.id.clone());
             let is_absent = finding.id.is_empty() && finding.limit.is_empty();

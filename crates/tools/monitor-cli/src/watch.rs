@@ -87,6 +87,15 @@ impl Watch {
         }
     }
 
+    pub fn forgotten_nodes(&self) -> u64 {
+        self.live.forgotten_nodes()
+    }
+
+    /// Returns the ids of the processes that have created too much since the last call.
+    pub fn left_out_processes(&mut self) -> Vec<u32> {
+        self.live.drain_left_out_processes()
+    }
+
     pub fn push(&mut self, events: &[Event]) {
         self.live.push(events);
     }

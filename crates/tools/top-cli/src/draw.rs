@@ -124,10 +124,16 @@ fn head(app: &App, buffer: &mut Buffer) {
             app.filter,
             if app.is_typing { "_" } else { "" }
         );
+    } else if view.left_out_processes > 0 {
+        let n = view.left_out_processes;
+        second = format!("{n} processes left out: they create too many names");
     } else if view.left_out > 0 {
         second = format!("{} values not counted: more than 4096 names", view.left_out);
     } else if view.forgotten > 0 {
         second = format!("{} names forgotten, not seen for 10 min", view.forgotten);
+        if view.forgotten_nodes > 0 {
+            second += &format!("; {} nodes, ended 1 h ago", view.forgotten_nodes);
+        }
     }
     line(buffer, (area.x, area.y + 1), &second, dim());
 }

@@ -4,6 +4,7 @@
 mod actions;
 mod creation;
 mod entity;
+mod forget;
 mod names;
 mod nodes;
 mod process;
@@ -45,11 +46,19 @@ impl Endpoints {
     }
 }
 
+/// The names that rules for names changed into one name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Renamed {
+    pub(crate) from: BTreeSet<NameId>,
+    /// The number of names that are not in `from` any more.
+    pub(crate) forgotten: u64,
+}
+
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The entities that ended, oldest first. A number is used again when [`KEEP_DEAD`] more entities
+    /// The entities that ended, oldest first, each with the time of its end in ns. A number is used again when [`KEEP_DEAD`] more entities
     /// have ended.
-    dead: VecDeque<EntityId>,
+    dead: VecDeque<(u64, EntityId)>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,
     gone: Vec<EntityId>,
@@ -64,9 +73,11 @@ pub(crate) struct Entities {
     endpoints: Vec<Endpoints>,
     ended: Ended,
     pub(crate) name_rules: NameRules,
-    pub(crate) renamed: BTreeMap<NameId, BTreeSet<NameId>>,
+    pub(crate) renamed: BTreeMap<NameId, Renamed>,
     pub(crate) qos: BTreeMap<(EntityKind, NodeId, NameId), BTreeSet<Qos>>,
     pub(crate) keep_infrastructure: bool,
+    /// The time of the latest event, in ns.
+    pub(crate) now_ns: u64,
 }
 
 /// The number of dead entities that keep their number, so that their last items can still be taken.
@@ -264,11 +275,11 @@ impl Entities {
     }
 
     pub(crate) fn end_process(&mut self, pid: u32) {
-        let Some(process) = self.processes.remove(pid) else {
+        let Some(process) = self.processes.remove(pid, self.now_ns) else {
             return;
         };
         for node in process.nodes.into_iter().chain(process.fallback) {
-            self.nodes.set_dead(node);
+            self.nodes.set_dead(node, self.now_ns);
         }
         for e in process.entities {
             self.end_entity(e);
@@ -314,12 +325,16 @@ impl Entities {
             return;
         }
         self.ended.gone.push(e);
-        self.ended.dead.push_back(e);
+        self.ended.dead.push_back((self.now_ns, e));
         if self.ended.dead.len() > KEEP_DEAD {
-            if let Some(old) = self.ended.dead.pop_front() {
-                self.ended.freed.push(old);
-                self.ended.free.push(old);
-            }
+            self.free_oldest();
+        }
+    }
+
+    fn free_oldest(&mut self) {
+        if let Some((_, old)) = self.ended.dead.pop_front() {
+            self.ended.freed.push(old);
+            self.ended.free.push(old);
         }
     }
 

@@ -1,12 +1,16 @@
 //! The table of names, which keeps each name once.
 
 use crate::index::NameId;
+use crate::marks::Marks;
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     index: FxHashMap<Box<str>, NameId>,
     list: Vec<Box<str>>,
+    free: Vec<NameId>,
+    /// The names that nothing used when [`Names::forget_unused`] was called last.
+    unused: Marks,
 }
 
 impl Names {
@@ -14,10 +18,48 @@ impl Names {
         if let Some(&id) = self.index.get(name) {
             return id;
         }
-        let id = NameId::new(self.list.len());
-        self.list.push(name.into());
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.list[id.index()] = name.into();
+                id
+            }
+            None => {
+                self.list.push(name.into());
+                NameId::new(self.list.len() - 1)
+            }
+        };
         self.index.insert(name.into(), id);
         id
+    }
+
+    /// Returns the number of names that are kept.
+    pub(crate) fn count(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Forgets the names that are not in `used` and were not in it at the last call either, and returns
+    /// them. A name that was only just seen therefore stays.
+    pub(crate) fn forget_unused(&mut self, used: &Marks) -> Vec<NameId> {
+        let mut unused = Marks::default();
+        let mut forgotten = Vec::new();
+        for id in self.index.values().copied() {
+            if used.has(id.index()) {
+                continue;
+            }
+            match self.unused.has(id.index()) {
+                true => forgotten.push(id),
+                false => {
+                    unused.add(id.index());
+                }
+            }
+        }
+        for &id in &forgotten {
+            let name = std::mem::take(&mut self.list[id.index()]);
+            self.index.remove(&name);
+        }
+        self.free.extend_from_slice(&forgotten);
+        self.unused = unused;
+        forgotten
     }
 
     /// Returns a name, or the empty text if the index is unknown. The name is untrusted.

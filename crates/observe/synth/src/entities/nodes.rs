@@ -3,6 +3,7 @@
 use super::Entities;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
+use crate::marks::Marks;
 use rustc_hash::FxHashMap;
 
 /// A node. It is kept when its process ends, so that a restarted process continues it.
@@ -12,7 +13,11 @@ pub(crate) struct Node {
     /// The program that created the node, if known. It distinguishes nodes of equal name.
     program: Option<NameId>,
     pub(crate) live: bool,
+    /// The time of the node's latest end, in ns.
+    ended_ns: u64,
     pub(crate) identity: Identity,
+    /// The number of forgotten nodes with this name and program that appeared earlier.
+    forgotten_before: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,9 @@ pub(crate) enum Identity {
 pub(crate) struct Nodes {
     list: Vec<Node>,
     of_name: FxHashMap<NameId, Vec<NodeId>>,
+    /// The numbers of forgotten nodes by program, for each name in `of_name` that had such nodes.
+    forgotten: FxHashMap<NameId, Vec<(Option<NameId>, usize)>>,
+    free: Vec<NodeId>,
 }
 
 impl Nodes {
@@ -54,8 +62,9 @@ impl Nodes {
         self.list[node.index()].identity = identity;
     }
 
-    pub(super) fn set_dead(&mut self, node: NodeId) {
-        self.list[node.index()].live = false;
+    pub(super) fn set_dead(&mut self, node: NodeId, now_ns: u64) {
+        let it = &mut self.list[node.index()];
+        (it.live, it.ended_ns) = (false, now_ns);
     }
 
     fn revive_or_insert(
@@ -77,24 +86,140 @@ impl Nodes {
             (it.live, it.program) = (true, it.program.or(program));
             return node;
         }
-        let node = NodeId::new(self.list.len());
-        same.push(node);
-        self.list.push(Node {
+        let forgotten = self.forgotten.get(&name).into_iter().flatten();
+        let before = forgotten.filter(|of| of.0 == program).map(|of| of.1).sum();
+        let node = self.insert(Node {
             name,
             program,
             live: true,
+            ended_ns: 0,
             identity,
+            forgotten_before: before,
         });
+        self.of_name.entry(name).or_default().push(node);
         node
     }
 
     fn insert_stand_in(&mut self, of: NodeId) -> NodeId {
-        let node = NodeId::new(self.list.len());
-        self.list.push(Node {
+        self.insert(Node {
             identity: Identity::Same(of),
             ..self.list[of.index()].clone()
+        })
+    }
+
+    fn insert(&mut self, node: Node) -> NodeId {
+        match self.free.pop() {
+            Some(id) => {
+                self.list[id.index()] = node;
+                id
+            }
+            None => {
+                self.list.push(node);
+                NodeId::new(self.list.len() - 1)
+            }
+        }
+    }
+
+    /// Returns the number of nodes that are kept, including stand-ins.
+    pub(crate) fn count(&self) -> usize {
+        self.list.len() - self.free.len()
+    }
+
+    /// Marks a node, and the nodes that it turned out to be.
+    pub(crate) fn mark(&self, mut node: NodeId, marks: &mut Marks) {
+        marks.add(node.index());
+        while let Identity::Same(other) = self.list[node.index()].identity {
+            node = other;
+            marks.add(node.index());
+        }
+    }
+
+    /// Returns the nodes whose latest process ended before `time`. They do not include nodes in `used`, and
+    /// known nodes with the name of a known node that stays.
+    pub(crate) fn ended_before(&self, time: u64, used: &Marks) -> Marks {
+        let mut ended = Marks::default();
+        for alike in self.of_name.values() {
+            let has_ended = |node: &&NodeId| {
+                let it = self.get(**node);
+                !it.live && it.ended_ns < time && !used.has(node.index())
+            };
+            let is_known = |node: &&NodeId| self.get(**node).identity == Identity::Known;
+            let known_stay = alike.iter().filter(is_known).any(|node| !has_ended(&node));
+            for node in alike.iter().filter(has_ended) {
+                if !(known_stay && is_known(&node)) {
+                    ended.add(node.index());
+                }
+            }
+        }
+        ended
+    }
+
+    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
+    /// nodes of the first kind.
+    pub(crate) fn forget(&mut self, ended: &Marks, used: &Marks) -> u64 {
+        let mut listed = Marks::default();
+        for node in self.of_name.values().flatten() {
+            listed.add(node.index());
+        }
+        self.free.iter().for_each(|node| {
+            listed.add(node.index());
         });
-        node
+        for index in 0..self.list.len() {
+            if !listed.has(index) && !used.has(index) {
+                self.free.push(NodeId::new(index));
+            }
+        }
+        let names: Vec<NameId> = ended.iter().map(|node| self.list[node].name).collect();
+        for name in names {
+            self.forget_alike(name, ended);
+        }
+        ended.iter().count() as u64
+    }
+
+    /// Forgets the nodes with this name that are in `ended`. The ids of the others stay the same.
+    fn forget_alike(&mut self, name: NameId, ended: &Marks) {
+        let Some(alike) = self.of_name.remove(&name) else {
+            return;
+        };
+        let (gone, kept): (Vec<NodeId>, Vec<NodeId>) =
+            alike.iter().partition(|node| ended.has(node.index()));
+        self.free.extend_from_slice(&gone);
+        if kept.is_empty() {
+            self.forgotten.remove(&name);
+            return;
+        }
+        let forgotten = self.forgotten.entry(name).or_default();
+        for (at, &node) in alike.iter().enumerate() {
+            if !ended.has(node.index()) {
+                continue;
+            }
+            let program = self.list[node.index()].program;
+            match forgotten.iter_mut().find(|of| of.0 == program) {
+                Some(of) => of.1 += 1,
+                None => forgotten.push((program, 1)),
+            }
+            for later in &alike[at + 1..] {
+                let later = &mut self.list[later.index()];
+                later.forgotten_before += usize::from(later.program == program);
+            }
+        }
+        self.of_name.insert(name, kept);
+    }
+
+    pub(crate) fn mark_names(&self, names: &mut Marks) {
+        for name in self.of_name.keys() {
+            names.add(name.index());
+        }
+        let programs = self.forgotten.values().flatten().filter_map(|of| of.0);
+        let mut free = Marks::default();
+        for node in &self.free {
+            free.add(node.index());
+        }
+        let nodes = self.list.iter().enumerate().filter(|n| !free.has(n.0));
+        let nodes = nodes.flat_map(|(_, node)| [Some(node.name), node.program]);
+        for name in nodes.flatten().chain(programs) {
+            names.add(name.index());
+        }
     }
 }
 
@@ -106,7 +231,7 @@ impl Entities {
                 if self.nodes.get(node).name == name {
                     return node;
                 }
-                self.nodes.set_dead(node);
+                self.nodes.set_dead(node, self.now_ns);
                 self.process_mut(p).nodes.retain(|&n| n != node);
             }
         }
@@ -132,7 +257,7 @@ impl Entities {
         let name = self.names.intern(&normal);
         if *normal != *full_name {
             let from = self.names.intern(full_name);
-            self.renamed.entry(name).or_default().insert(from);
+            self.renamed.entry(name).or_default().from.insert(from);
         }
         name
     }
@@ -213,19 +338,26 @@ impl Entities {
     pub(crate) fn node_id(&self, node: NodeId) -> String {
         let node = self.nodes.settled(node);
         let name = self.names.get(self.nodes.get(node).name);
-        let alike = self.nodes.of_name.get(&self.nodes.get(node).name);
-        let Some(alike) = alike.filter(|alike| alike.len() > 1) else {
+        let name_id = self.nodes.get(node).name;
+        let alike = self.nodes.of_name.get(&name_id);
+        let alike = alike.map_or(&[][..], Vec::as_slice);
+        let forgotten = self.nodes.forgotten.get(&name_id);
+        let forgotten = forgotten.map_or(&[][..], Vec::as_slice);
+        if alike.len() <= 1 && forgotten.is_empty() {
             return name.into();
-        };
+        }
         let program = |n: NodeId| self.nodes.get(n).program;
         let mine = program(node);
         let mut id = name.to_string();
-        if let Some(mine) = mine.filter(|_| alike.iter().any(|&n| program(n) != mine)) {
+        let mut programs = alike.iter().map(|&n| program(n));
+        let programs_differ = programs.any(|p| p != mine) || forgotten.iter().any(|f| f.0 != mine);
+        if let Some(mine) = mine.filter(|_| programs_differ) {
             id += "#";
             id += self.names.get(mine);
         }
         let before = alike.iter().take_while(|&&n| n != node);
-        match before.filter(|&&n| program(n) == mine).count() {
+        let before = before.filter(|&&n| program(n) == mine).count();
+        match before + self.nodes.get(node).forgotten_before {
             0 => id,
             n => format!("{id}#{}", n + 1),
         }

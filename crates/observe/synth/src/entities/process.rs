@@ -4,7 +4,8 @@ use super::entity::TimeBase;
 use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::NameId;
 use crate::values::Gid;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HandleKind {
@@ -49,6 +50,14 @@ pub(crate) struct Rings {
     pub(super) nameless: Vec<EntityId>,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Created {
+    /// The number of things that the process has created, less a part for each minute.
+    count: u32,
+    /// The process has created too much, and its events are left out.
+    is_too_much: bool,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(super) handles: FxHashMap<(HandleKind, u64), EntityId>,
@@ -66,11 +75,16 @@ pub(crate) struct Process {
     /// seen yet.
     pub(crate) unseen_calls: bool,
     pub(super) pid: u32,
+    created: Created,
     /// The identifiers of clients without an `rcl_client_init` so far, by rmw handle.
     pub(super) gids: FxHashMap<u64, Gid>,
 }
 
 impl Process {
+    pub(crate) fn is_left_out(&self) -> bool {
+        self.created.is_too_much
+    }
+
     /// Reports whether the recording shows that the process created exactly one node. All entities
     /// of the process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
@@ -83,6 +97,11 @@ pub(crate) struct Processes {
     pub(super) list: Vec<Process>,
     of_pid: FxHashMap<u32, ProcessIndex>,
     free: Vec<ProcessIndex>,
+    /// The ends of processes that are not forgotten yet, each with its time in ns, oldest first.
+    ended: VecDeque<(u64, u32)>,
+    /// The ids of the processes that have created too much, until the caller takes them.
+    pub(crate) left_out: Vec<u32>,
+    pub(crate) created_max: u32,
 }
 
 impl Processes {
@@ -106,9 +125,51 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
+    /// Counts things that a process has created.
+    pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
+        let process = &mut self.list[p.index()];
+        let created = &mut process.created;
+        created.count = created.count.saturating_add(n);
+        if created.count > self.created_max && !created.is_too_much {
+            created.is_too_much = true;
+            self.left_out.push(process.pid);
+        }
+    }
+
+    /// Lets every process create more: takes off a sixtieth of what counts as created.
+    pub(crate) fn pass_minute(&mut self) {
+        for process in &mut self.list {
+            let count = &mut process.created.count;
+            *count -= count.div_ceil(60);
+        }
+    }
+
+    /// Returns the ids of the processes that ended before `time`, without ids that later processes have
+    /// had since.
+    pub(crate) fn ended_before(&self, time: u64) -> BTreeSet<u32> {
+        let ends = self.ended.iter().copied();
+        let (old, later): (Vec<(u64, u32)>, Vec<_>) = ends.partition(|end| end.0 < time);
+        let later: FxHashSet<u32> = later.into_iter().map(|end| end.1).collect();
+        let is_used = |pid: &u32| self.of_pid.contains_key(pid) || later.contains(pid);
+        let old = old.into_iter().map(|end| end.1);
+        old.filter(|pid| !is_used(pid)).collect()
+    }
+
+    /// Forgets the ends of processes before `time`, except for those in `kept`.
+    pub(crate) fn forget_ends(&mut self, time: u64, kept: &BTreeSet<u32>) {
+        self.ended
+            .retain(|end| end.0 >= time || kept.contains(&end.1));
+    }
+
+    /// Returns the number of processes, including those that ended and are not forgotten.
+    pub(crate) fn count(&self) -> usize {
+        self.of_pid.len() + self.ended.len()
+    }
+
+    pub(super) fn remove(&mut self, pid: u32, now_ns: u64) -> Option<Process> {
         let p = self.of_pid.remove(&pid)?;
         self.free.push(p);
+        self.ended.push_back((now_ns, pid));
         Some(std::mem::take(&mut self.list[p.index()]))
     }
 }

@@ -7,6 +7,7 @@ use crate::entities::ActionPart;
 use crate::events::{Begin, Input, Owner, Publication, Request};
 use crate::ids::{EntityId, InstanceId, ProcessIndex};
 use crate::index::NameId;
+use crate::marks::Marks;
 use crate::mode_rules::PerMode;
 use crate::Context;
 use onbeat_document::schema::ActionFigures;
@@ -49,6 +50,18 @@ fn push<T>(list: &mut Vec<T>, item: T) {
 }
 
 impl Actions {
+    /// Forgets goals and requests for results of freed clients.
+    pub(super) fn forget_clients(&mut self, freed: &Marks) {
+        self.goals.retain(|goal| !freed.has(goal.client.index()));
+        self.asked.retain(|asked| !freed.has(asked.client.index()));
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for goal in &self.goals {
+            names.add(goal.action.index());
+        }
+    }
+
     fn asked_for(&mut self, action: NameId, process: ProcessIndex, owner: Owner) -> Option<u64> {
         let of_action = |g: &Goal| g.action == action && g.process == process;
         let by_answer = |g: &Goal| match owner {

@@ -8,6 +8,7 @@ use crate::entities::{ClientGid, Entities, EntityKind, Role};
 use crate::events::Response;
 use crate::ids::EntityId;
 use crate::index::NameId;
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::values::Gid;
 use crate::Context;
@@ -91,7 +92,40 @@ impl Callers {
     }
 }
 
+impl Callers {
+    /// Forgets identifiers of clients that are not tied to a client any more.
+    pub(super) fn forget(&mut self, entities: &Entities) {
+        self.clients.retain(|gid, client| {
+            let it = entities.get(*client);
+            it.gid().is_some_and(|known| known.gid == *gid)
+        });
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for (name, _) in self.answers.keys().chain(&self.order) {
+            names.add(name.index());
+        }
+    }
+}
+
 impl Flow {
+    /// Drops the responses from before `time` that no client has read.
+    pub(super) fn drop_old_answers(&mut self, time: u64) {
+        let callers = &mut self.callers;
+        while let Some(key) = callers.order.front() {
+            let answers = callers.answers.get(key).into_iter().flatten();
+            if answers
+                .map(|a| a.time)
+                .max()
+                .is_some_and(|latest| latest >= time)
+            {
+                return;
+            }
+            callers.answers.remove(key);
+            callers.order.pop_front();
+        }
+    }
+
     pub(crate) fn announce(&mut self, cx: &mut Context, gid: Gid, client: EntityId) {
         self.callers.bind(&mut cx.entities, gid, client, false);
     }

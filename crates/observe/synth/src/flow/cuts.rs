@@ -6,6 +6,7 @@ use super::naming::Ids;
 use super::Flow;
 use crate::chains::{Began, Lineages};
 use crate::index::{NameId, StepId, VertexId};
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::Context;
 use onbeat_document::cuts::Cut;
@@ -19,6 +20,12 @@ pub(super) struct Cuts {
 impl Cuts {
     pub(super) fn end_at(&self, name: NameId) -> bool {
         self.to.contains(&name)
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for name in &self.to {
+            names.add(name.index());
+        }
     }
 }
 

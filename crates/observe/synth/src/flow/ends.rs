@@ -3,6 +3,7 @@
 
 use crate::chains::{Lineages, Paths, Steps};
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::mode_rules::{ModeId, PerMode};
 use crate::origins::Origin;
 use onbeat_document::evidence::PathFigures;
@@ -42,6 +43,12 @@ pub(super) struct ChainEnd {
 }
 
 impl Ends {
+    pub(super) fn forget(&mut self, vertices: &Marks) {
+        let is_gone = |v: VertexId| vertices.has(v.index());
+        self.pairs
+            .retain(|pair, _| !is_gone(pair.0) && !is_gone(pair.1));
+    }
+
     pub(super) fn count(
         &mut self,
         (paths, steps): (&Paths, &Steps),

@@ -7,7 +7,9 @@ use crate::causes::Waits;
 use crate::entities::{EntityKind, Slot};
 use crate::ids::{EdgeId, EntityId, NodeId};
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::mode_rules::{PerMode, Switches};
+use crate::options::CALLBACK_COST;
 use crate::running_median::RunningMedian;
 use crate::values::{Cpus, ThreadId, ThreadProfile};
 use crate::Context;
@@ -162,6 +164,8 @@ pub(crate) struct Vertex {
     pub(crate) outputs: Vec<NameId>,
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
+    /// The vertex was forgotten. Its number is used again.
+    pub(crate) is_forgotten: bool,
 }
 
 impl Vertex {
@@ -171,6 +175,12 @@ impl Vertex {
 
     pub(crate) fn node(&self) -> NodeId {
         self.looks.node.unwrap_or(self.stand_in)
+    }
+
+    /// Returns all nodes to which the vertex refers.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let others = self.looks.node.into_iter().chain(self.looks.caller);
+        others.chain([self.stand_in])
     }
 
     /// Records that the callback sent something with an endpoint of `node`. If the callback's own node is
@@ -206,6 +216,9 @@ pub(crate) struct Graph {
     pub(crate) vertices: Vec<Vertex>,
     pub(crate) edges: Vec<EdgeData>,
     pub(crate) switches: Switches,
+    free: Vec<VertexId>,
+    /// The number of vertices that were ever created.
+    made: u64,
     edge_of: FxHashMap<(VertexId, VertexId, NameId, Route), EdgeId>,
 }
 
@@ -277,18 +290,73 @@ impl Graph {
         slot: Slot,
         symbol: Option<NameId>,
     ) -> VertexId {
-        self.vertices.push(Vertex {
+        self.made += 1;
+        let vertex = Vertex {
             looks,
             stand_in,
             node_by: NodeBy::default(),
             clock: 0,
-            rank: (slot, self.vertices.len() as u64 + 1),
+            rank: (slot, self.made),
             runs: Executions::default(),
             outputs: Vec::new(),
             symbol,
             links: LinkEnds::default(),
-        });
-        VertexId::new(self.vertices.len() - 1)
+            is_forgotten: false,
+        };
+        match self.free.pop() {
+            Some(v) => {
+                self.vertices[v.index()] = vertex;
+                v
+            }
+            None => {
+                self.vertices.push(vertex);
+                VertexId::new(self.vertices.len() - 1)
+            }
+        }
+    }
+
+    /// Returns the vertices that were not forgotten, with their numbers.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (VertexId, &Vertex)> {
+        let all = self.vertices.iter().enumerate();
+        let kept = all.filter(|(_, vertex)| !vertex.is_forgotten);
+        kept.map(|(i, vertex)| (VertexId::new(i), vertex))
+    }
+
+    /// Forgets vertices and their edges. Their numbers are used again.
+    pub(super) fn forget(&mut self, vertices: &Marks) {
+        for v in vertices.iter() {
+            let vertex = &mut self.vertices[v];
+            (vertex.looks.kind, vertex.looks.node) = (CallbackType::Thread, None);
+            (vertex.looks.name, vertex.looks.caller) = (None, None);
+            vertex.runs = Executions::default();
+            (vertex.outputs, vertex.symbol) = (Vec::new(), None);
+            (vertex.links, vertex.is_forgotten) = (LinkEnds::default(), true);
+            self.free.push(VertexId::new(v));
+        }
+        let is_gone = |v: VertexId| vertices.has(v.index());
+        for vertex in &mut self.vertices {
+            vertex.runs.ended.retain(|publisher| !is_gone(publisher.0));
+        }
+        self.edges
+            .retain(|edge| !is_gone(edge.from) && !is_gone(edge.to));
+        self.edge_of.clear();
+        for (i, edge) in self.edges.iter().enumerate() {
+            let key = (edge.from, edge.to, edge.name, edge.route);
+            self.edge_of.insert(key, EdgeId::new(i));
+        }
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for (_, vertex) in self.kept() {
+            let comms = vertex.runs.uses.iter().filter_map(|u| u.profile.comm);
+            let own = [vertex.looks.name, vertex.symbol].into_iter().flatten();
+            for name in own.chain(comms).chain(vertex.outputs.iter().copied()) {
+                names.add(name.index());
+            }
+        }
+        for edge in &self.edges {
+            names.add(edge.name.index());
+        }
     }
 }
 
@@ -392,6 +460,8 @@ impl Flow {
             return v;
         }
         let (process, symbol) = (it.process, it.symbol);
+        cx.entities.processes.count_created(process, CALLBACK_COST);
+        let it = cx.entities.get(e);
         let slot = it.slot;
         let stand_in = match looks.node {
             Some(node) => node,
@@ -427,7 +497,8 @@ impl Flow {
                 && nodes.settled(v.stand_in) == node
         };
         let alike = |v: &Vertex| {
-            v.rank.0.number == slot.number
+            !v.is_forgotten
+                && v.rank.0.number == slot.number
                 && v.looks.kind == looks.kind
                 && (nodes.settled(v.node()) == node || same_clock(v))
                 && v.looks.name == looks.name

@@ -11,6 +11,7 @@ use super::Flow;
 use crate::chains::Lineages;
 use crate::ids::{HandedId, InstanceId};
 use crate::index::VertexId;
+use crate::marks::Marks;
 use rustc_hash::FxHashMap;
 
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +28,23 @@ pub(super) struct HandedWork(FxHashMap<HandedId, Work>);
 /// The maximum number of wake-ups that are kept. A thread that runs needs only a few.
 const MAX_KEPT: usize = 4096;
 
+impl HandedWork {
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        for work in self.0.values() {
+            marks.add(work.from.index());
+        }
+    }
+}
+
 impl Flow {
+    /// Drops the wake-ups from before `time`.
+    pub(super) fn drop_old_work(&mut self, time: u64) {
+        let works = self.ways.handed.0.iter();
+        let old = works.filter(|(_, work)| work.time < time);
+        let old: Vec<HandedId> = old.map(|(&id, _)| id).collect();
+        old.into_iter().for_each(|id| self.drop_work(id));
+    }
+
     pub(super) fn hand_work(&mut self, work: HandedId, instance: InstanceId, time: u64) {
         let Some(&it) = self.instances.get(instance) else {
             return;

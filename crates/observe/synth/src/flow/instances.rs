@@ -9,10 +9,12 @@ use super::Flow;
 use crate::chains::{Began, Lineages};
 use crate::detail::{ExecutionSeen, InputSeen, Spent};
 use crate::entities::EntityKind;
+use crate::entities::Nodes;
 use crate::events::{Begin, End, Ending, Input, Owner};
 use crate::followed::Arrival;
 use crate::ids::{EntityId, InstanceId, NodeId};
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::values::{Idle, Release, ThreadId};
 use crate::Context;
@@ -51,6 +53,27 @@ pub(super) struct Instance {
 pub(super) struct Instances {
     running: Vec<Option<Instance>>,
     ended: Vec<InstanceId>,
+}
+
+impl Instances {
+    /// Marks the vertices and nodes to which running instances refer.
+    pub(super) fn mark(&self, nodes: &Nodes, (vertices, of_nodes): (&mut Marks, &mut Marks)) {
+        for it in self.running.iter().flatten() {
+            vertices.add(it.vertex.index());
+            if let Some((node, _)) = it.entry {
+                nodes.mark(node, of_nodes);
+            }
+        }
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for it in self.running.iter().flatten() {
+            let (input, output) = (it.input.map(|i| i.0), it.output.map(|o| o.1));
+            for name in input.into_iter().chain(output).chain(it.call.map(|c| c.0)) {
+                names.add(name.index());
+            }
+        }
+    }
 }
 
 impl Instance {

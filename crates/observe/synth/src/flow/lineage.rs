@@ -10,6 +10,7 @@ use crate::detail::Fate;
 use crate::events::Owner;
 use crate::ids::NodeId;
 use crate::index::{NameId, PathId, VertexId};
+use crate::marks::Marks;
 use crate::notes::{Note, Notes};
 use crate::Context;
 use onbeat_document::schema::CallbackType;
@@ -56,6 +57,12 @@ pub(super) struct Awaited {
 pub(super) struct Inputs(Vec<(NameId, u64)>);
 
 impl Inputs {
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        for (name, _) in &self.0 {
+            names.add(name.index());
+        }
+    }
+
     pub(super) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.iter().map(|i| i.1)
     }

@@ -8,6 +8,7 @@ use super::Flow;
 use crate::chains::{Began, Lineages};
 use crate::index::{NameId, VertexId};
 use crate::links::Link;
+use crate::marks::Marks;
 use crate::Context;
 
 #[derive(Debug, Clone)]
@@ -54,6 +55,18 @@ impl Links {
             name: self.memory,
             route,
         }
+    }
+}
+
+impl Links {
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        for carried in self.carried.iter().flatten() {
+            marks.add(carried.from.index());
+        }
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        names.add(self.memory.index());
     }
 }
 

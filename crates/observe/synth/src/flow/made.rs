@@ -7,6 +7,7 @@ use super::Flow;
 use crate::chains::Lineages;
 use crate::ids::{HandId, InstanceId};
 use crate::index::VertexId;
+use crate::marks::Marks;
 use std::collections::VecDeque;
 
 /// Work that an instance created for later, or the result of earlier work.
@@ -24,7 +25,24 @@ pub(super) struct Made(VecDeque<Kept>);
 
 const MAX_HANDED: usize = 1024;
 
+impl Made {
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        for kept in &self.0 {
+            marks.add(kept.from.index());
+        }
+    }
+}
+
 impl Flow {
+    /// Drops the work and results that were handed on before `time`.
+    pub(super) fn drop_old_hands(&mut self, time: u64) {
+        let made = &mut self.ways.made.0;
+        let old = made.iter().take_while(|kept| kept.time < time).count();
+        for mut kept in made.drain(..old) {
+            self.lineage.steps.release_all(&mut kept.lineages);
+        }
+    }
+
     pub(super) fn hand(&mut self, instance: InstanceId, hand: HandId, time: u64) {
         let Some(it) = self.instances.get(instance) else {
             return;

@@ -8,6 +8,7 @@ mod callers;
 mod cuts;
 mod deferred;
 mod ends;
+mod forget;
 mod graph;
 mod handed;
 mod instances;

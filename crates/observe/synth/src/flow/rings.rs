@@ -8,6 +8,7 @@ use crate::chains::Lineages;
 use crate::events::Enqueue;
 use crate::ids::EntityId;
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::outcomes::{Loss, Outcome};
 use crate::Context;
@@ -24,6 +25,13 @@ struct Slot {
 pub(super) struct Rings(FxHashMap<EntityId, FxHashMap<u64, Slot>>);
 
 impl Rings {
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        let slots = self.0.values().flat_map(|slots| slots.values());
+        for vertex in slots.filter_map(|slot| slot.vertex) {
+            marks.add(vertex.index());
+        }
+    }
+
     pub(super) fn awaited(
         &self,
         subscription: EntityId,

@@ -9,6 +9,7 @@ use crate::chains::Lineages;
 use crate::events::{MadeBy, Owner, Request, Response};
 use crate::ids::{EntityId, InstanceId};
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::outcomes::RequestOutcome;
 use crate::values::Gid;
@@ -78,7 +79,49 @@ pub(crate) struct Services {
 
 const MAX_CALLS: usize = 8192;
 
+impl Call {
+    /// Reports whether the call began before `time` and does not run any more.
+    fn is_old(&self, time: u64) -> bool {
+        let began = self.request.map(|request| request.began);
+        let began = began.or(self.received).or(self.responded);
+        let runs = matches!(self.state, CallState::Running(_));
+        !runs && began.is_none_or(|began| began < time)
+    }
+}
+
 impl Services {
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        for sent in self.sent.values().flatten() {
+            for vertex in sent.vertex.into_iter().chain(sent.to) {
+                marks.add(vertex.index());
+            }
+        }
+        for call in self.calls.values() {
+            let from = call.request.and_then(|request| request.from);
+            for vertex in from.into_iter().chain([call.vertex]) {
+                marks.add(vertex.index());
+            }
+        }
+    }
+
+    pub(super) fn mark_names(&self, names: &mut Marks) {
+        let sent = self.sent.keys().map(|key| key.0);
+        let order = self.sent_order.iter().map(|key| key.0);
+        let calls = self.calls.keys().chain(&self.call_order);
+        for name in sent.chain(order).chain(calls.map(|key| key.0)) {
+            names.add(name.index());
+        }
+        self.actions.mark_names(names);
+    }
+
+    /// Forgets what belongs to names that nothing uses any more.
+    pub(super) fn forget_names(&mut self, used: &Marks) {
+        self.unknown_callers.retain(|name| used.has(name.index()));
+        self.actions
+            .figures
+            .retain(|name, _| used.has(name.index()));
+    }
+
     pub(super) fn sent(&self, name: NameId, sequence: i64) -> &[Sent] {
         let sent = self.sent.get(&(name, sequence));
         sent.map_or(&[], Vec::as_slice)
@@ -169,6 +212,36 @@ impl Flow {
                 self.drop_sent(cx, name, sequence, client);
             }
         }
+    }
+
+    /// Drops the requests and calls from before `time`, and those of freed clients.
+    pub(super) fn drop_old_calls(&mut self, cx: &mut Context, time: u64, freed: &Marks) {
+        let services = &self.ways.services;
+        let is_old = |&(name, sequence, client): &(NameId, i64, EntityId)| {
+            let mut sent = services.sent(name, sequence).iter();
+            let waits = sent.any(|s| s.client == client && s.time >= time);
+            !waits || freed.has(client.index())
+        };
+        let order = services.sent_order.iter().copied();
+        let (old, order): (Vec<_>, Vec<_>) = order.partition(is_old);
+        self.ways.services.sent_order = order.into();
+        for (name, sequence, client) in old {
+            self.drop_sent(cx, name, sequence, client);
+        }
+        let services = &self.ways.services;
+        let is_old = |key: &CallKey| {
+            let call = services.calls.get(key);
+            call.is_none_or(|call| {
+                call.is_old(time) || call.client.is_some_and(|c| freed.has(c.index()))
+            })
+        };
+        let order = services.call_order.iter().copied();
+        let (old, order): (Vec<_>, Vec<_>) = order.partition(is_old);
+        self.ways.services.call_order = order.into();
+        for key in old {
+            self.drop_call(cx, key, true);
+        }
+        self.ways.services.actions.forget_clients(freed);
     }
 
     fn drop_sent(&mut self, cx: &Context, name: NameId, sequence: i64, client: EntityId) {

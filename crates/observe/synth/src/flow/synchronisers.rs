@@ -13,7 +13,7 @@ use super::lineage::Lineage;
 use super::policies::{Set, MAX_WAITING};
 use super::replays::{Replays, Score};
 use super::Flow;
-use crate::chains::{Began, Extension, Lineages, Via};
+use crate::chains::{Began, Extension, Lineages, Steps, Via};
 use crate::entities::EntityKind;
 use crate::events::Owner;
 use crate::ids::{EntityId, InstanceId, NodeId};
@@ -605,6 +605,28 @@ impl Output {
             let origin = member.input_by_number(n).map_or(0, |e| e.origin);
             origin.saturating_add(ZERO).abs_diff(usual)
         })
+    }
+}
+
+impl Group {
+    /// Drops the lineages of inputs and messages for which `is_stale` returns true. The function also gets
+    /// their times.
+    pub(super) fn drop_lineages(
+        &mut self,
+        steps: &mut Steps,
+        is_stale: impl Fn(&Steps, u64, &Lineages) -> bool,
+    ) {
+        let inputs = self.members.iter_mut().flat_map(|m| &mut m.inputs);
+        let inputs = inputs.map(|entry| (entry.start, &mut entry.lineages));
+        let messages = self.outputs.iter_mut().filter_map(|output| {
+            let lineages = output.message.as_mut()?.1.as_mut()?;
+            Some((output.last.unwrap_or(0), lineages))
+        });
+        for (time, lineages) in inputs.chain(messages) {
+            if is_stale(steps, time, lineages) {
+                steps.release_all(lineages);
+            }
+        }
     }
 }
 

@@ -5,12 +5,13 @@ use super::graph::{Hop, NodeBy, Route};
 use super::lineage::{Awaited, Incoming};
 use super::seen::{ItemTimes, Way};
 use super::Flow;
-use crate::chains::Lineages;
+use crate::chains::{Lineages, Steps};
 use crate::detail::Fate;
 use crate::entities::Entities;
 use crate::events::{Owner, Publication};
 use crate::ids::{EntityId, NodeId};
 use crate::index::{NameId, VertexId};
+use crate::marks::Marks;
 use crate::notes::Note;
 use crate::outcomes::{refused, Loss, Outcome};
 use crate::Context;
@@ -119,6 +120,32 @@ const SLEW_NS: u64 = 2_000_000_000;
 /// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
 /// kernel limits the rate of this change to 10 %.
 const MAX_SLEW_NS: u64 = 150_000_000;
+
+impl Topics {
+    /// Drops the lineages of items for which `is_stale` returns true. The function also gets their times.
+    pub(super) fn drop_lineages(
+        &mut self,
+        steps: &mut Steps,
+        is_stale: impl Fn(&Steps, u64, &Lineages) -> bool,
+    ) {
+        let published = self.published.iter_mut().flatten();
+        for item in published.flat_map(|p| &mut p.items) {
+            if is_stale(steps, item.time, &item.lineages) {
+                steps.release_all(&mut item.lineages);
+            }
+        }
+    }
+
+    pub(super) fn mark_vertices(&self, marks: &mut Marks) {
+        let published = self.published.iter().flatten();
+        for vertex in published
+            .flat_map(|p| &p.items)
+            .filter_map(|item| item.vertex)
+        {
+            marks.add(vertex.index());
+        }
+    }
+}
 
 impl Offsets {
     fn set(&mut self, offset: i64, time: u64) -> bool {

@@ -37,6 +37,7 @@ use super::notes::Note;
 use super::values::{Cpus, Release, ThreadId, Totals};
 use super::Context;
 use crate::index::NameId;
+use crate::marks::Marks;
 use account::{CountedFrom, Mark};
 use clients::Habits;
 use continuation::PendingResponse;
@@ -135,6 +136,19 @@ impl Spans {
 
     pub(crate) fn release(&mut self, instance: InstanceId) {
         self.instances.free.push(instance);
+    }
+
+    pub(crate) fn is_alive(&self, tid: u32) -> bool {
+        self.threads.of_tid(tid).is_some()
+    }
+
+    pub(crate) fn mark_names(&self, names: &mut Marks) {
+        for thread in self.threads.alive() {
+            let comm = thread.profile.comm;
+            for name in comm.into_iter().chain(thread.running.own.topics()) {
+                names.add(name.index());
+            }
+        }
     }
 
     pub(crate) fn forget(&mut self, e: EntityId) {

@@ -70,6 +70,15 @@ struct Execution {
 }
 
 impl OwnThread {
+    /// Returns the topics on which the thread has published in its execution.
+    pub(super) fn topics(&self) -> impl Iterator<Item = NameId> + '_ {
+        let execution = self.work.as_ref().and_then(|work| work.execution.as_ref());
+        execution
+            .into_iter()
+            .flat_map(|it| &it.topics)
+            .filter_map(|topic| *topic)
+    }
+
     pub(super) fn created(&mut self) {
         self.first_run = FirstRun::NotYet;
     }

@@ -318,6 +318,11 @@ impl Threads {
         of_pid.map(|(&tid, _)| tid).collect()
     }
 
+    /// Returns the threads that live.
+    pub(super) fn alive(&self) -> impl Iterator<Item = &Thread> {
+        self.of_tid.values().map(|&ti| &self[ti])
+    }
+
     /// Returns all places in the table, including those of threads that ended.
     pub(super) fn all(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.list.len()).map(ThreadIndex::new)

@@ -1,0 +1,354 @@
+//! A live model forgets what ended long ago, and nothing else changes by it.
+
+#[allow(dead_code)]
+mod churn;
+#[allow(dead_code)]
+#[path = "../../synth/tests/random/mod.rs"]
+mod random;
+
+use churn::{nothing, Recorded, SECOND_NS};
+use onbeat_document::schema::Run;
+use onbeat_document::Model;
+use onbeat_live::view::Wanted;
+use onbeat_live::{Live, LiveOptions};
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{Event, EventKind, Reader};
+use proptest::prelude::*;
+use random::{any_event, round, system, Round};
+use std::path::Path;
+
+const HOUR_NS: u64 = 3600 * SECOND_NS;
+
+fn options() -> LiveOptions {
+    LiveOptions::new(SynthOptions::new(Run {
+        host: String::new(),
+        boot: String::new(),
+        id: "r".into(),
+        mode: "x".into(),
+        distribution: Vec::new(),
+        start: 1,
+        duration_ns: 0,
+        lost: Default::default(),
+        events: 0,
+    }))
+}
+
+fn live(forget_nodes_after_ns: u64) -> Live {
+    Live::new(LiveOptions {
+        forget_after_ns: u64::MAX,
+        forget_nodes_after_ns,
+        ..options()
+    })
+}
+
+/// Returns events that let the time pass from `from_ns` to `to_ns`.
+fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
+    let minutes = from_ns / (60 * SECOND_NS) + 1..to_ns / (60 * SECOND_NS);
+    minutes
+        .step_by(5)
+        .map(|minute| nothing(minute * 60 * SECOND_NS))
+}
+
+/// Returns the events of [`system`], in which node /a begins again in a new process every two hours,
+/// each time with another name. Nodes /b and /c last. The processes of /a have `ids` different ids.
+fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Event> {
+    let one = system(rounds, kind);
+    let mut all = Vec::new();
+    for generation in 0..generations {
+        let start_ns = u64::from(generation) * 2 * HOUR_NS;
+        let stamp = i64::from(generation) * 1_000_000;
+        for event in &one {
+            let is_first = generation == 0 || event.time_ns >= 10_000_000;
+            if event.pid != 1 && !is_first {
+                continue;
+            }
+            let mut event = event.clone();
+            event.time_ns += start_ns;
+            if event.pid == 1 {
+                event.pid = 1000 + generation % ids;
+                event.tid = event.pid;
+            }
+            match &mut event.kind {
+                EventKind::NodeInit { name, .. } if &**name == "a" => {
+                    *name = format!("a{generation}").into();
+                }
+                EventKind::Publish { source_ns, .. } => *source_ns = source_ns.map(|ns| ns + stamp),
+                EventKind::Take { source_ns, .. } => *source_ns += stamp,
+                _ => {}
+            }
+            all.push(event);
+        }
+        let last = all.last().expect("events").clone();
+        let pid = 1000 + generation % ids;
+        let end = (last.time_ns + 1, EventKind::Exit);
+        all.push(Event {
+            time_ns: end.0,
+            pid,
+            tid: pid,
+            kind: end.1,
+            ..last
+        });
+        all.extend(pause(end.0, start_ns + 2 * HOUR_NS));
+    }
+    all
+}
+
+/// Compares the model of a live model that forgets with one that does not. All callbacks of the nodes
+/// for which `lives` returns true must be there, with the same figures, edges and chains.
+fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<(), TestCaseError> {
+    let callbacks = all.callbacks.iter().filter(|c| lives(&c.node));
+    let living: Vec<_> = callbacks.collect();
+    for callback in &living {
+        let found = some.callbacks.iter().find(|c| c.id == callback.id);
+        prop_assert_eq!(found, Some(*callback));
+    }
+    let is_living = |id: &String| living.iter().any(|c| c.id == *id);
+    for edge in all
+        .edges
+        .iter()
+        .filter(|e| is_living(&e.from) && is_living(&e.to))
+    {
+        prop_assert!(some.edges.contains(edge), "{:?}", edge);
+    }
+    for chain in all
+        .chains
+        .iter()
+        .filter(|c| c.callbacks.iter().all(is_living))
+    {
+        prop_assert!(some.chains.contains(chain), "{:?}", chain);
+    }
+    Ok(())
+}
+
+/// Compares the figures since the start with those of the live model's own synthesis.
+fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
+    for callback in &model.callbacks {
+        let ids = live.callback_ids().iter();
+        let number = ids.clone().position(|id| id.as_ref() == Some(&callback.id));
+        let tally = number.and_then(|n| live.callback_total(n as u32));
+        let executions = tally.map_or(0, |tally| tally.exec_ns.count());
+        prop_assert_eq!(
+            executions,
+            callback.figures.exec_ns.count(),
+            "{}",
+            callback.id
+        );
+    }
+    Ok(())
+}
+
+fn check_short_lived(
+    rounds: &[Round],
+    kind: u8,
+    generations: u32,
+    ids: u32,
+) -> Result<(), TestCaseError> {
+    let events = short_lived(rounds, kind, generations, ids);
+    let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
+    for part in events.chunks(50) {
+        some.push(part);
+        all.push(part);
+    }
+    some.end();
+    all.end();
+    some.refresh();
+    let (some_model, all_model) = (some.model(), all.model());
+    // The last process of /a ended two hours ago, too.
+    prop_assert_eq!(some.forgotten_nodes(), u64::from(generations));
+    compare(&some_model, &all_model, |node| ["/b", "/c"].contains(&node))?;
+    compare_figures(&some, &some_model)?;
+    let gone = |id: &String| id.starts_with("/a");
+    prop_assert!(some_model.callbacks.iter().all(|c| !gone(&c.id)));
+    prop_assert!(some_model.edges.iter().all(|e| !gone(&e.from)));
+    prop_assert!(some_model
+        .chains
+        .iter()
+        .all(|c| !c.callbacks.iter().any(gone)));
+    some.refresh();
+    let view = some.view(Wanted::ALL);
+    prop_assert!(view.callbacks.iter().all(|row| !gone(&row.id)));
+    prop_assert!(view.chains.iter().all(|row| !row.title.starts_with("/a")));
+    let forgotten = all_model.callbacks.len() - some_model.callbacks.len();
+    prop_assert_eq!(forgotten as u64, some.forgotten_nodes());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").map_or(12, |n| n.parse().unwrap()),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn nodes_that_ended_are_forgotten_and_nothing_else_changes(
+        rounds in prop::collection::vec(round(), 1..20),
+        kind in 0u8..2,
+        generations in 1u32..5,
+        ids in 1u32..4,
+    ) {
+        check_short_lived(&rounds, kind, generations, ids)?;
+    }
+
+    #[test]
+    fn random_events_cause_no_panic_while_all_that_ended_is_forgotten_at_once(
+        events in prop::collection::vec(any_event(), 1..400),
+        part in 1usize..20,
+    ) {
+        let mut synth = Synth::new(options().synth);
+        for part in events.chunks(part) {
+            part.iter().for_each(|event| synth.push(event));
+            synth.forget(0);
+        }
+        synth.finish();
+    }
+}
+
+fn recorded() -> Recorded {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded/parking");
+    let mut reader = Reader::open(&trace).expect("opened");
+    // The creation of the system and its first executions.
+    Recorded::new(reader.events().take(6000).collect())
+}
+
+#[test]
+fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
+    let recorded = recorded();
+    let (mut some, mut all) = (live(HOUR_NS), live(u64::MAX));
+    for generation in 0..3 {
+        let start_ns = HOUR_NS * (2 * u64::from(generation) + 1);
+        let lasting = recorded.lasting(start_ns, generation == 0);
+        let mut events: Vec<Event> = recorded.copy(generation, start_ns).chain(lasting).collect();
+        events.sort_by_key(|event| event.time_ns);
+        events.extend(pause(
+            start_ns + recorded.length_ns(),
+            start_ns + 2 * HOUR_NS,
+        ));
+        some.push(&events);
+        all.push(&events);
+    }
+    some.end();
+    all.end();
+    some.refresh();
+    assert!(
+        some.forgotten_nodes() >= 3 * 5,
+        "{}",
+        some.forgotten_nodes()
+    );
+    let (some_model, all_model) = (some.model(), all.model());
+    let is_copy = |name: &str| name.contains("__copy");
+    compare(&some_model, &all_model, |node| !is_copy(node)).unwrap();
+    compare_figures(&some, &some_model).unwrap();
+    assert!(some_model.callbacks.len() > 5 && some_model.chains.len() > 1);
+    let copies = some_model.callbacks.iter().filter(|c| is_copy(&c.node));
+    let copies: Vec<&String> = copies.map(|c| &c.id).collect();
+    assert!(copies.is_empty(), "{copies:?}");
+    assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
+}
+
+#[test]
+fn what_is_kept_is_flat_while_processes_come_and_go() {
+    let recorded = recorded();
+    let mut live = Live::new(options());
+    let mut kept = Vec::new();
+    for generation in 0..14 {
+        let start_ns = (1 + u64::from(generation)) * 900 * SECOND_NS;
+        let events: Vec<Event> = recorded.copy(generation, start_ns).collect();
+        events.chunks(1000).for_each(|part| live.push(part));
+        let pause: Vec<Event> =
+            pause(start_ns + recorded.length_ns(), start_ns + 900 * SECOND_NS).collect();
+        live.push(&pause);
+        kept.push(live.kept());
+    }
+    println!("{:#?}", kept.last());
+    assert_eq!(kept[8], kept[13]);
+    assert!(kept[8].0.callbacks > 20, "{:?}", kept[8]);
+}
+
+#[test]
+fn a_jump_of_the_time_by_hours_leaves_the_windows_right() {
+    let recorded = recorded();
+    let mut live = live(HOUR_NS);
+    let push = |live: &mut Live, start_ns: u64, is_first: bool| {
+        let events: Vec<Event> = recorded.lasting(start_ns, is_first).collect();
+        live.push(&events);
+        live.refresh();
+        events.len() as u64
+    };
+    let first = push(&mut live, HOUR_NS, true);
+    // The machine slept for five hours.
+    let second = push(&mut live, 6 * HOUR_NS, false);
+    let view = live.view(Wanted::ALL);
+    assert_eq!(view.events.start, first + second);
+    assert_eq!(view.events.last_60s, second);
+    let loads = view.threads.iter().map(|row| row.load.last_10s);
+    assert!(
+        loads.clone().all(|load| load <= 1.1),
+        "{:?}",
+        loads.collect::<Vec<_>>()
+    );
+    let callbacks = view.callbacks.len();
+    assert!(callbacks > 5);
+    // The time goes back by three hours. It counts as standing still.
+    let third = push(&mut live, 3 * HOUR_NS, false);
+    let view = live.view(Wanted::ALL);
+    assert_eq!(view.events.start, first + second + third);
+    assert!(view.events.last_10s >= third);
+    assert_eq!(view.callbacks.len(), callbacks);
+    assert_eq!(live.forgotten_nodes(), 0);
+}
+
+#[test]
+fn a_process_that_creates_without_end_is_left_out_and_the_others_are_watched() {
+    let rounds = vec![
+        Round {
+            run: [1; 4],
+            swapped: false,
+            lost: false,
+            preempted: false,
+        };
+        50
+    ];
+    let mut live = Live::new(options());
+    let events = system(&rounds, 0);
+    let mut made = 0;
+    for event in &events {
+        live.push(std::slice::from_ref(event));
+        for _ in 0..15 {
+            made += 1;
+            let node = EventKind::NodeInit {
+                node: made,
+                rmw: made,
+                name: format!("node{made}").into(),
+                namespace: "/hostile".into(),
+            };
+            live.push(&[Event {
+                pid: 666,
+                tid: 666,
+                kind: node,
+                ..event.clone()
+            }]);
+        }
+    }
+    let last = events.last().expect("events").time_ns;
+    live.push(&[nothing(last + SECOND_NS), nothing(last + 2 * SECOND_NS)]);
+    assert!(made > 10_100, "{made}");
+    assert_eq!(live.drain_left_out_processes(), [666]);
+    assert_eq!(live.left_out_processes(), 1);
+    let nodes = live.kept().0.nodes;
+    assert!((10_000..10_100).contains(&nodes), "{nodes}");
+    let model = live.model();
+    let executions = model.callbacks.iter().map(|c| c.figures.executions());
+    assert_eq!(executions.sum::<u64>(), 50 * 4);
+    // The end of the process makes room for another one with its id.
+    let end = last + 3 * SECOND_NS;
+    live.push(&[Event {
+        time_ns: end,
+        pid: 666,
+        tid: 666,
+        cpu: 0,
+        kind: EventKind::Exit,
+    }]);
+    live.push(&pause(end, end + 2 * HOUR_NS).collect::<Vec<_>>());
+    assert_eq!(live.forgotten_nodes(), nodes as u64 - 3);
+}

@@ -1,0 +1,145 @@
+//! Forgets what ended long ago: entities, nodes and names.
+
+use super::{Endpoints, Entities, Role};
+use crate::ids::{EntityId, NodeId};
+use crate::index::VertexId;
+use crate::marks::Marks;
+
+/// The maximum number of names that are kept for one changed name. From then on they are only counted.
+const RENAMED_MAX: usize = 256;
+
+impl Entities {
+    /// Frees the entities that ended before `time`. The caller takes them with
+    /// [`Entities::take_freed`].
+    pub(crate) fn free_ended(&mut self, time: u64) {
+        while self.ended.dead.front().is_some_and(|dead| dead.0 < time) {
+            self.free_oldest();
+        }
+    }
+
+    /// Removes all references of freed entities, so that they do not keep other things, and the
+    /// references of processes to freed entities.
+    pub(crate) fn clear_freed(&mut self) {
+        let freed = self.is_freed();
+        for process in &mut self.processes.list {
+            process.handles.retain(|_, e| !freed.has(e.index()));
+            let rings = &mut process.rings;
+            for list in [&mut rings.found, &mut rings.nameless] {
+                list.retain(|e| !freed.has(e.index()));
+            }
+        }
+        for &e in &self.ended.free {
+            let entity = &mut self.list[e.index()];
+            (entity.looks.node, entity.looks.name) = (None, None);
+            (entity.action, entity.symbol, entity.vertex) = (None, None, None);
+            entity.role = Role::Task;
+            entity.callers = Vec::new();
+        }
+    }
+
+    pub(crate) fn is_freed(&self) -> Marks {
+        let mut freed = Marks::default();
+        for e in &self.ended.free {
+            freed.add(e.index());
+        }
+        freed
+    }
+
+    /// Returns the entities that were not freed, with their numbers.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (EntityId, &super::Entity)> {
+        let freed = self.is_freed();
+        let all = self.list.iter().enumerate();
+        let kept = all.filter(move |(i, _)| !freed.has(*i));
+        kept.map(|(i, entity)| (EntityId::new(i), entity))
+    }
+
+    /// Marks the nodes to which processes and entities refer.
+    pub(crate) fn mark_nodes(&self, marks: &mut Marks) {
+        for process in &self.processes.list {
+            let clocks = process.clocks.values().filter_map(|clock| clock.node);
+            let handles = process.node_handles.values().copied();
+            let nodes = process.nodes.iter().chain(&process.fallback).copied();
+            for node in nodes.chain(handles).chain(clocks) {
+                self.nodes.mark(node, marks);
+            }
+        }
+        for (_, entity) in self.kept() {
+            if let Some(node) = entity.looks.node {
+                self.nodes.mark(node, marks);
+            }
+        }
+    }
+
+    /// Removes the references to forgotten vertices.
+    pub(crate) fn forget_vertices(&mut self, forgotten: &Marks) {
+        let is_gone = |v: VertexId| forgotten.has(v.index());
+        for entity in &mut self.list {
+            if entity.vertex.is_some_and(is_gone) {
+                entity.vertex = None;
+            }
+            entity.callers.retain(|caller| !is_gone(caller.1));
+        }
+    }
+
+    /// Marks the stand-ins that only settings of endpoints refer to.
+    pub(crate) fn mark_qos_nodes(&self, ended: &Marks, marks: &mut Marks) {
+        for (_, node, _) in self.qos.keys() {
+            if !ended.has(self.nodes.settled(*node).index()) {
+                self.nodes.mark(*node, marks);
+            }
+        }
+    }
+
+    /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
+    /// nodes of the first kind.
+    pub(crate) fn forget_nodes(&mut self, ended: &Marks, used: &Marks) -> u64 {
+        let nodes = &self.nodes;
+        let stays = |node: NodeId| !ended.has(nodes.settled(node).index());
+        self.qos.retain(|key, _| stays(key.1));
+        self.nodes.forget(ended, used)
+    }
+
+    /// Marks the names that processes, nodes and entities have.
+    pub(crate) fn mark_names(&self, names: &mut Marks) {
+        self.nodes.mark_names(names);
+        let commands = self.processes.list.iter().filter_map(|p| p.command);
+        let of_qos = self.qos.keys().map(|key| key.2);
+        for name in commands.chain(of_qos) {
+            names.add(name.index());
+        }
+        for (_, entity) in self.kept() {
+            let of_service = entity.service_names();
+            let of_service = of_service.map(|of| [of.request, of.response]);
+            let of_action = entity.action.map(|of| of.action);
+            let own = [entity.name(), entity.symbol, of_action];
+            for name in own
+                .into_iter()
+                .flatten()
+                .chain(of_service.into_iter().flatten())
+            {
+                names.add(name.index());
+            }
+        }
+    }
+
+    /// Forgets the names that are not in `used`. Returns their numbers.
+    pub(crate) fn forget_names(&mut self, mut used: Marks) -> Vec<u32> {
+        self.renamed.retain(|name, _| used.has(name.index()));
+        for renamed in self.renamed.values_mut() {
+            if renamed.from.len() > RENAMED_MAX {
+                renamed.forgotten += std::mem::take(&mut renamed.from).len() as u64;
+            }
+            for name in &renamed.from {
+                used.add(name.index());
+            }
+        }
+        let forgotten = self.names.forget_unused(&used);
+        for name in &forgotten {
+            if let Some(endpoints) = self.endpoints.get_mut(name.index()) {
+                *endpoints = Endpoints::default();
+            }
+        }
+        let numbers = forgotten.iter().map(|name| name.index() as u32);
+        numbers.collect()
+    }
+}

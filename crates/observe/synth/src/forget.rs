@@ -1,0 +1,197 @@
+//! Forgets what ended long ago, so that the memory for a running system stays flat.
+//!
+//! [`Synth::forget`] finds the nodes whose processes ended long ago and to which nothing refers any
+//! more. It removes these nodes with everything that belongs to them. Their numbers are used again. A
+//! model of a recording forgets nothing.
+
+use crate::ids::NodeId;
+use crate::marks::Marks;
+use crate::Synth;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The numbers of what was forgotten. The synthesis uses them again for other things.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The number of nodes.
+    pub nodes: u64,
+    /// The callbacks and synchronisers, as indices into [`Synth::callback_ids`].
+    pub callbacks: Vec<u32>,
+    /// The paths, as in [`ChainEnd::path`](crate::followed::ChainEnd::path).
+    pub paths: Vec<u32>,
+    /// The names, for [`Synth::name`].
+    pub names: Vec<u32>,
+    /// The components, as indices into [`Synth::components`].
+    pub components: Vec<u32>,
+}
+
+impl Forgotten {
+    /// Returns true if no number was forgotten.
+    pub fn is_empty(&self) -> bool {
+        *self == Forgotten::default()
+    }
+}
+
+/// The numbers of things that a synthesis keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct KeptCounts {
+    pub nodes: usize,
+    pub processes: usize,
+    pub callbacks: usize,
+    pub edges: usize,
+    pub paths: usize,
+    pub names: usize,
+}
+
+impl Synth {
+    /// Returns the numbers of things that the synthesis keeps.
+    pub fn kept(&self) -> KeptCounts {
+        let entities = &self.cx.entities;
+        KeptCounts {
+            nodes: entities.nodes.count(),
+            processes: entities.processes.count(),
+            callbacks: self.flow.graph.kept().count(),
+            edges: self.flow.graph.edges.len(),
+            paths: self.flow.lineage.paths.count(),
+            names: entities.names.count(),
+        }
+    }
+
+    /// Forgets the nodes whose processes ended more than `after_ns` before the latest event, with their
+    /// callbacks, edges and chains. Nodes stay while data in flight comes from them, or while a node with
+    /// the same name lives. The figures of everything that lives stay the same.
+    ///
+    /// The caller must have drained all that the synthesis keeps for it. The caller must forget the
+    /// returned numbers before it pushes the next event.
+    pub fn forget(&mut self, after_ns: u64) -> Forgotten {
+        let Some(before) = self.recording.now.checked_sub(after_ns) else {
+            return Forgotten::default();
+        };
+        self.cx.entities.processes.pass_minute();
+        self.cx.entities.free_ended(before);
+        let freed = self.cx.entities.is_freed();
+        self.flow.drop_old(&mut self.cx, before, &freed);
+        self.forget_ended();
+        self.cx.entities.clear_freed();
+        let (vertices, ended, used) = self.ended_before(before);
+        let paths = self.flow.forget_vertices(&self.cx, &vertices, &ended);
+        self.cx.entities.forget_vertices(&vertices);
+        let components = self.forget_processes(before);
+        let nodes = self.cx.entities.forget_nodes(&ended, &used);
+        let names = self.forget_names(&vertices);
+        Forgotten {
+            nodes,
+            callbacks: vertices.iter().map(|v| v as u32).collect(),
+            paths: paths.into_iter().map(|path| path.index() as u32).collect(),
+            names,
+            components,
+        }
+    }
+
+    /// Returns the vertices and the nodes that ended before `time` and to which nothing refers. Returns
+    /// also the nodes to which something refers.
+    fn ended_before(&mut self, time: u64) -> (Marks, Marks, Marks) {
+        let nodes = &self.cx.entities.nodes;
+        let mut used = Marks::default();
+        self.cx.entities.mark_nodes(&mut used);
+        let ended = nodes.ended_before(time, &used);
+        self.flow.drop_old_lineages(nodes, &ended, time);
+        let mut pinned = Marks::default();
+        let marks = (&mut pinned, &mut used);
+        self.flow.mark_in_flight(nodes, marks);
+        for vertex in self.cx.entities.kept().filter_map(|(_, e)| e.vertex) {
+            pinned.add(vertex.index());
+        }
+        // The vertices that stay refer to further nodes, so that more may stay.
+        let mut ended = nodes.ended_before(time, &used);
+        let gone = loop {
+            let mut gone = Marks::default();
+            let before = used.clone();
+            for (v, vertex) in self.flow.graph.kept() {
+                let is_ended = |node: NodeId| ended.has(nodes.settled(node).index());
+                let has_ended =
+                    is_ended(vertex.node()) || vertex.looks.caller.is_some_and(is_ended);
+                match has_ended && !pinned.has(v.index()) {
+                    true => {
+                        gone.add(v.index());
+                    }
+                    false => vertex.nodes().for_each(|node| nodes.mark(node, &mut used)),
+                }
+            }
+            if used == before {
+                break gone;
+            }
+            ended = nodes.ended_before(time, &used);
+        };
+        self.cx.entities.mark_qos_nodes(&ended, &mut used);
+        self.flow.mark_group_nodes(nodes, &ended, &mut used);
+        (gone, ended, used)
+    }
+
+    /// Forgets the processes that ended before `time`. If other processes run the same nodes, their
+    /// figures go to one of these. Returns the numbers of components that were united with others.
+    fn forget_processes(&mut self, time: u64) -> Vec<u32> {
+        let nodes = &self.cx.entities.nodes;
+        let mut nodes_of: BTreeMap<u32, BTreeSet<NodeId>> = BTreeMap::new();
+        for (_, vertex) in self.flow.graph.kept() {
+            for thread in &vertex.runs.threads {
+                let of = nodes_of.entry(thread.pid).or_default();
+                of.insert(nodes.settled(vertex.node()));
+            }
+        }
+        let processes = &self.cx.entities.processes;
+        let continued = |pid: u32| {
+            let mine = nodes_of.get(&pid)?;
+            let mut others = nodes_of
+                .iter()
+                .filter(|(other, _)| processes.known(**other).is_some());
+            others.find(|(_, of)| *of == mine).map(|(other, _)| *other)
+        };
+        let (mut gone, mut kept) = (BTreeMap::new(), BTreeSet::new());
+        for pid in processes.ended_before(time) {
+            match continued(pid) {
+                None if nodes_of.contains_key(&pid) => {
+                    kept.insert(pid);
+                }
+                by => {
+                    gone.insert(pid, by);
+                }
+            }
+        }
+        self.cx.entities.processes.forget_ends(time, &kept);
+        if gone.is_empty() {
+            return Vec::new();
+        }
+        let all = &mut self.flow.graph.vertices;
+        for vertex in all.iter_mut() {
+            let threads = &mut vertex.runs.threads;
+            threads.retain(|thread| !gone.contains_key(&thread.pid));
+        }
+        let measured = all
+            .iter_mut()
+            .flat_map(|vertex| vertex.runs.measured.values_mut());
+        let waits = measured.map(|measured| &mut measured.waits);
+        let spans = &self.spans;
+        let components = self
+            .cx
+            .causes
+            .forget(&gone, |tid| spans.is_alive(tid), waits);
+        for (&pid, &to) in &gone {
+            self.cx.helpers.forget(pid, to);
+        }
+        components
+    }
+
+    /// Forgets the names that nothing uses. Returns their numbers.
+    fn forget_names(&mut self, vertices: &Marks) -> Vec<u32> {
+        let mut used = Marks::default();
+        self.cx.entities.mark_names(&mut used);
+        self.cx.causes.mark_names(&mut used);
+        self.cx.helpers.mark_names(&mut used);
+        self.spans.mark_names(&mut used);
+        self.flow.mark_names(&mut used);
+        self.flow.forget_names(&used);
+        self.cx.notes.forget(vertices, &used);
+        self.cx.entities.forget_names(used)
+    }
+}

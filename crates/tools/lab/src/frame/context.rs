@@ -1,8 +1,10 @@
 //! The surroundings of a running experiment: options, children, watchdog, files.
 
 use super::children::{Groups, Guarded};
+use super::disturbance::{Observer, RULE};
 use super::raw::{write_whole, Raw};
 use super::rng::Rng;
+use super::turns::{schedule, Limits, RoundsLog, RoundsTaken, Turns};
 use super::watchdog::Watchdog;
 use super::{LabError, Report, Result};
 use std::fs::File;
@@ -28,6 +30,7 @@ pub struct Context {
     groups: Groups,
     watchdog: Watchdog,
     files: Vec<String>,
+    rounds: RoundsLog,
 }
 
 impl Context {
@@ -37,11 +40,25 @@ impl Context {
             groups,
             watchdog,
             files: vec![],
+            rounds: RoundsLog::default(),
         }
     }
 
-    pub(super) fn into_files(self) -> Vec<String> {
-        self.files
+    pub(super) fn into_parts(self) -> (Vec<String>, Vec<RoundsTaken>) {
+        (self.files, self.rounds.take())
+    }
+
+    /// Creates the turns of a comparison: `rounds` rounds, each with one turn of every arm. Disturbed
+    /// rounds are set aside and repeated. [`Turns::finish`] says which rounds count.
+    pub fn turns(&self, purpose: &str, arms: usize, rounds: usize) -> Turns {
+        let order = schedule(arms, rounds, &mut self.rng(purpose));
+        self.turns_in_order(purpose, order)
+    }
+
+    /// Creates turns in a given order of `(round, arm)`. The turns of a round follow one another.
+    pub fn turns_in_order(&self, purpose: &str, order: Vec<(usize, usize)>) -> Turns {
+        let limits = self.pick(Limits::FULL, Limits::QUICK);
+        Turns::new(purpose.into(), order, limits, self.rounds.clone())
     }
 
     pub fn quick(&self) -> bool {
@@ -53,7 +70,8 @@ impl Context {
     }
 
     /// Runs a part of an experiment if the user chose it. If the part fails, the report lists
-    /// `what` as skipped, and the other parts run.
+    /// `what` as skipped, and the other parts run. The machine is observed during the part, for
+    /// figures that do not come from rounds.
     pub fn part(
         &mut self,
         report: &mut Report,
@@ -61,9 +79,11 @@ impl Context {
         measure: impl FnOnce(&mut Context, &mut Report) -> Result<()>,
     ) {
         if self.wants(part) {
+            let (before, observer) = (report.figures.len(), Observer::start());
             if let Err(e) = measure(self, report) {
                 report.skip(what, e);
             }
+            report.disturbed_by(before, observer.end().why(&RULE));
         }
     }
 

@@ -7,6 +7,7 @@ use super::rng::Rng;
 use super::turns::{schedule, Limits, RoundsLog, RoundsTaken, Turns};
 use super::watchdog::Watchdog;
 use super::{LabError, Report, Result};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,6 +32,25 @@ pub struct Context {
     watchdog: Watchdog,
     files: Vec<String>,
     rounds: RoundsLog,
+    watch: RefCell<Watch>,
+}
+
+/// The observer of single runs. It judges each step alone, so that a short disturbance shows in a
+/// long part.
+struct Watch {
+    observer: Observer,
+    /// The first reason why a step was disturbed.
+    why: Option<String>,
+}
+
+impl Watch {
+    fn next_step(&mut self) {
+        if self.observer.is_due() {
+            let step = self.observer.end();
+            self.why = self.why.take().or_else(|| step.why(&RULE));
+            self.observer.begin();
+        }
+    }
 }
 
 impl Context {
@@ -41,7 +61,18 @@ impl Context {
             watchdog,
             files: vec![],
             rounds: RoundsLog::default(),
+            watch: RefCell::new(Watch {
+                observer: Observer::start(),
+                why: None,
+            }),
         }
+    }
+
+    /// Ends the current step. Returns why a step since the last call was disturbed.
+    pub(super) fn take_why(&self) -> Option<String> {
+        let mut watch = self.watch.borrow_mut();
+        watch.next_step();
+        watch.why.take()
     }
 
     pub(super) fn into_parts(self) -> (Vec<String>, Vec<RoundsTaken>) {
@@ -79,11 +110,13 @@ impl Context {
         measure: impl FnOnce(&mut Context, &mut Report) -> Result<()>,
     ) {
         if self.wants(part) {
-            let (before, observer) = (report.figures.len(), Observer::start());
+            let (before, earlier) = (report.figures.len(), self.take_why());
             if let Err(e) = measure(self, report) {
                 report.skip(what, e);
             }
-            report.disturbed_by(before, observer.end().why(&RULE));
+            let why = self.take_why();
+            report.disturbed_by(before, why.clone());
+            self.watch.borrow_mut().why = earlier.or(why);
         }
     }
 
@@ -131,6 +164,7 @@ impl Context {
     /// it counts as hanging. Choose a generous limit, because the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
+        self.watch.borrow_mut().next_step();
         let limit = Duration::from_secs(limit_s);
         self.watchdog.step(what.as_ref(), limit);
     }

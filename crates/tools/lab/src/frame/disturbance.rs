@@ -11,7 +11,7 @@ use onbeat_proc::{processes, threads, tree, Stat};
 use onbeat_time::clock;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The limits from which on a turn is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -29,6 +29,10 @@ pub const RULE: Rule = Rule {
     away: 0.02,
     foreign: 0.10,
 };
+
+/// The shortest stretch that is judged. Shorter turns of a round, and shorter steps, are judged
+/// together, because the kernel counts in ticks of some ms.
+const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The kernel counts stolen time in ticks. A single tick decides nothing in a short turn.
 const LEAST_TICKS: u64 = 2;
@@ -183,6 +187,11 @@ impl Observer {
             sentinels: Sentinels::start(),
             begun: Counters::now(),
         }
+    }
+
+    /// Reports whether the stretch is long enough to be judged.
+    pub fn is_due(&self) -> bool {
+        self.begun.at.elapsed() >= SHORTEST
     }
 
     /// Begins a turn. What happened before does not count.

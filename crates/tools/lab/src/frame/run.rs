@@ -25,7 +25,7 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     let mut report = (experiment.run)(&mut context)?;
     let (load, disturbance) = (meter.finish(), observer.end());
     drop(observer);
-    report.disturbed_by(0, disturbance.why(&RULE));
+    report.disturbed_by(0, context.take_why());
     report.judge();
     let (files, rounds) = context.into_parts();
     unique_names(&report.figures)?;

@@ -31,10 +31,6 @@ impl Limits {
     };
 }
 
-/// The shortest stretch that is judged. Shorter turns of a round are judged together, because the
-/// kernel counts in ticks of some ms.
-const SHORTEST: Duration = Duration::from_millis(500);
-
 /// The number of repeated rounds in a row that are disturbed again before repeating ends.
 const IN_VAIN: usize = 3;
 
@@ -201,8 +197,7 @@ pub struct Turns {
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// The start of the observed stretch: a turn, or several short turns of a round.
-    stretch: Instant,
+    /// Whether a stretch is observed: a turn, or several short turns of a round.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,
@@ -220,7 +215,6 @@ impl Turns {
             plan: Plan::new(turns, limits),
             observer: Some(Observer::start()),
             begun: Instant::now(),
-            stretch: Instant::now(),
             is_in_stretch: false,
             worst: Disturbance::default(),
             log,
@@ -270,15 +264,16 @@ impl Iterator for Turns {
     type Item = (usize, usize);
 
     fn next(&mut self) -> Option<(usize, usize)> {
-        let ends = self.plan.ends_round() || self.stretch.elapsed() >= SHORTEST;
-        if let (true, true, Some(observer)) = (self.is_in_stretch, ends, &self.observer) {
-            self.plan.note(observer.end(), &mut self.worst);
-            self.is_in_stretch = false;
+        let ends_round = self.plan.ends_round();
+        if let (true, Some(observer)) = (self.is_in_stretch, &self.observer) {
+            if ends_round || observer.is_due() {
+                self.plan.note(observer.end(), &mut self.worst);
+                self.is_in_stretch = false;
+            }
         }
         let turn = self.plan.next(self.begun.elapsed(), &mut self.worst);
         if let (Some(_), false, Some(observer)) = (turn, self.is_in_stretch, &mut self.observer) {
             observer.begin();
-            self.stretch = Instant::now();
             self.is_in_stretch = true;
         }
         turn

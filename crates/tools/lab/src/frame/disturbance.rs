@@ -1,4 +1,4 @@
-//! What the machine did beside a turn of an experiment, and the rule that calls a turn disturbed.
+//! Observes the machine beside a turn of an experiment, and has the rule that calls a turn disturbed.
 //!
 //! [`RULE`] is fixed before any run. It looks only at what the measured programs cannot cause: time
 //! that the host took, other programs, and the wake-ups of threads that run above all measured
@@ -37,7 +37,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 /// The kernel counts stolen time in ticks. A single tick decides nothing in a short turn.
 const LEAST_TICKS: u64 = 2;
 
-/// What the machine did during a time. Shares are of this time, from 0 to 1.
+/// The observed disturbances of a time. Shares are of this time, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Disturbance {
     pub seconds: f64,

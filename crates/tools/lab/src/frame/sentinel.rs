@@ -12,7 +12,7 @@ const PRIORITY: i32 = 99;
 /// The lateness that counts as the usual wake-up of a quiet machine.
 const USUAL_NS: u64 = 200_000;
 
-/// What one CPU's thread saw since the last reading.
+/// The delays of one CPU's thread since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,

@@ -50,7 +50,7 @@ impl Judgement {
     }
 }
 
-/// What is known of a figure beside its value.
+/// The evidence for a figure: everything that a verdict needs beside the value.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// Whether the value was counted or computed, so that the machine's speed has no part in it.
@@ -68,7 +68,7 @@ pub struct Evidence {
     /// The machine's own part of the figure, measured without the program, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<f64>,
-    /// What disturbed the run that the figure comes from. Only for figures that do not come from
+    /// The disturbance of the run that the figure comes from. Only for figures that do not come from
     /// rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,

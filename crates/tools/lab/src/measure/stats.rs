@@ -213,9 +213,14 @@ pub fn over_rounds(
     })
 }
 
-/// Estimates a figure from independent values, such as one for each round.
+/// Estimates a figure from independent values of one run, such as one for each cell. No rule has set
+/// any of them aside, so a disturbance of the run counts against the figure.
 pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
-    over_rounds(&Kept::from(values.len()), values, rng, figure)
+    let estimate = over_rounds(&Kept::from(values.len()), values, rng, figure);
+    Estimate {
+        rounds: Some(values.len()).filter(|count| *count < DECIDING_ROUNDS),
+        ..estimate
+    }
 }
 
 /// The number of blocks into which a single run is cut.

@@ -7,8 +7,14 @@ lab=target/release/onbeat-lab
 name=${1:-}
 if [ -z "$name" ] || [ "$name" = -h ] || [ "$name" = --help ]; then
   echo "usage: ./dev bench NAME [--quick | --long] [-o DIR] [--seed N] [--arrivals FILE] [--baseline PROGRAM]"
+  echo "       ./dev bench papers [--quick] [--only EXPERIMENT] [--compare OLD] [--json] [-o DIR]"
   echo
   exec "$lab"
+fi
+# All rows of docs/papers.md in one table. It runs this script for each experiment.
+if [ "$name" = papers ]; then
+  shift
+  exec python3 scripts/papers.py "$@"
 fi
 
 need_compiler() {
@@ -135,6 +141,9 @@ case $name in
     want_packages g++ cyclonedds-dev cyclonedds-tools libfastrtps-dev iceoryx libiceoryx-binding-c-dev
     build_peers ;;
 esac
+
+# scripts/papers.py builds first, so that its time limit covers only the runs.
+[ -z "${BENCH_PREPARE:-}" ] || exit 0
 
 # Probes need root, and priority over other programs; everything built above stays the user's.
 run=()

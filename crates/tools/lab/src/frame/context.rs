@@ -1,10 +1,13 @@
 //! The surroundings of a running experiment: options, children, watchdog, files.
 
 use super::children::{Groups, Guarded};
+use super::disturbance::{Observer, RULE};
 use super::raw::{write_whole, Raw};
 use super::rng::Rng;
+use super::turns::{schedule, Limits, RoundsLog, RoundsTaken, Turns};
 use super::watchdog::Watchdog;
 use super::{LabError, Report, Result};
+use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,6 +31,26 @@ pub struct Context {
     groups: Groups,
     watchdog: Watchdog,
     files: Vec<String>,
+    rounds: RoundsLog,
+    watch: RefCell<Watch>,
+}
+
+/// The observer of single runs. It judges each step alone, so that a short disturbance shows in a
+/// long part.
+struct Watch {
+    observer: Observer,
+    /// The first reason why a step was disturbed.
+    why: Option<String>,
+}
+
+impl Watch {
+    fn next_step(&mut self) {
+        if self.observer.is_due() {
+            let step = self.observer.end();
+            self.why = self.why.take().or_else(|| step.why(&RULE));
+            self.observer.begin();
+        }
+    }
 }
 
 impl Context {
@@ -37,11 +60,36 @@ impl Context {
             groups,
             watchdog,
             files: vec![],
+            rounds: RoundsLog::default(),
+            watch: RefCell::new(Watch {
+                observer: Observer::start(),
+                why: None,
+            }),
         }
     }
 
-    pub(super) fn into_files(self) -> Vec<String> {
-        self.files
+    /// Ends the current step. Returns why a step since the last call was disturbed.
+    pub(super) fn take_why(&self) -> Option<String> {
+        let mut watch = self.watch.borrow_mut();
+        watch.next_step();
+        watch.why.take()
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<String>, Vec<RoundsTaken>) {
+        (self.files, self.rounds.take())
+    }
+
+    /// Creates the turns of a comparison: `rounds` rounds, each with one turn of every arm. Disturbed
+    /// rounds are set aside and repeated. [`Turns::finish`] says which rounds count.
+    pub fn turns(&self, purpose: &str, arms: usize, rounds: usize) -> Turns {
+        let order = schedule(arms, rounds, &mut self.rng(purpose));
+        self.turns_in_order(purpose, order)
+    }
+
+    /// Creates turns in a given order of `(round, arm)`. The turns of a round follow one another.
+    pub fn turns_in_order(&self, purpose: &str, order: Vec<(usize, usize)>) -> Turns {
+        let limits = self.pick(Limits::FULL, Limits::QUICK);
+        Turns::new(purpose.into(), order, limits, self.rounds.clone())
     }
 
     pub fn quick(&self) -> bool {
@@ -53,7 +101,8 @@ impl Context {
     }
 
     /// Runs a part of an experiment if the user chose it. If the part fails, the report lists
-    /// `what` as skipped, and the other parts run.
+    /// `what` as skipped, and the other parts run. The machine is observed during the part, for
+    /// figures that do not come from rounds.
     pub fn part(
         &mut self,
         report: &mut Report,
@@ -61,9 +110,13 @@ impl Context {
         measure: impl FnOnce(&mut Context, &mut Report) -> Result<()>,
     ) {
         if self.wants(part) {
+            let (before, earlier) = (report.figures.len(), self.take_why());
             if let Err(e) = measure(self, report) {
                 report.skip(what, e);
             }
+            let why = self.take_why();
+            report.disturbed_by(before, why.clone());
+            self.watch.borrow_mut().why = earlier.or(why);
         }
     }
 
@@ -111,6 +164,7 @@ impl Context {
     /// it counts as hanging. Choose a generous limit, because the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
+        self.watch.borrow_mut().next_step();
         let limit = Duration::from_secs(limit_s);
         self.watchdog.step(what.as_ref(), limit);
     }

@@ -2,7 +2,7 @@
 
 use super::files;
 use super::report::{number, Figure};
-use super::{LabError, Result, Results};
+use super::{LabError, Result, Results, Verdict};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -50,8 +50,9 @@ pub fn markdown(runs: &[Results]) -> String {
     table(runs, &mut out);
     let (mut met, mut all) = (0, 0);
     for figure in runs.iter().flat_map(|r| &r.report.figures) {
-        met += usize::from(figure.met == Some(true));
-        all += usize::from(figure.met.is_some());
+        let verdict = figure.judgement.as_ref().map(|j| j.verdict);
+        met += usize::from(verdict == Some(Verdict::Met));
+        all += usize::from(verdict.is_some());
     }
     let _ = writeln!(out, "\n{met} of {all} targets met.");
     for (i, run) in runs.iter().enumerate() {
@@ -106,9 +107,10 @@ fn value(figure: &Figure) -> String {
         return number(figure.value);
     };
     let sign = figure.sign();
-    let verdict = match figure.met {
-        Some(true) => "met",
-        _ => "**MISSED**",
+    let verdict = match figure.judgement.as_ref().map(|j| j.verdict) {
+        Some(Verdict::Missed) => "**missed**",
+        Some(verdict) => verdict.name(),
+        None => "not judged",
     };
     format!(
         "{} ({sign} {}: {verdict})",
@@ -142,17 +144,19 @@ pub fn into_document(document: &Path, text: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::disturbance::{Disturbance, RULE};
     use crate::frame::machine::{LoadMeter, Machine};
     use crate::frame::results::RunFacts;
     use crate::frame::Report;
 
     fn run(value: f64) -> Results {
         let mut report = Report::new();
-        report.figure(Figure::new("target.a.jitter", value, "ms").at_most(0.1));
+        report.figure(Figure::exact("target.a.jitter", value, "ms").at_most(0.1));
         report.value("target.a.late", 1.0, "1");
         report.value("other", 1.0, "1");
         report.note("a: cycle 7: late");
         report.skip("b", "nothing there");
+        report.judge();
         Results {
             schema: "s".into(),
             experiment: "e".into(),
@@ -167,6 +171,9 @@ mod tests {
             },
             machine: Machine::here(),
             load: LoadMeter::start().finish(),
+            rule: RULE,
+            disturbance: Disturbance::default(),
+            rounds: vec![],
             files: vec![],
             report,
         }
@@ -175,7 +182,7 @@ mod tests {
     #[test]
     fn merged_runs_show_targets_and_notes_side_by_side() {
         let text = markdown(&[run(0.05), run(0.2)]);
-        let wanted = "| a.jitter | ms | 0.05 (<= 0.1: met) | 0.2 (<= 0.1: **MISSED**) |\n";
+        let wanted = "| a.jitter | ms | 0.05 (<= 0.1: met) | 0.2 (<= 0.1: **missed**) |\n";
         assert!(text.contains(wanted), "{text}");
         assert!(
             text.contains("| a.late | 1 | 1 | 1 |\n") && !text.contains("other"),

@@ -1,6 +1,8 @@
 //! The frame of all experiments: it describes them, runs them and writes their results.
 pub mod children;
 mod context;
+mod digits;
+pub mod disturbance;
 mod error;
 mod estimate;
 mod experiment;
@@ -13,14 +15,19 @@ pub mod report;
 mod results;
 pub mod rng;
 mod run;
+mod sentinel;
 pub mod size;
+pub mod turns;
+pub mod verdict;
 mod watchdog;
 
 pub use context::{cache_dir, Context, Options};
 pub use error::{LabError, Result};
-pub use estimate::Estimate;
+pub use estimate::{Estimate, Kept, Spread};
 pub use experiment::{Experiment, Extra};
 pub use raw::Raw;
 pub use report::Report;
 pub use results::Results;
 pub use run::run;
+pub use turns::Turns;
+pub use verdict::Verdict;

@@ -1,10 +1,12 @@
 //! The report of an experiment, and how it is printed and stored.
 
+pub use super::digits::{number, range};
+use super::verdict::{judge, Evidence, Judgement, Relation};
 use super::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 
-pub const SCHEMA: &str = "onbeat-lab/1";
+pub const SCHEMA: &str = "onbeat-lab/2";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
@@ -14,20 +16,20 @@ pub struct Figure {
     /// The figure's unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
     pub target: Option<f64>,
-    /// The side of the target on which the value should lie: `at_most` or `at_least`. `None`
-    /// without a target.
+    /// The side of the target on which the value should lie. `None` without a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub relation: Option<String>,
-    /// Whether the value keeps its target. `None` without a target.
-    pub met: Option<bool>,
+    pub relation: Option<Relation>,
+    /// The verdict. `None` without a target.
+    #[serde(flatten)]
+    pub judgement: Option<Judgement>,
     /// The figure's value in a paper or in another program, in the same unit.
     pub baseline: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline_of: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<(f64, f64)>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+    #[serde(flatten)]
+    pub evidence: Evidence,
 }
 
 impl Figure {
@@ -38,44 +40,52 @@ impl Figure {
             unit: unit.into(),
             target: None,
             relation: None,
-            met: None,
+            judgement: None,
             baseline: None,
             baseline_of: None,
-            interval: None,
             samples: None,
+            evidence: Evidence::default(),
         }
     }
 
     pub fn estimated(name: impl Into<String>, of: Estimate, unit: impl Into<String>) -> Self {
         Figure {
-            interval: Some((of.low, of.high)),
+            evidence: Evidence::of(of),
             ..Figure::new(name, of.value, unit)
         }
     }
 
+    /// Creates a figure that was counted or computed. The machine's speed has no part in it, so one
+    /// value decides.
+    pub fn exact(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
+        let mut figure = Figure::new(name, value, unit);
+        figure.evidence.exact = true;
+        figure
+    }
+
     pub fn at_most(self, limit: impl Into<Option<f64>>) -> Self {
-        self.compared("at_most", limit.into(), |value, limit| value <= limit)
+        self.compared(Relation::AtMost, limit.into())
     }
 
     pub fn at_least(self, limit: impl Into<Option<f64>>) -> Self {
-        self.compared("at_least", limit.into(), |value, limit| value >= limit)
+        self.compared(Relation::AtLeast, limit.into())
     }
 
-    fn compared(mut self, how: &str, limit: Option<f64>, is_met: fn(f64, f64) -> bool) -> Self {
-        if let Some(limit) = limit {
-            // JSON has no NaN, and a figure that is not a number meets no target.
-            self.met = Some(self.value.is_finite() && is_met(self.value, limit));
-            self.target = Some(limit);
-            self.relation = Some(how.into());
-        }
+    fn compared(mut self, relation: Relation, limit: Option<f64>) -> Self {
+        self.target = limit;
+        self.relation = limit.map(|_| relation);
+        self
+    }
+
+    /// Sets the machine's own part of the figure, measured without the program. A target that it
+    /// exceeds is not missed by the program.
+    pub fn floor(mut self, floor: impl Into<Option<f64>>) -> Self {
+        self.evidence.floor = floor.into();
         self
     }
 
     pub fn sign(&self) -> &'static str {
-        match self.relation.as_deref() {
-            Some("at_least") => ">=",
-            _ => "<=",
-        }
+        self.relation.map_or("", Relation::sign)
     }
 
     pub fn baseline(mut self, value: impl Into<Option<f64>>, whose: impl Into<String>) -> Self {
@@ -86,15 +96,31 @@ impl Figure {
         self
     }
 
-    /// Reports whether the target lies within the confidence interval, so that the verdict is
-    /// uncertain.
-    pub fn unsure(&self) -> bool {
-        matches!((self.target, self.interval), (Some(t), Some((low, high))) if low <= t && t <= high)
-    }
-
     pub fn samples(mut self, n: u64) -> Self {
         self.samples = Some(n);
         self
+    }
+
+    fn judge(&mut self) {
+        if let (Some(relation), Some(target)) = (self.relation, self.target) {
+            self.judgement = Some(judge(self.value, &self.evidence, relation, target));
+        }
+    }
+
+    fn verdict(&self) -> &'static str {
+        self.judgement.as_ref().map_or("", |j| j.verdict.name())
+    }
+
+    /// Returns the verdict over all rounds, if disturbed ones were set aside.
+    fn with_disturbed(&self) -> Option<Judgement> {
+        let all = self.evidence.with_disturbed?;
+        let evidence = Evidence {
+            interval: Some(all.interval),
+            rounds: Some(all.rounds),
+            with_disturbed: None,
+            ..self.evidence.clone()
+        };
+        Some(judge(all.value, &evidence, self.relation?, self.target?))
     }
 }
 
@@ -210,10 +236,48 @@ impl Report {
         });
     }
 
+    /// Notes what disturbed the figures from the place `from` on that do not come from rounds.
+    pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
+        for figure in self.figures.iter_mut().skip(from) {
+            let evidence = &mut figure.evidence;
+            if !evidence.exact && evidence.rounds.is_none() && evidence.disturbed.is_none() {
+                evidence.disturbed.clone_from(&why);
+            }
+        }
+    }
+
+    pub fn judge(&mut self) {
+        self.figures.iter_mut().for_each(Figure::judge);
+    }
+
+    fn verdicts(&self) -> String {
+        let mut out = String::new();
+        for figure in &self.figures {
+            let Some(judgement) = &figure.judgement else {
+                continue;
+            };
+            let _ = write!(
+                out,
+                "{}: {}: {}",
+                judgement.verdict.name(),
+                figure.name,
+                judgement.decided_by
+            );
+            if let Some(tells) = judgement.tells {
+                let _ = write!(out, "; tells {} {}", number(tells), figure.unit);
+            }
+            if let Some(all) = figure.with_disturbed() {
+                let _ = write!(out, "; with the disturbed rounds: {}", all.verdict.name());
+            }
+            out.push('\n');
+        }
+        out
+    }
+
     pub fn text(&self) -> String {
         let mut figures = Table::new(
             "Figures",
-            "figure | value | unit | 95 % interval | target |  | baseline | of",
+            "figure | value | unit | 95 % interval | target | verdict | baseline | of",
         );
         for f in &self.figures {
             let sign = f.sign();
@@ -221,19 +285,11 @@ impl Report {
                 f.name.clone(),
                 number(f.value),
                 f.unit.clone(),
-                f.interval.map(range).unwrap_or_default(),
+                f.evidence.interval.map(range).unwrap_or_default(),
                 f.target
                     .map(|t| format!("{sign} {}", number(t)))
                     .unwrap_or_default(),
-                f.met
-                    .map(|m| {
-                        format!(
-                            "{}{}",
-                            if m { "met" } else { "MISSED" },
-                            if f.unsure() { "?" } else { "" }
-                        )
-                    })
-                    .unwrap_or_default(),
+                f.verdict().into(),
                 f.baseline.map(number).unwrap_or_default(),
                 f.baseline_of.clone().unwrap_or_default(),
             ]);
@@ -242,6 +298,10 @@ impl Report {
         for table in self.tables.iter().chain([&figures]) {
             out.push_str(&table.text());
             out.push('\n');
+        }
+        let verdicts = self.verdicts();
+        if !verdicts.is_empty() {
+            let _ = writeln!(out, "Verdicts, and what decided\n{verdicts}");
         }
         for note in &self.notes {
             let _ = writeln!(out, "note: {note}");
@@ -253,86 +313,32 @@ impl Report {
     }
 }
 
-pub fn range((low, high): (f64, f64)) -> String {
-    format!("{} .. {}", number(low), number(high))
-}
-
-pub fn number(v: f64) -> String {
-    let a = v.abs();
-    if !v.is_finite() {
-        return "-".into();
-    }
-    let digits = match a {
-        _ if a >= 1000.0 => 0,
-        _ if a == 0.0 => 0,
-        _ if a >= 100.0 => 1,
-        _ if a >= 10.0 => 2,
-        _ if a >= 1.0 => 3,
-        _ if a >= 0.01 => 4,
-        _ => 6,
-    };
-    let text = format!("{v:.digits$}");
-    let text = if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_string()
-    } else {
-        text
-    };
-    if text == "-0" {
-        "0".into()
-    } else {
-        group_thousands(&text)
-    }
-}
-
-fn group_thousands(text: &str) -> String {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", text),
-    };
-    if digits.contains('.') || digits.len() < 6 {
-        return text.to_string();
-    }
-    let mut out = String::from(sign);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_met_on_its_side_of_the_limit() {
-        let figure = |value| Figure::new("x", value, "us");
-        assert_eq!(figure(5.0).at_most(5.0).met, Some(true));
-        assert_eq!(figure(5.1).at_most(5.0).met, Some(false));
-        assert_eq!(figure(5.0).at_least(5.0).met, Some(true));
-        assert_eq!(figure(4.9).at_least(5.0).met, Some(false));
-        assert_eq!(figure(f64::NAN).at_most(5.0).met, Some(false));
-        assert_eq!(figure(1.0).at_most(None).met, None);
-    }
-
-    #[test]
-    fn numbers_have_four_digits_and_separated_thousands() {
-        let cases = [
-            (0.0, "0"),
-            (3.0, "3"),
-            (0.31, "0.31"),
-            (-0.00001, "-0.00001"),
-            (12.345, "12.35"),
-            (250.0, "250"),
-            (123456.0, "123,456"),
-            (-2_500_000.4, "-2,500,000"),
-            (1234.5, "1234"),
-            (f64::NAN, "-"),
-        ];
-        for (v, text) in cases {
-            assert_eq!(number(v), text, "{v}");
-        }
+    fn a_disturbed_run_decides_no_figure_that_comes_from_it_alone() {
+        let mut report = Report::new();
+        let blocks = Estimate::within(1.0, (0.9, 1.1));
+        let rounds = Estimate {
+            rounds: Some(5),
+            ..blocks
+        };
+        report.figure(Figure::estimated("before", blocks, "us").at_most(2.0));
+        report.figure(Figure::estimated("blocks", blocks, "us").at_most(2.0));
+        report.figure(Figure::estimated("rounds", rounds, "us").at_most(2.0));
+        report.figure(Figure::exact("lost", 0.0, "1").at_most(0.0));
+        report.value("plain", 1.0, "1");
+        report.disturbed_by(1, Some("the host took 9 %".into()));
+        report.judge();
+        let verdicts = report.figures.iter().map(Figure::verdict);
+        let verdicts: Vec<&str> = verdicts.collect();
+        assert_eq!(verdicts, ["met", "cannot be told here", "met", "met", ""]);
+        let text = report.text();
+        assert!(
+            text.contains("single run, and that was disturbed: the host took 9 %"),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,13 @@
 //! The contents of `results.json`: figures, the machine, and the command that repeats them.
 
+use super::disturbance::{Disturbance, Rule};
 use super::machine::{Load, Machine};
+use super::report::{number, Figure};
+use super::turns::RoundsTaken;
 use super::Report;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
@@ -13,6 +18,12 @@ pub struct Results {
     pub run: RunFacts,
     pub machine: Machine,
     pub load: Load,
+    /// The rule that calls a round disturbed. It is fixed before the run.
+    pub rule: Rule,
+    /// The disturbance of the whole run.
+    pub disturbance: Disturbance,
+    /// The rounds of each comparison, and those that were set aside.
+    pub rounds: Vec<RoundsTaken>,
     pub files: Vec<String>,
     #[serde(flatten)]
     pub report: Report,
@@ -46,6 +57,67 @@ impl Results {
             self.load.load1_end,
             self.run.seed,
             self.run.duration_s,
-        ) + if self.run.quick { "A quick run: do not quote its figures.\n" } else { "" }
+        ) + &self.disturbed()
+            + &self.power()
+    }
+
+    /// Says what the machine did beside the rounds, and which rounds were set aside.
+    fn disturbed(&self) -> String {
+        let d = &self.disturbance;
+        let mut out = format!(
+            "beside the run: host {:.1} % of a CPU, other programs {:.1} % of a CPU, CPU away {}, longest wake-up {}\n",
+            100.0 * d.stolen,
+            100.0 * d.foreign,
+            d.away.map_or("unknown".into(), |a| format!("{:.1} %", 100.0 * a)),
+            d.floor_us.map_or("unknown".into(), |us| format!("{} us", number(us))),
+        );
+        let measured: usize = self.rounds.iter().map(|r| r.measured).sum();
+        let aside = self.rounds.iter().flat_map(|taken| &taken.set_aside);
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for one in aside {
+            // The kind of a disturbance, without its size.
+            let kind = one.why.split_once(|c: char| c.is_ascii_digit());
+            *reasons
+                .entry(kind.map_or(&*one.why, |k| k.0.trim()))
+                .or_default() += 1;
+        }
+        if measured > 0 {
+            let all: usize = reasons.values().sum();
+            let words = reasons.iter().map(|(why, n)| format!("{n}: {why} ..."));
+            let words: Vec<String> = words.collect();
+            let _ = writeln!(
+                out,
+                "{all} of {measured} rounds were set aside{}{}",
+                if all > 0 { ": " } else { "" },
+                words.join("; ")
+            );
+        }
+        out
+    }
+
+    /// Says which effects a quick run can tell.
+    fn power(&self) -> String {
+        if !self.run.quick {
+            return String::new();
+        }
+        let share = |f: &Figure| {
+            let tells = f.judgement.as_ref()?.tells?;
+            let of = f.target.filter(|t| *t != 0.0).unwrap_or(f.value).abs();
+            (of > 0.0).then_some(100.0 * tells / of)
+        };
+        let shares: Vec<f64> = self.report.figures.iter().filter_map(share).collect();
+        let mut out = "A quick run: do not quote its figures.".to_string();
+        if let (Some(least), Some(most)) = (
+            shares.iter().copied().min_by(f64::total_cmp),
+            shares.iter().copied().max_by(f64::total_cmp),
+        ) {
+            let _ = write!(
+                out,
+                " It tells effects from {} to {} % of their targets on; 'tells' above says which.",
+                number(least),
+                number(most)
+            );
+        }
+        out + "\n"
     }
 }

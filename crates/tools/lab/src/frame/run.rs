@@ -1,6 +1,7 @@
 //! Runs one experiment and writes its results.
 
 use super::children::Groups;
+use super::disturbance::{Observer, RULE};
 use super::files;
 use super::machine::{LoadMeter, Machine};
 use super::raw::write_whole;
@@ -16,12 +17,17 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
     let mut context = guarded(experiment.name, options);
     let machine = Machine::here();
     let (meter, clock) = (LoadMeter::start(), Instant::now());
+    let observer = Observer::start();
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
     context.step(experiment.name, 600);
-    let report = (experiment.run)(&mut context)?;
-    let load = meter.finish();
+    let mut report = (experiment.run)(&mut context)?;
+    let (load, disturbance) = (meter.finish(), observer.end());
+    drop(observer);
+    report.disturbed_by(0, context.take_why());
+    report.judge();
+    let (files, rounds) = context.into_parts();
     unique_names(&report.figures)?;
     let results = Results {
         schema: report::SCHEMA.into(),
@@ -37,7 +43,10 @@ pub fn run(experiment: &Experiment, options: &Options) -> Result<Results> {
         },
         machine,
         load,
-        files: context.into_files(),
+        rule: RULE,
+        disturbance,
+        rounds,
+        files,
         report,
     };
     let text = serde_json::to_string_pretty(&results)
@@ -125,7 +134,7 @@ fn unique_names(figures: &[Figure]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Report;
+    use crate::frame::{Report, Turns};
     use crate::measure::arms;
     use crate::plot;
     use std::fs;
@@ -141,12 +150,10 @@ mod tests {
 
     fn trivial(context: &mut Context) -> Result<Report> {
         context.step("measure", 3600);
-        let samples = arms::interleave(
-            &["off", "on"],
-            context.pick(20, 4),
-            &mut context.rng("order"),
-            |arm, round| Ok::<_, LabError>(vec![100.0 + round as f64 + arm as f64; 10]),
-        )?;
+        let turns = Turns::quiet(2, context.pick(20, 4), &mut context.rng("order"));
+        let samples = arms::interleave(turns, &["off", "on"], |arm, round| {
+            Ok::<_, LabError>(vec![100.0 + round as f64 + arm as f64; 10])
+        })?;
         samples.save(context, "samples.csv")?;
         let series = [("off", samples.pooled(0)), ("on", samples.pooled(1))];
         context.plot(
@@ -193,9 +200,11 @@ mod tests {
         assert_eq!(figure["value"], 1.0);
         assert_eq!(figure["unit"], "us");
         assert_eq!(figure["target"], 0.5);
-        assert_eq!(figure["met"], false);
+        assert_eq!(figure["verdict"], "missed");
+        assert_eq!(figure["rounds"], 4);
+        assert_eq!(json["rule"]["foreign"], 0.1);
         assert_eq!(figure["baseline"], 3.3);
-        for key in ["target", "met", "baseline"] {
+        for key in ["target", "baseline"] {
             assert!(
                 json["figures"][1].get(key).is_some_and(|v| v.is_null()),
                 "{key} stands there as null"
@@ -225,16 +234,24 @@ mod tests {
 
         let text = results.text();
         assert!(
-            text.contains("MISSED") && text.contains("<= 0.5") && text.contains("skipped: nothing")
+            text.contains("missed: added: the interval 1 .. 1 of 4 rounds")
+                && text.contains("<= 0.5")
+                && text.contains("skipped: nothing")
         );
     }
 
     #[test]
     fn equal_seeds_give_equal_order_and_figures() {
         let dir = tempfile::tempdir().unwrap();
-        let a = run(&TRIVIAL, &options(dir.path())).unwrap().report;
-        let b = run(&TRIVIAL, &options(dir.path())).unwrap().report;
-        assert_eq!(a, b);
+        let run = || {
+            let mut report = run(&TRIVIAL, &options(dir.path())).unwrap().report;
+            // The machine differs from run to run.
+            for figure in &mut report.figures {
+                figure.evidence.disturbed = None;
+            }
+            report
+        };
+        assert_eq!(run(), run());
     }
 
     #[test]

@@ -4,36 +4,20 @@
 //! neighbouring measurements.
 
 use crate::frame::rng::Rng;
-use crate::frame::{Context, Estimate, Raw, Result};
-use crate::measure::stats::{bootstrap, mean, resampled, Sorted, RESAMPLES};
+use crate::frame::{Context, Estimate, Kept, Raw, Result, Turns};
+use crate::measure::stats::{bootstrap, mean, over_rounds, Sorted, RESAMPLES};
 
-/// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
-/// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
-/// rounds starts in random order, so that nothing periodic favours an arm.
-pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
-    let mut order: Vec<usize> = (0..arms).collect();
-    let mut out = Vec::with_capacity(arms * rounds);
-    for round in 0..rounds {
-        if round % 2 == 0 {
-            rng.shuffle(&mut order);
-        } else {
-            order.reverse();
-        }
-        out.extend(order.iter().map(|&arm| (round, arm)));
-    }
-    out
-}
-
+/// Measures arms in turns. Disturbed rounds are set aside.
 pub fn interleave<E>(
+    mut turns: Turns,
     names: &[&str],
-    rounds: usize,
-    rng: &mut Rng,
     mut measure: impl FnMut(usize, usize) -> Result<Vec<f64>, E>,
 ) -> Result<ArmSamples, E> {
-    let mut samples = ArmSamples::new(names, rounds);
-    for (round, arm) in schedule(names.len(), rounds, rng) {
-        samples.rounds[round][arm] = measure(arm, round)?;
+    let mut samples = ArmSamples::new(names, turns.planned());
+    for (round, arm) in turns.by_ref() {
+        samples.extend(round, arm, measure(arm, round)?);
     }
+    samples.keep(turns.finish());
     Ok(samples)
 }
 
@@ -41,6 +25,8 @@ pub fn interleave<E>(
 pub struct ArmSamples {
     names: Vec<String>,
     rounds: Vec<Vec<Vec<f64>>>,
+    /// The rounds that count. `None` if all do.
+    kept: Option<Kept>,
 }
 
 impl ArmSamples {
@@ -48,10 +34,27 @@ impl ArmSamples {
         ArmSamples {
             names: names.iter().map(|n| n.to_string()).collect(),
             rounds: vec![vec![Vec::new(); names.len()]; rounds],
+            kept: None,
         }
     }
 
+    /// Sets aside the rounds that do not count. All figures then leave them out.
+    pub fn keep(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
+    /// Returns the rounds that count.
+    pub fn kept(&self) -> Kept {
+        let all = || Kept::from(self.rounds.len());
+        self.kept.clone().unwrap_or_else(all)
+    }
+
     pub fn extend(&mut self, round: usize, arm: usize, values: impl IntoIterator<Item = f64>) {
+        if round >= self.rounds.len() {
+            // A repeated round follows the planned ones.
+            let empty = vec![Vec::new(); self.names.len()];
+            self.rounds.resize(round + 1, empty);
+        }
         self.rounds[round][arm].extend(values);
     }
 
@@ -68,24 +71,34 @@ impl ArmSamples {
     }
 
     pub fn pooled(&self, arm: usize) -> Sorted {
-        Sorted::new(self.rounds.iter().flat_map(|r| r[arm].iter().copied()))
+        let shown = self.kept().shown();
+        Sorted::new(
+            shown
+                .iter()
+                .flat_map(|r| self.rounds[*r][arm].iter().copied()),
+        )
     }
 
-    fn complete(&self, a: usize, b: usize) -> Vec<usize> {
-        (0..self.rounds.len())
+    /// Returns the numbers of the rounds in which both arms have samples, and which of them count.
+    fn complete(&self, a: usize, b: usize) -> (Vec<usize>, Kept) {
+        let complete: Vec<usize> = (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
-            .collect()
+            .collect();
+        let all = self.kept();
+        let is_aside = |at: usize| !all.counted().contains(&complete[at]);
+        let kept = Kept::without(complete.len(), is_aside);
+        (complete, kept)
     }
 
     /// Estimates by how much the mean of arm `b` exceeds that of arm `a`, from the differences
     /// within each round.
     pub fn added_mean(&self, a: usize, b: usize, rng: &mut Rng) -> Estimate {
-        let differences: Vec<f64> = self
-            .complete(a, b)
+        let (complete, kept) = self.complete(a, b);
+        let differences: Vec<f64> = complete
             .into_iter()
             .map(|r| mean(&self.rounds[r][b]) - mean(&self.rounds[r][a]))
             .collect();
-        resampled(&differences, rng, mean)
+        over_rounds(&kept, &differences, rng, mean)
     }
 
     /// Estimates by how much the quantile `q` of arm `b` exceeds that of arm `a`, over the samples
@@ -94,11 +107,17 @@ impl ArmSamples {
         self.compare(a, b, q, rng, |va, vb| vb - va)
     }
 
+    /// Estimates the quantile `q` of one arm over the samples of all rounds together.
+    pub fn quantile(&self, arm: usize, q: f64, rng: &mut Rng) -> Estimate {
+        self.compare(arm, arm, q, rng, |value, _| value)
+    }
+
     pub fn quantile_ratio(&self, a: usize, b: usize, q: f64, rng: &mut Rng) -> Estimate {
         self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
     }
 
-    fn compare(
+    /// Estimates a figure of the quantiles `q` of two arms over the samples of all rounds together.
+    pub fn compare(
         &self,
         a: usize,
         b: usize,
@@ -106,7 +125,7 @@ impl ArmSamples {
         rng: &mut Rng,
         figure: impl Fn(f64, f64) -> f64,
     ) -> Estimate {
-        let rounds = self.complete(a, b);
+        let (rounds, kept) = self.complete(a, b);
         let of = |arm: usize, pick: &[usize]| {
             Sorted::new(
                 pick.iter()
@@ -114,7 +133,7 @@ impl ArmSamples {
             )
             .quantile(q)
         };
-        bootstrap(rounds.len(), RESAMPLES, rng, |pick| {
+        bootstrap(kept, RESAMPLES, rng, |pick| {
             figure(of(a, pick), of(b, pick))
         })
     }
@@ -147,45 +166,24 @@ impl ArmSamples {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn experiment_arms_alternate_so_that_linear_drift_cancels() {
-        for seed in 0..20 {
-            let order = schedule(2, 10, &mut Rng::new(seed));
-            for round in 0..10 {
-                let mut arms: Vec<_> = order.iter().filter(|o| o.0 == round).map(|o| o.1).collect();
-                arms.sort_unstable();
-                assert_eq!(arms, [0, 1], "every round holds every arm once");
-            }
-            let mean_position = |arm| {
-                mean(
-                    &order
-                        .iter()
-                        .enumerate()
-                        .filter(|(_, o)| o.1 == arm)
-                        .map(|(i, _)| i as f64)
-                        .collect::<Vec<_>>(),
-                )
-            };
-            assert_eq!(mean_position(0), mean_position(1), "seed {seed}");
-        }
-        let starts: std::collections::BTreeSet<_> = (0..20)
-            .map(|seed| schedule(2, 2, &mut Rng::new(seed))[0].1)
-            .collect();
-        assert_eq!(starts.len(), 2, "the first arm is not always the same");
-    }
+    use crate::frame::verdict::{judge, Evidence, Relation};
+    use crate::measure::stats::median;
 
     #[test]
     fn a_constant_cost_is_found_despite_a_much_larger_drift() {
         let mut time = 0.0;
-        let samples = interleave::<()>(&["off", "on"], 20, &mut Rng::new(3), |arm, _| {
-            Ok((0..50)
-                .map(|_| {
-                    time += 10.0;
-                    1000.0 + time + 3.0 * arm as f64
-                })
-                .collect())
-        })
+        let samples = interleave::<()>(
+            Turns::quiet(2, 20, &mut Rng::new(3)),
+            &["off", "on"],
+            |arm, _| {
+                Ok((0..50)
+                    .map(|_| {
+                        time += 10.0;
+                        1000.0 + time + 3.0 * arm as f64
+                    })
+                    .collect())
+            },
+        )
         .unwrap();
         let added = samples.added_mean(0, 1, &mut Rng::new(1));
         assert!((added.value - 3.0).abs() < 1e-6, "{added:?}");
@@ -205,5 +203,77 @@ mod tests {
         }
         assert_eq!(s.quantile_ratio(0, 1, 0.99, &mut Rng::new(1)).value, 2.0);
         assert_eq!(s.added_quantile(0, 1, 0.5, &mut Rng::new(1)).value, 50.0);
+    }
+
+    /// Simulates comparisons of two arms, the second of which takes `factor` times as long. Rounds
+    /// share a drift, and each turn has its own noise of a tenth. Returns for each comparison the
+    /// ratio of medians.
+    fn simulated(rounds: usize, factor: f64, runs: u64) -> Vec<Estimate> {
+        let one = |seed| {
+            let mut rng = Rng::for_purpose(seed, "arms");
+            let mut normal = move || (0..12).map(|_| uniform(&mut rng)).sum::<f64>() - 6.0;
+            let mut samples = ArmSamples::new(&["a", "b"], rounds);
+            for round in 0..rounds {
+                let drift = 1.0 + 0.1 * normal().abs();
+                for (arm, times) in [1.0, factor].into_iter().enumerate() {
+                    let turn = 100.0 * drift * times * (0.1 * normal()).exp();
+                    samples.extend(round, arm, (0..3).map(|_| turn * (0.1 * normal()).exp()));
+                }
+            }
+            samples.quantile_ratio(0, 1, 0.5, &mut Rng::for_purpose(seed, "interval"))
+        };
+        (0..runs).map(one).collect()
+    }
+
+    fn uniform(rng: &mut Rng) -> f64 {
+        rng.below(1 << 40) as f64 / (1u64 << 40) as f64
+    }
+
+    fn share(all: &[Estimate], is: impl Fn(&Estimate) -> bool) -> f64 {
+        all.iter().filter(|e| is(e)).count() as f64 / all.len() as f64
+    }
+
+    #[test]
+    fn equal_arms_claim_no_difference_and_a_difference_is_found() {
+        for rounds in [3, 8] {
+            let equal = simulated(rounds, 1.0, 100);
+            let claimed = share(&equal, |e| e.low > 1.0 || e.high < 1.0);
+            assert!(claimed <= 0.05, "{rounds} rounds: {claimed}");
+        }
+        let slowed = simulated(12, 1.3, 60);
+        let found = share(&slowed, |e| e.low > 1.0);
+        assert!(found >= 0.9, "{found}");
+        // The size that a run claims to tell is found, too.
+        let of = |e: &Estimate| {
+            let evidence = Evidence::of(*e);
+            judge(e.value, &evidence, Relation::AtMost, 1.0).tells
+        };
+        let claims = simulated(12, 1.0, 60)
+            .iter()
+            .filter_map(of)
+            .collect::<Vec<_>>();
+        let told = simulated(12, 1.0 + median(&claims), 60);
+        let found = share(&told, |e| e.low > 1.0);
+        assert!(found >= 0.9, "{found} at {}", median(&claims));
+    }
+
+    #[test]
+    fn rounds_that_were_set_aside_count_for_no_arm() {
+        let mut s = ArmSamples::new(&["a", "b"], 3);
+        for (round, value) in [(0, 1.0), (1, 9.0), (2, 1.0), (3, 1.0)] {
+            s.extend(round, 0, [value]);
+            s.extend(round, 1, [value + 1.0]);
+        }
+        s.keep(Kept::without(4, |round| round == 1));
+        assert_eq!(s.pooled(1).values(), [2.0, 2.0, 2.0]);
+        let added = s.quantile_ratio(0, 1, 1.0, &mut Rng::new(1));
+        assert_eq!((added.value, added.rounds), (2.0, Some(3)));
+        let all = added.with_disturbed.unwrap();
+        assert_eq!((all.value, all.rounds), (10.0 / 9.0, 4));
+        // Without a round that counts, the value comes from all, and decides nothing.
+        s.keep(Kept::without(4, |_| true));
+        let added = s.quantile_ratio(0, 1, 1.0, &mut Rng::new(1));
+        assert_eq!((added.value, added.rounds), (10.0 / 9.0, Some(0)));
+        assert_eq!(s.pooled(0).len(), 4);
     }
 }

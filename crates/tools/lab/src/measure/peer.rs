@@ -3,7 +3,7 @@
 
 use crate::frame::children::Guarded;
 use crate::frame::{Context, LabError, Result};
-use onbeat_proc::{threads, Status};
+use onbeat_proc::{processes, threads, Stat, Status};
 use onbeat_time::clock;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -215,6 +215,20 @@ impl Peer {
             _ => Err(LabError::unexpected("smaps_rollup", "no Rss or no Pss")),
         }
     }
+}
+
+/// Returns the CPU time in ns that the peers' threads and the kernel's threads have used so far, by
+/// the kernel's accounts. The host's time is in no account.
+///
+/// Threads of the kernel carry packets for everybody, so all of them count. Interrupts during which
+/// a CPU is idle are in no thread's account.
+pub fn used_ns(peers: &[Peer]) -> Result<u64> {
+    const KERNEL: u32 = 2;
+    let is_kernel = |stat: &Stat| stat.parent == KERNEL;
+    let kernel = processes().into_iter().filter_map(Stat::of);
+    let kernel = kernel.filter(is_kernel);
+    let kernel: u64 = kernel.filter_map(|s| clock::process_cpu_ns(s.id)).sum();
+    Ok(kernel + peers.iter().map(Peer::cpu_ns).sum::<Result<u64>>()?)
 }
 
 /// Makes all peers begin their prepared run after `lead`. Returns the start in ns of

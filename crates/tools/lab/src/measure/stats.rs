@@ -2,7 +2,9 @@
 
 use crate::frame::report::number;
 use crate::frame::rng::Rng;
-use crate::frame::Estimate;
+use crate::frame::verdict::DECIDING_ROUNDS;
+use crate::frame::{Estimate, Kept, Spread};
+use onbeat_stats::student_quantile;
 
 pub const RESAMPLES: usize = 400;
 
@@ -100,22 +102,9 @@ pub fn mean(values: &[f64]) -> f64 {
 /// independent.
 pub fn mean_80(values: &[f64]) -> Estimate {
     let summary = Sorted::new(values.iter().copied()).summary();
-    let half = student_90(summary.count) * summary.sd / (summary.count.max(1) as f64).sqrt();
-    Estimate {
-        value: summary.mean,
-        low: summary.mean - half,
-        high: summary.mean + half,
-    }
-}
-
-/// Returns the quantile 0.9 of Student's distribution for a number of samples, approximated from
-/// the normal distribution (Abramowitz and Stegun, 26.7.5).
-fn student_90(samples: usize) -> f64 {
-    const Z: f64 = 1.281_551_6;
-    let free = samples.saturating_sub(1).max(1) as f64;
-    let first = (Z.powi(3) + Z) / 4.0;
-    let second = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
-    Z + first / free + second / free.powi(2)
+    let free = summary.count.saturating_sub(1).max(1) as f64;
+    let half = student_quantile(0.9, free) * summary.sd / (summary.count.max(1) as f64).sqrt();
+    Estimate::within(summary.mean, (summary.mean - half, summary.mean + half))
 }
 
 /// Returns the mean after outliers were replaced by the median, as papers do. Outliers lie more
@@ -140,38 +129,123 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Returns a figure over whole blocks (rounds) with its 95 % confidence interval. Resamples whole
-/// blocks, because samples within a block depend on each other. An equal `rng` gives an equal
-/// result.
+/// Returns a figure over whole rounds with its 95 % confidence interval. Resamples whole rounds,
+/// because samples within a round depend on each other. Rounds that were set aside do not count;
+/// the estimate has the figure over all rounds beside it. With too few rounds that count, the value
+/// comes from all rounds, and decides nothing. An equal `rng` gives an equal result.
 pub fn bootstrap(
-    blocks: usize,
+    rounds: impl Into<Kept>,
     resamples: usize,
     rng: &mut Rng,
     figure: impl Fn(&[usize]) -> f64,
 ) -> Estimate {
-    let all: Vec<usize> = (0..blocks).collect();
-    let value = figure(&all);
-    let drawn = Sorted::new((0..resamples).map(|_| {
-        let pick: Vec<usize> = all
-            .iter()
-            .map(|_| rng.below(blocks as u64) as usize)
-            .collect();
-        figure(&pick)
-    }));
-    if drawn.is_empty() {
-        return Estimate::exact(value);
-    }
+    let kept: Kept = rounds.into();
+    let counted = kept.counted();
+    let mut spread = |of: &[usize]| -> Spread {
+        let value = figure(of);
+        Spread {
+            value,
+            interval: interval(value, of, resamples, rng, &figure),
+            rounds: of.len(),
+        }
+    };
+    let is_whole = counted.len() == kept.all();
+    let with_disturbed = (!is_whole).then(|| spread(&(0..kept.all()).collect::<Vec<_>>()));
+    let shown = match with_disturbed {
+        Some(all) if counted.len() < DECIDING_ROUNDS => all,
+        _ => spread(counted),
+    };
     Estimate {
-        value,
-        low: drawn.quantile(0.025),
-        high: drawn.quantile(0.975),
+        rounds: Some(counted.len()),
+        with_disturbed,
+        ..Estimate::within(shown.value, shown.interval)
     }
 }
 
-pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
-    bootstrap(values.len(), RESAMPLES, rng, |pick| {
-        figure(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
+fn interval(
+    value: f64,
+    rounds: &[usize],
+    resamples: usize,
+    rng: &mut Rng,
+    figure: &impl Fn(&[usize]) -> f64,
+) -> (f64, f64) {
+    if rounds.is_empty() {
+        return (value, value);
+    }
+    let drawn = Sorted::new((0..resamples).map(|_| {
+        let place = |_: &usize| rounds[rng.below(rounds.len() as u64) as usize];
+        figure(&rounds.iter().map(place).collect::<Vec<_>>())
+    }));
+    if drawn.is_empty() {
+        return (value, value);
+    }
+    // Resampling few rounds underestimates their spread, as the normal distribution does.
+    let wider = widening(rounds.len());
+    let (low, high) = (drawn.quantile(0.025), drawn.quantile(0.975));
+    (
+        value - (value - low).max(0.0) * wider,
+        value + (high - value).max(0.0) * wider,
+    )
+}
+
+/// Returns the factor by which an interval over few rounds must be wider than its resamples:
+/// Student's quantile over the normal one, and the deviation of a sample over that of its resamples.
+/// The quantile is that of a 97 % interval: in simulations, equal arms differ by medians in 5 to 7 %
+/// of the runs with that of 95 %.
+fn widening(rounds: usize) -> f64 {
+    if rounds < 2 {
+        return 1.0;
+    }
+    let n = rounds as f64;
+    student_quantile(0.985, n - 1.0) / 1.96 * (n / (n - 1.0)).sqrt()
+}
+
+/// Estimates a figure from the values of all measured rounds, in their order.
+pub fn over_rounds(
+    kept: &Kept,
+    values: &[f64],
+    rng: &mut Rng,
+    figure: impl Fn(&[f64]) -> f64,
+) -> Estimate {
+    bootstrap(kept, RESAMPLES, rng, |pick| {
+        let picked = pick.iter().filter_map(|&i| values.get(i).copied());
+        figure(&picked.collect::<Vec<_>>())
     })
+}
+
+/// Estimates a figure from independent values of one run, such as one for each cell. No rule has set
+/// any of them aside, so a disturbance of the run counts against the figure.
+pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) -> Estimate {
+    let estimate = over_rounds(&Kept::from(values.len()), values, rng, figure);
+    Estimate {
+        rounds: Some(values.len()).filter(|count| *count < DECIDING_ROUNDS),
+        ..estimate
+    }
+}
+
+/// The number of blocks into which a single run is cut.
+const BLOCKS: usize = 20;
+
+/// Estimates a figure from the samples of a single run, in the order of measurement. The run is cut
+/// into blocks. The interval shows the spread within this run, and not that of other runs.
+pub fn over_blocks(samples: &[f64], figure: impl Fn(&Sorted) -> f64) -> Estimate {
+    blocks(samples.len(), |pick| {
+        figure(&Sorted::new(pick.iter().map(|&i| samples[i])))
+    })
+}
+
+/// Estimates a figure from `len` samples of a single run, whose places `figure` gets.
+pub fn blocks(len: usize, figure: impl Fn(&[usize]) -> f64) -> Estimate {
+    let blocks = BLOCKS.min(len);
+    let start = |block: usize| block * len / blocks.max(1);
+    let of_blocks = |pick: &[usize]| {
+        let places = pick.iter().flat_map(|&b| start(b)..start(b + 1));
+        figure(&places.collect::<Vec<_>>())
+    };
+    Estimate {
+        rounds: None,
+        ..bootstrap(blocks, RESAMPLES, &mut Rng::new(1), of_blocks)
+    }
 }
 
 /// Fits a line by least squares. Returns its slope, its intercept and the share of the variance
@@ -241,11 +315,6 @@ mod tests {
 
     #[test]
     fn intervals_of_few_samples_use_students_distribution() {
-        // From tables of the distribution: the quantile 0.9 for 2, 8 and 100 degrees of freedom.
-        for (samples, quantile) in [(3, 1.886), (9, 1.397), (101, 1.290)] {
-            let error = (student_90(samples) - quantile).abs();
-            assert!(error < 0.025 * quantile, "{samples}: {error}");
-        }
         let mean = mean_80(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
         // sd is 2.7386 for 9 samples: 1.397 * 2.7386 / 3.
         assert!((mean.high - mean.value - 1.275).abs() < 0.01);

@@ -197,14 +197,7 @@ mod tests {
             &[
                 (
                     "1 KiB".into(),
-                    vec![
-                        Estimate {
-                            value: 3.0,
-                            low: 2.5,
-                            high: 3.4,
-                        },
-                        Estimate::exact(-1.0),
-                    ],
+                    vec![Estimate::within(3.0, (2.5, 3.4)), Estimate::exact(-1.0)],
                 ),
                 (
                     "64 KiB".into(),

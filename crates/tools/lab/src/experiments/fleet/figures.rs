@@ -2,7 +2,7 @@
 
 use super::run::{Engine, Merged};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Result};
+use crate::frame::{Context, Kept, Result};
 use crate::measure::stats::{bootstrap, fit_line, median, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 use std::collections::BTreeSet;
@@ -33,6 +33,7 @@ pub fn add(
     engines: &[Engine],
     merges: &[Merged],
     sizes: [usize; 3],
+    kept: &Kept,
 ) {
     let kinds: BTreeSet<(usize, &str)> = merges
         .iter()
@@ -40,28 +41,29 @@ pub fn add(
         .collect();
     let differing = kinds.len() as f64 - sizes.len() as f64;
     report.figure(
-        Figure::new("fleet.other_bytes", differing, "files")
+        Figure::exact("fleet.other_bytes", differing, "files")
             .at_most(0.0)
             .samples(merges.len() as u64),
     );
-    let rounds = merges.iter().map(|m| m.round + 1).max().unwrap_or(0);
     for (engine, of) in engines.iter().enumerate() {
         let name = of.name;
-        let all: Vec<usize> = (0..rounds).collect();
         for (what, of) in [
             ("cpu", (|m| m.cpu_s) as fn(&Merged) -> f64),
             ("wall", |m| m.seconds),
         ] {
-            let slope = bootstrap(rounds, RESAMPLES, &mut context.rng("interval"), |pick| {
+            let slope = bootstrap(kept, RESAMPLES, &mut context.rng("interval"), |pick| {
                 1e3 * fit(merges, engine, pick, of).0
             });
             report.figure(
                 Figure::estimated(format!("fleet.{name}.{what}_per_model"), slope, "ms")
-                    .samples(rounds as u64),
+                    .samples(kept.all() as u64),
             );
         }
-        let r2 = fit(merges, engine, &all, |m| m.cpu_s).1;
-        report.figure(Figure::new(format!("fleet.{name}.linearity_r2"), r2, "1").at_least(0.98));
+        let r2 = bootstrap(kept, RESAMPLES, &mut context.rng("r2"), |pick| {
+            fit(merges, engine, pick, |m| m.cpu_s).1
+        });
+        let r2 = Figure::estimated(format!("fleet.{name}.linearity_r2"), r2, "1");
+        report.figure(r2.at_least(0.98));
         let peak = median_of(merges, engine, sizes[2], |m| m.peak_mb);
         report.value(format!("fleet.{name}.peak"), peak, "MB");
     }

@@ -24,8 +24,8 @@ fn run(context: &mut Context) -> Result<Report> {
     let _ = std::fs::remove_dir_all(&scratch);
     let paths = models::write(context, &scratch, sizes[2])?;
     let engines = run::engines(&mut report);
-    let merges = run::measure(context, &engines, &paths, &sizes)?;
-    figures::add(context, &mut report, &engines, &merges, sizes);
+    let (merges, kept) = run::measure(context, &engines, &paths, &sizes)?;
+    figures::add(context, &mut report, &engines, &merges, sizes, &kept);
     figures::plot(context, &engines, &merges, &sizes)?;
     files::remove_dir(&scratch)?;
     Ok(report)

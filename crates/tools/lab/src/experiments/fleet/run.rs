@@ -2,8 +2,7 @@
 
 use crate::frame::files;
 use crate::frame::report::Report;
-use crate::frame::{cache_dir, Context, LabError, Result};
-use crate::measure::arms::schedule;
+use crate::frame::{cache_dir, Context, Kept, LabError, Result};
 use serde::Deserialize;
 use std::fs::File;
 use std::io::Write as _;
@@ -63,15 +62,16 @@ pub fn measure(
     engines: &[Engine],
     paths: &[PathBuf],
     sizes: &[usize; 3],
-) -> Result<Vec<Merged>> {
+) -> Result<(Vec<Merged>, Kept)> {
     let mut raw = context.raw(
         "merge.csv",
         "engine,round,models,seconds,cpu_s,peak_mb,sha256",
     )?;
     let list = write_list(context, paths)?;
     let mut merges = Vec::new();
-    let mut rng = context.rng("order");
-    for (round, engine) in schedule(engines.len(), context.pick(3, 1), &mut rng) {
+    let mut rng = context.rng("sizes");
+    let mut turns = context.turns("order", engines.len(), context.pick(3, 1));
+    for (round, engine) in turns.by_ref() {
         let name = engines[engine].name;
         context.step(format!("{name}, round {}", round + 1), LIMIT.as_secs());
         let mut order = *sizes;
@@ -95,7 +95,7 @@ pub fn measure(
     }
     raw.finish()?;
     std::fs::remove_file(&list).map_err(LabError::file("removing", &list))?;
-    Ok(merges)
+    Ok((merges, turns.finish()))
 }
 
 fn write_list(context: &Context, paths: &[PathBuf]) -> Result<PathBuf> {

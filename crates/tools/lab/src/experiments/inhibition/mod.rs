@@ -17,7 +17,6 @@ mod run;
 use crate::frame::programs::output;
 use crate::frame::report::Report;
 use crate::frame::{Context, Experiment, Extra, LabError, Result};
-use crate::measure::arms::schedule;
 use crate::measure::floor;
 use condition::Condition;
 use programs::{Middleware, Programs, MIDDLEWARES};
@@ -77,16 +76,15 @@ fn in_turns(
 ) -> Result<Vec<(usize, usize, Run)>> {
     let length = Length::of_loops(context.pick(150, 120));
     let mut rng = context.rng(&format!("{}{how}", middleware.part()));
-    let order = schedule(conditions.len(), rounds, &mut rng);
-    let all = order.len();
+    let purpose = format!("{}{how} order", middleware.part());
+    let mut turns = context.turns(&purpose, conditions.len(), rounds);
     let mut runs = Vec::new();
-    for (turn, (round, index)) in order.into_iter().enumerate() {
+    for (round, index) in turns.by_ref() {
         let title = format!(
-            "{}{how}: {}, run {} ({} of {all})",
+            "{}{how}: {}, run {}",
             middleware.name(),
             conditions[index].name(),
             round + 1,
-            turn + 1
         );
         context.step(&title, 180);
         let bench = Bench {
@@ -97,6 +95,8 @@ fn in_turns(
         };
         runs.push((index, round, bench.run(conditions[index], &mut rng)?));
     }
+    let shown = turns.finish().shown();
+    runs.retain(|(_, round, _)| shown.contains(round));
     Ok(runs)
 }
 

@@ -7,11 +7,9 @@ use super::programs::Middleware;
 use super::run::Run;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
-use crate::measure::stats::{bootstrap, mean, mean_80, mean_replaced, median, Sorted};
+use crate::measure::stats::{mean, mean_80, mean_replaced, median, resampled, Sorted};
 use crate::plot::{boxes, dots};
 use std::collections::BTreeMap;
-
-const RESAMPLES: usize = 2000;
 
 /// Threads whose running and waiting time together is shorter than this on average are hidden, in ns.
 const LEAST_SHOWN_NS: u64 = 1_000_000;
@@ -217,18 +215,21 @@ fn figures(context: &Context, report: &mut Report, middleware: Middleware, arms:
     for arm in arms {
         let name = |what: &str| format!("{}.{}.{what}", middleware.part(), arm.condition.key());
         let whole: Vec<f64> = arm.runs.iter().map(|r| r.measures.whole_s).collect();
-        let estimate = bootstrap(whole.len(), RESAMPLES, &mut rng, |picked| {
-            median(&picked.iter().map(|&i| whole[i]).collect::<Vec<_>>())
-        });
+        let estimate = resampled(&whole, &mut rng, median);
         let m1 = Figure::estimated(name("m1_median"), estimate, "s");
         report.figure(m1.samples(whole.len() as u64));
-        let maxima = [
-            ("m2_max", arm.largest(|r| r.measures.send_max())),
-            ("m3_max", arm.largest(|r| r.measures.answer_max())),
-            ("m4_max", arm.largest(|r| r.measures.gap_max())),
+        type Of = fn(&Run) -> f64;
+        let maxima: [(&str, Of); 3] = [
+            ("m2_max", |r| r.measures.send_max()),
+            ("m3_max", |r| r.measures.answer_max()),
+            ("m4_max", |r| r.measures.gap_max()),
         ];
-        for (what, us) in maxima {
-            report.value(name(what), us, "us");
+        for (what, of) in maxima {
+            let of_runs: Vec<f64> = arm.runs.iter().map(of).collect();
+            let longest = resampled(&of_runs, &mut rng, |us| {
+                us.iter().copied().fold(0.0, f64::max)
+            });
+            report.figure(Figure::estimated(name(what), longest, "us"));
         }
     }
 }

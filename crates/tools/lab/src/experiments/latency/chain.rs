@@ -3,11 +3,12 @@
 use super::group::{Group, Node};
 use super::tables::{self, Series};
 use super::{rate_hz, SIZES};
-use crate::frame::report::Report;
+use crate::frame::report::{Figure, Report};
 use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
 use crate::measure::run::Run;
 use crate::measure::samples::{latencies_us, Sample};
+use crate::measure::stats::blocks;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
@@ -135,11 +136,15 @@ pub fn five_nodes(context: &mut Context, report: &mut Report, peers: &Peers) -> 
 /// holds, the ratio is 1.
 fn conclude(report: &mut Report, bytes: usize, steps: &[Vec<f64>], whole: &Series) {
     let median = |values: &[f64]| Sorted::new(values.iter().copied()).quantile(0.5);
-    let sum: f64 = steps.iter().map(|s| median(s)).sum();
-    let whole = whole
-        .by_size
-        .last()
-        .map_or(0.0, |(_, values)| median(values));
+    let Some((_, whole)) = whole.by_size.last() else {
+        return;
+    };
+    let messages = steps.iter().map(Vec::len).chain([whole.len()]).min();
+    let ratio = blocks(messages.unwrap_or(0), |pick| {
+        let of = |values: &[f64]| median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>());
+        let sum: f64 = steps.iter().map(|s| of(s)).sum();
+        of(whole) / sum.max(1e-9)
+    });
     let name = format!("chain.{}.whole_over_steps", size_id(bytes));
-    report.value(name, whole / sum.max(1e-9), "1");
+    report.figure(Figure::estimated(name, ratio, "1"));
 }

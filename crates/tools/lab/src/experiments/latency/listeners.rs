@@ -9,6 +9,7 @@ use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
 use crate::measure::run::Run;
 use crate::measure::samples::latencies_us;
+use crate::measure::stats::blocks;
 use crate::measure::stats::Sorted;
 use crate::measure::transport::{Peers, ROS2};
 
@@ -44,7 +45,16 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
                 "listeners.{listeners}.{}.slowest_over_fastest",
                 size_id(bytes)
             );
-            report.figure(Figure::new(name, spread, "1").samples(listeners as u64));
+            let all: Vec<Vec<f64>> = taken.iter().map(|t| latencies_us(t)).collect();
+            let messages = all.iter().map(Vec::len).min().unwrap_or(0);
+            let spread = blocks(messages, |pick| {
+                let medians = all
+                    .iter()
+                    .map(|of| Sorted::new(pick.iter().map(|&i| of[i])).quantile(0.5));
+                let medians = Sorted::new(medians);
+                medians.quantile(1.0) / medians.quantile(0.0).max(1e-9)
+            });
+            report.figure(Figure::estimated(name, spread, "1").samples(listeners as u64));
             let values = taken.iter().flat_map(|t| latencies_us(t)).collect();
             series.add(bytes, values, u64::from(count) * listeners as u64);
         }

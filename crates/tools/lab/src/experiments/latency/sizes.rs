@@ -5,11 +5,12 @@ use super::group::{Group, Node};
 use super::tables::{self, Series};
 use super::{rate_hz, ARMS, SIZES};
 use crate::frame::report::{Figure, Report};
+use crate::frame::rng::Rng;
 use crate::frame::size::size_name;
 use crate::frame::{Context, LabError, Result};
 use crate::measure::run::Run;
 use crate::measure::samples::latencies_us;
-use crate::measure::stats::Sorted;
+use crate::measure::stats::{median as median_of, resampled, Sorted};
 use crate::measure::transport::{Peers, ROS2};
 use std::process::Command;
 #[derive(Debug, Clone, Copy)]
@@ -190,8 +191,8 @@ fn conclusions(report: &mut Report, all: &[Series]) {
             (0..SIZES.len()).filter_map(|at| Some(median(above, at)? / median(below, at)?));
         let ratios: Vec<f64> = ratios.collect();
         if !ratios.is_empty() {
-            let of_all = Sorted::new(ratios.iter().copied()).quantile(0.5);
-            let figure = Figure::new(format!("sizes.{name}"), of_all, "1");
+            let of_all = resampled(&ratios, &mut Rng::new(1), median_of);
+            let figure = Figure::estimated(format!("sizes.{name}"), of_all, "1");
             report.figure(figure.samples(ratios.len() as u64));
         }
     }

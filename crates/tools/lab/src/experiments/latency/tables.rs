@@ -3,7 +3,7 @@
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::size::{size_id, size_name};
 use crate::frame::{Context, Result};
-use crate::measure::stats::{mean_80, mean_replaced, Sorted};
+use crate::measure::stats::{mean_80, mean_replaced, over_blocks, Sorted};
 use crate::plot::{boxes, curves, Curve};
 
 pub struct Series {
@@ -63,7 +63,8 @@ pub fn add(
             rows[2].push(number(mean_replaced(&sorted)));
             for (name, q) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
                 let name = format!("{part}.{}.{}.{name}", one.id, size_id(*bytes));
-                let figure = Figure::new(name, sorted.quantile(q), "us");
+                let of_run = over_blocks(values, |sorted| sorted.quantile(q));
+                let figure = Figure::estimated(name, of_run, "us");
                 report.figure(figure.samples(values.len() as u64));
             }
         }

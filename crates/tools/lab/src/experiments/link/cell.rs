@@ -1,17 +1,16 @@
-//! Runs programs on both hosts once and returns their samples and the CPU use of the whole machine.
+//! Runs programs on both hosts once and returns their samples and their CPU time.
 
 use super::arms::{Arm, Arms};
 use crate::frame::children;
-use crate::frame::files;
+use crate::frame::{files, machine};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
-use crate::measure::peer::{end_all, start_all, stop_all, Peer};
-use onbeat_proc::system::CpuTicks;
+use crate::measure::peer::{end_all, start_all, stop_all, used_ns, Peer};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const LEAD: Duration = Duration::from_millis(30);
 
@@ -91,6 +90,7 @@ impl Sample {
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     pub samples: Vec<Sample>,
+    /// The CPU time of the programs and of the kernel's threads, in % of all CPUs.
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
@@ -169,20 +169,19 @@ impl Testbed {
             peer.expect("ready")?;
         }
         let sent_before = self.hosts.sent_bytes(Host::Sender)?;
-        let before = CpuTicks::now(None);
+        let (before_ns, begun) = (used_ns(&peers)?, Instant::now());
         start_all(&mut peers, LEAD)?;
         for peer in &mut peers {
             peer.done()?;
         }
-        let after = CpuTicks::now(None);
+        let elapsed_ns = begun.elapsed().as_nanos() as f64;
+        let used_ns = used_ns(&peers)?.saturating_sub(before_ns) as f64;
         let sent_bytes = self.hosts.sent_bytes(Host::Sender)? - sent_before;
         stop_all(&mut peers)?;
         let packets = capture
             .map(|c| c.stop().map_err(capture_failed))
             .transpose()?;
         end_all(&mut peers);
-        let idle = after.idle.saturating_sub(before.idle) as f64;
-        let used = (after.used - before.used) as f64 + (after.stolen - before.stolen) as f64;
         let samples = read(&file)?;
         let _ = std::fs::remove_file(&file);
         check_all_arrived(plan, &samples, arm)?;
@@ -190,7 +189,7 @@ impl Testbed {
         Ok(Outcome {
             samples,
             sent_bytes,
-            cpu: 100.0 * used / (used + idle).max(1.0),
+            cpu: 100.0 * used_ns / (elapsed_ns * machine::cpus() as f64),
             packets: packets.unwrap_or_default(),
         })
     }

@@ -34,7 +34,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
                 "consumers.{}.{consumers}_over_1",
                 name_of(bytes).replace(' ', "")
             );
-            let figure = Figure::new(name, sent / one, "1").samples(count_for_size(count, bytes));
+            let figure = Figure::exact(name, sent / one, "1").samples(count_for_size(count, bytes));
             report.figure(figure.at_most(1.02));
         }
         table.row(row);

@@ -7,7 +7,7 @@ use crate::frame::children::Guarded;
 use crate::frame::machine;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Estimate, Result};
-use crate::measure::stats::Sorted;
+use crate::measure::stats::{median, over_blocks, Sorted};
 use crate::plot::bars;
 
 const BYTES: usize = 76 * 76 * 256 * 4;
@@ -28,16 +28,19 @@ const ARMS: [Arm; 5] = [
     arms::OURS,
 ];
 
+/// The times in ms of each input, in the order of the run.
 struct Times {
-    computing: Sorted,
-    communication: Sorted,
-    whole: Sorted,
+    computing: Vec<f64>,
+    communication: Vec<f64>,
+    whole: Vec<f64>,
 }
 
 impl Times {
     fn of(samples: &[Sample]) -> Times {
-        let ms =
-            |of: &dyn Fn(&Sample) -> i64| Sorted::new(samples.iter().map(|s| of(s) as f64 / 1e6));
+        let ms = |of: &dyn Fn(&Sample) -> i64| {
+            let ms = samples.iter().map(|s| of(s) as f64 / 1e6);
+            ms.collect()
+        };
         Times {
             computing: ms(&|s| (s.sent_ns - s.intended_ns) + (s.finished_ns - s.received_ns)),
             communication: ms(&|s| s.received_ns - s.sent_ns),
@@ -83,17 +86,17 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
     for arm in testbed.arms.available_among(&ARMS) {
         context.step(format!("split network: {}", arm.name), 120);
         let times = times(context, testbed, &arm, true)?;
-        let middle = |of: &Sorted| of.quantile(0.5);
+        let middle = |of: &[f64]| over_blocks(of, |of| of.quantile(0.5));
         table.row([
             arm.name.into(),
-            number(middle(&times.computing)),
-            number(middle(&times.communication)),
-            number(middle(&times.whole)),
-            number(times.whole.quantile(0.99)),
+            number(median(&times.computing)),
+            number(median(&times.communication)),
+            number(median(&times.whole)),
+            number(Sorted::new(times.whole.iter().copied()).quantile(0.99)),
         ]);
         let samples = times.whole.len() as u64;
         let name = format!("network.{}", arm.id);
-        let figure = Figure::new(
+        let figure = Figure::estimated(
             format!("{name}.communication"),
             middle(&times.communication),
             "ms",
@@ -102,9 +105,9 @@ pub fn split(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
             arms::TCP => figure.baseline(THESIS[1], "thesis, TCP"),
             _ => figure.baseline(THESIS[2], "thesis, standard Soft-RoCE"),
         });
-        let figure = Figure::new(format!("{name}.whole"), middle(&times.whole), "ms");
+        let figure = Figure::estimated(format!("{name}.whole"), middle(&times.whole), "ms");
         report.figure(figure.samples(samples));
-        for value in times.whole.values() {
+        for value in &times.whole {
             raw.line(format_args!("{},{value}", arm.id))?;
         }
     }
@@ -136,12 +139,13 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
             let running = hog(context, testbed, hogs)?;
             let times = times(context, testbed, arm, false)?;
             drop(running);
-            let middle = [&times.computing, &times.communication].map(|t| t.quantile(0.5));
+            let middle = [&times.computing, &times.communication].map(|t| median(t));
             row.push(middle.map(number).join(" + "));
-            bars.1.push(Estimate::exact(times.whole.quantile(0.5)));
+            bars.1.push(Estimate::exact(median(&times.whole)));
             let alone = *alone.get_or_insert(middle);
             if hogs == cores {
-                add_contention_figures(report, arm, middle[0] / alone[0], middle[1] / alone[1]);
+                let beside = [&times.computing, &times.communication];
+                add_contention_figures(report, arm, beside, alone);
             }
         }
         table.row(row);
@@ -157,13 +161,17 @@ pub fn contention(context: &mut Context, report: &mut Report, testbed: &Testbed)
     context.plot("contention.svg", &svg)
 }
 
-fn add_contention_figures(report: &mut Report, arm: &Arm, computing: f64, communication: f64) {
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-    let name = format!("contention.{}", arm.id);
-    let figure = Figure::new(format!("{name}.computing"), percent(computing), "%");
-    report.figure(figure.baseline(THESIS_CONTENTION.0, "thesis, on the CPU"));
-    let figure = Figure::new(format!("{name}.communication"), percent(communication), "%");
-    report.figure(figure.baseline(THESIS_CONTENTION.1, "thesis, accelerators"));
+fn add_contention_figures(report: &mut Report, arm: &Arm, beside: [&Vec<f64>; 2], alone: [f64; 2]) {
+    let (cpu, accelerators) = THESIS_CONTENTION;
+    for (at, what, thesis, whose) in [
+        (0, "computing", cpu, "thesis, on the CPU"),
+        (1, "communication", accelerators, "thesis, accelerators"),
+    ] {
+        let middle = over_blocks(beside[at], |of| of.quantile(0.5));
+        let added = middle.map(|ms| (ms / alone[at] - 1.0) * 100.0);
+        let figure = Figure::estimated(format!("contention.{}.{what}", arm.id), added, "%");
+        report.figure(figure.baseline(thesis, whose));
+    }
 }
 
 fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {

@@ -38,7 +38,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
             };
             let share = in_place(&orders, FIRST, None);
             let name = format!("order.{}.{}.in_place", id_of(bytes), arm.id);
-            let figure = Figure::new(name, share, "%").samples(experiments * FIRST as u64);
+            let figure = Figure::exact(name, share, "%").samples(experiments * FIRST as u64);
             let figure = figure.baseline(THESIS, "thesis, standard Soft-RoCE");
             report.figure(figure.at_least(arm.is_ours().then_some(100.0)));
             row.push(number(share));

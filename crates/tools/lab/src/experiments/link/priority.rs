@@ -2,11 +2,12 @@
 //! of small messages, and Figure 5.14.
 
 use super::arms::{self, Arm, RATE};
-use super::cell::{Outcome, Plan, Stream, Testbed};
+use super::cell::{Plan, Stream, Testbed};
 use super::size::{id_of, name_of};
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Result};
-use crate::measure::stats::Sorted;
+use crate::frame::{Context, LabError, Result};
+use crate::measure::arms::{interleave, ArmSamples};
+use crate::measure::stats::{over_blocks, Sorted};
 use crate::plot::{curves, percentiles, Curve};
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 5_000_000;
@@ -49,41 +50,33 @@ pub fn urgent_plan(count: u64, loaded: bool) -> Plan {
     }
 }
 
-fn latencies(outcome: &Outcome) -> Sorted {
-    Sorted::new(outcome.of(0).map(|s| s.latency_us()))
-}
-
 pub fn small(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
-    let count = context.pick_of_three(10_000, 1_500, 100);
+    let rounds = context.pick(5, 3);
+    let count = context.pick_of_three(10_000, 1_500, 120) / rounds as u64;
     let arms = testbed.arms.available_among(&arms::ALL);
-    let mut measured = vec![];
-    for arm in &arms {
-        let mut of = vec![];
-        for loaded in [false, true] {
-            let load = if loaded { "beside the load" } else { "alone" };
-            context.step(format!("urgent messages: {}, {load}", arm.name), 300);
-            let plan = urgent_plan(count, loaded);
-            of.extend(
-                testbed
-                    .try_run(context, arm, true, &plan)?
-                    .map(|o| latencies(&o)),
-            );
-        }
-        if of.len() == 2 {
-            measured.push((arm, of));
-        }
-    }
-    let mut raw = context.raw("priority.csv", "arm,loaded,latency_us")?;
-    for (arm, of) in &measured {
-        for (loaded, sorted) in of.iter().enumerate() {
-            for value in sorted.values() {
-                raw.line(format_args!("{},{loaded},{value}", arm.id))?;
-            }
-        }
-    }
-    raw.finish()?;
+    // Each arm has two columns: alone, and beside the load.
+    let names = arms
+        .iter()
+        .flat_map(|arm| [arm.id.to_owned(), format!("{}, loaded", arm.id)]);
+    let names: Vec<String> = names.collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let turns = context.turns("urgent messages", names.len(), rounds);
+    let samples = interleave(turns, &names, |column, _| {
+        context.step(format!("urgent messages: {}", names[column]), 300);
+        let plan = urgent_plan(count, column % 2 == 1);
+        let outcome = testbed.try_run(context, &arms[column / 2], true, &plan)?;
+        let outcome = outcome.unwrap_or_default();
+        let latencies = outcome.of(0).map(|s| s.latency_us());
+        Ok::<_, LabError>(latencies.collect())
+    })?;
+    samples.save(context, "priority.csv")?;
+    let of_arm = |i: usize| vec![samples.pooled(2 * i), samples.pooled(2 * i + 1)];
+    let measured = arms.iter().enumerate().map(|(i, arm)| (arm, of_arm(i)));
+    let measured: Vec<(&Arm, Vec<Sorted>)> = measured
+        .filter(|(_, of)| of.iter().all(|sorted| !sorted.is_empty()))
+        .collect();
     small_report(report, &measured);
-    small_targets(report, &measured);
+    small_targets(context, report, &arms, &samples);
     let series: Vec<(&str, Sorted)> = measured
         .iter()
         .map(|(arm, of)| (arm.name, of[1].clone()))
@@ -126,29 +119,32 @@ fn small_report(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
     report.note("urgent messages: latency runs from the time at which a message was due (not when it could be sent) until the receiver can read it");
 }
 
-fn small_targets(report: &mut Report, measured: &[(&Arm, Vec<Sorted>)]) {
-    let Some((_, ours)) = measured.iter().find(|(arm, _)| arm.is_ours()) else {
+fn small_targets(context: &Context, report: &mut Report, arms: &[Arm], samples: &ArmSamples) {
+    let Some(ours) = arms.iter().position(Arm::is_ours) else {
         return;
     };
-    let [alone, loaded] = [0, 1].map(|i| ours[i].quantile(0.999));
+    let mut rng = context.rng("urgent");
+    let (alone, loaded) = (2 * ours, 2 * ours + 1);
     let window_us = arms::WINDOW_NS as f64 / 1000.0;
-    let figure = Figure::new(
-        "urgent.ours.beyond_alone_and_window",
-        loaded - 1.05 * alone,
-        "us",
-    );
+    let beyond = samples.compare(alone, loaded, 0.999, &mut rng, |alone, loaded| {
+        loaded - 1.05 * alone
+    });
+    let figure = Figure::estimated("urgent.ours.beyond_alone_and_window", beyond, "us");
     report.figure(figure.at_most(window_us));
-    for (arm, of) in measured.iter().filter(|(arm, _)| !arm.is_ours()) {
-        let name = format!("urgent.ours_over.{}", arm.id);
-        let figure = Figure::new(name, loaded / of[1].quantile(0.999), "1");
-        report.figure(figure.at_most(1.0));
+    for (i, arm) in arms.iter().enumerate().filter(|(_, arm)| !arm.is_ours()) {
+        let theirs = 2 * i + 1;
+        if !samples.pooled(theirs).is_empty() {
+            let ratio = samples.quantile_ratio(theirs, loaded, 0.999, &mut rng);
+            let name = format!("urgent.ours_over.{}", arm.id);
+            report.figure(Figure::estimated(name, ratio, "1").at_most(1.0));
+        }
     }
 }
 
 pub fn large(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
     let sizes = context.pick(vec![1, 4, 16, 32], vec![1, 4]);
     let arms = testbed.arms.available_among(&arms::ALL);
-    let mut measured: Vec<(usize, Vec<Sorted>)> = vec![];
+    let mut measured: Vec<(usize, Vec<Vec<f64>>)> = vec![];
     for bytes in sizes.into_iter().map(|mb: usize| mb << 20) {
         let mut of = vec![];
         for arm in &arms {
@@ -157,7 +153,8 @@ pub fn large(context: &mut Context, report: &mut Report, testbed: &Testbed) -> R
             let plan = large_plan(context, bytes);
             let outcome = testbed.try_run(context, arm, true, &plan)?;
             let outcome = outcome.unwrap_or_default();
-            of.push(Sorted::new(outcome.of(0).map(|s| s.transfer_us() / 1000.0)));
+            let ms = outcome.of(0).map(|s| s.transfer_us() / 1000.0);
+            of.push(ms.collect());
         }
         measured.push((bytes, of));
     }
@@ -186,7 +183,7 @@ fn large_plan(context: &Context, bytes: usize) -> Plan {
     }
 }
 
-fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorted>)]) {
+fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Vec<f64>>)]) {
     let sizes = measured.iter().map(|(b, _)| name_of(*b));
     let title =
         "Urgent messages beside two streams of the same size, ms: least to greatest (Figure 5.14)";
@@ -194,7 +191,8 @@ fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorte
     for (i, arm) in arms.iter().enumerate() {
         let mut row = vec![arm.name.to_string()];
         for (bytes, of) in measured {
-            let ends = [0.0, 1.0].map(|q| of[i].shown(q));
+            let sorted = Sorted::new(of[i].iter().copied());
+            let ends = [0.0, 1.0].map(|q| sorted.shown(q));
             row.push(ends.join(" to "));
             large_figures(report, *bytes, arm, &of[i]);
         }
@@ -203,24 +201,24 @@ fn large_report(report: &mut Report, arms: &[Arm], measured: &[(usize, Vec<Sorte
     report.tables.push(table);
 }
 
-fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, sorted: &Sorted) {
-    if sorted.is_empty() {
+fn large_figures(report: &mut Report, bytes: usize, arm: &Arm, ms: &[f64]) {
+    if ms.is_empty() {
         return;
     }
     let thesis = [THESIS_1MB.0, THESIS_1MB.1];
     for ((what, q), thesis) in [("min", 0.0), ("max", 1.0)].into_iter().zip(thesis) {
         let name = format!("large.{}.{}.{what}", id_of(bytes), arm.id);
         let thesis = (bytes == 1 << 20 && *arm == arms::INTERFACE).then_some(thesis);
-        let figure = Figure::new(name, sorted.quantile(q), "ms");
+        let figure = Figure::estimated(name, over_blocks(ms, |of| of.quantile(q)), "ms");
         let figure = figure.baseline(thesis, "thesis, standard Soft-RoCE");
-        report.figure(figure.samples(sorted.len() as u64));
+        report.figure(figure.samples(ms.len() as u64));
     }
 }
 
 fn large_plots(
     context: &mut Context,
     arms: &[Arm],
-    measured: &[(usize, Vec<Sorted>)],
+    measured: &[(usize, Vec<Vec<f64>>)],
 ) -> Result<()> {
     let ticks: Vec<(f64, String)> = measured
         .iter()
@@ -236,7 +234,7 @@ fn large_plots(
                 dashed,
                 points: points
                     .filter(|(_, of)| !of[i].is_empty())
-                    .map(|(b, of)| (*b as f64, of[i].quantile(q)))
+                    .map(|(b, of)| (*b as f64, Sorted::new(of[i].iter().copied()).quantile(q)))
                     .collect(),
             });
         }

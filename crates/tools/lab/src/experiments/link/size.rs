@@ -4,8 +4,9 @@ use super::arms::{self, Arm, RATE};
 use super::cell::{Outcome, Plan, Stream, Testbed};
 use super::qperf;
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
-use crate::measure::arms::{interleave, schedule, ArmSamples};
+use crate::measure::arms::{interleave, ArmSamples};
 use crate::plot::{self, curves, Axes, Curve, Line};
 const THESIS_TRANSFERS_PER_SIZE: u64 = 150;
 const THESIS_LATENCY: f64 = 58_000.0;
@@ -81,8 +82,8 @@ fn measure(
     part.targets(context, report, &measured);
     report.note(format!(
         "{}: latency runs from the complete message at the sender to the readable one at the receiver, with one message on \
-         its way at a time. qperf reports half of a round trip. CPU is the use of all CPUs by all programs while messages are sent \
-         without pause, in the highest round",
+         its way at a time. qperf reports half of a round trip. CPU is the CPU time of all threads of both programs, and of the \
+         kernel's threads, by the kernel's accounts, as a share of all CPUs while messages are sent without pause",
         part.link
     ));
     Ok(())
@@ -102,7 +103,7 @@ fn runs(context: &Context, bytes: usize) -> (usize, u64) {
         _ => THESIS_TRANSFERS_PER_SIZE / 3,
     };
     let count = context.pick_of_three(THESIS_TRANSFERS_PER_SIZE / 3, usual, 5);
-    (context.pick(3, 2), count)
+    (context.pick(5, 3), count)
 }
 
 /// Reports whether CPU use is measured for a message size. This takes long, so only some sizes are
@@ -123,7 +124,10 @@ impl Part<'_> {
         } else {
             wire_ns
         };
-        let mut rng = context.rng(&format!("size {bytes} {}", self.link));
+        let turns = |what: &str| {
+            let purpose = format!("{what} of {}, {}", name_of(bytes), self.link);
+            context.turns(&purpose, names.len(), rounds)
+        };
         let run = |arm: usize, period_ns, count| {
             let stream = Stream {
                 priority: 1,
@@ -140,20 +144,22 @@ impl Part<'_> {
             self.testbed
                 .try_run(context, &self.arms[arm], self.limited, &plan)
         };
-        let transfers = interleave(&names, rounds, &mut rng, |arm, _| {
+        let transfers = interleave(turns("latency"), &names, |arm, _| {
             let outcome = run(arm, takes_ns.max(2_000_000), count)?;
             let samples = |o: Outcome| o.samples.iter().map(|s| s.transfer_us()).collect();
             Ok::<_, LabError>(outcome.map(samples).unwrap_or_default())
         })?;
-        let mut cpu = ArmSamples::new(&names, rounds);
-        if counts_cpu(context, bytes) {
-            // The kernel's CPU counters have a resolution of 10 ms, so many messages are sent in a
-            // row.
-            let in_a_row = (400_000_000 / wire_ns.max(100_000)).clamp(3, 2000);
-            for (round, arm) in schedule(names.len(), rounds, &mut rng) {
-                cpu.extend(round, arm, run(arm, 0, in_a_row)?.map(|o| o.cpu));
+        let cpu = match counts_cpu(context, bytes) {
+            true => {
+                // The start of a run costs CPU time, too, so many messages are sent in a row.
+                let in_a_row = (400_000_000 / wire_ns.max(100_000)).clamp(3, 2000);
+                interleave(turns("CPU"), &names, |arm, _| {
+                    let used = run(arm, 0, in_a_row)?.map(|o| o.cpu);
+                    Ok::<_, LabError>(used.into_iter().collect())
+                })?
             }
-        }
+            false => ArmSamples::new(&names, rounds),
+        };
         let qperf = qperf::latency_us(self.testbed, self.limited, bytes)?;
         Ok(SizeSamples {
             bytes,
@@ -244,16 +250,18 @@ impl Part<'_> {
             for (i, arm) in self.arms.iter().enumerate() {
                 let name = format!("size.{}.{}.{}", self.link, id_of(one.bytes), arm.id);
                 let all = [
-                    (one.transfers.pooled(i), "p50", 0.5, "us", THESIS_LATENCY),
-                    (one.cpu.pooled(i), "cpu", 1.0, "%", THESIS_CPU),
+                    (&one.transfers, "p50", 0.5, "us", THESIS_LATENCY),
+                    (&one.cpu, "cpu", 1.0, "%", THESIS_CPU),
                 ];
-                for (samples, what, q, unit, baseline) in all {
+                for (of, what, q, unit, baseline) in all {
+                    let samples = of.pooled(i);
                     if samples.is_empty() {
                         continue;
                     }
+                    let value = of.quantile(i, q, &mut Rng::new(1));
                     let baseline = (thesis && *arm == arms::TCP).then_some(baseline);
                     report.figure(
-                        Figure::new(format!("{name}.{what}"), samples.quantile(q), unit)
+                        Figure::estimated(format!("{name}.{what}"), value, unit)
                             .baseline(baseline, "thesis, TCP")
                             .samples(samples.len() as u64),
                     );
@@ -283,12 +291,9 @@ impl Part<'_> {
                 b if b == 64 << 10 => figure.at_most(ADDED.0).baseline(THESIS_ADDED.0, "thesis"),
                 _ => figure,
             });
-            let [alone, ours] = [alone, ours].map(|arm| one.cpu.pooled(arm));
-            if at <= 4 << 20 && !alone.is_empty() && !ours.is_empty() {
-                // The difference is one of medians, since the highest of few rounds varies too
-                // much.
-                let points = ours.quantile(0.5) - alone.quantile(0.5);
-                let figure = Figure::new(format!("added.{name}.cpu"), points, "points");
+            if at <= 4 << 20 && !one.cpu.pooled(alone).is_empty() {
+                let points = one.cpu.added_mean(alone, ours, &mut rng);
+                let figure = Figure::estimated(format!("added.{name}.cpu"), points, "points");
                 report.figure(figure.at_most(ADDED_CPU));
             }
         }

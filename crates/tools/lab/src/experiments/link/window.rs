@@ -4,8 +4,8 @@ use super::arms;
 use super::cell::{Plan, Stream, Testbed};
 use super::judge::bytes_ahead;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, LabError, Result};
-use crate::measure::stats::Sorted;
+use crate::frame::{Context, Estimate, LabError, Result};
+use crate::measure::stats::{over_blocks, Sorted};
 use crate::plot::percentiles;
 const URGENT_BYTES: usize = 1 << 10;
 const URGENT_PERIOD_NS: u64 = 1_500_000;
@@ -52,10 +52,15 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
             );
             return Err(LabError::unexpected("the capture", why));
         }
-        measured.push((arm, Sorted::new(ahead.iter().map(|b| *b as f64))));
+        let longest = over_blocks(
+            &ahead.iter().map(|b| *b as f64).collect::<Vec<_>>(),
+            |ahead| ahead.quantile(1.0),
+        );
+        let ahead = Sorted::new(ahead.iter().map(|b| *b as f64));
+        measured.push((arm, ahead, longest));
     }
     let mut raw = context.raw("window.csv", "arm,bytes")?;
-    for (arm, ahead) in &measured {
+    for (arm, ahead, _) in &measured {
         for value in ahead.values() {
             raw.line(format_args!("{},{value}", arm.id))?;
         }
@@ -64,7 +69,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     add_results(report, &measured, count);
     let series: Vec<(&str, Sorted)> = measured
         .iter()
-        .map(|(arm, ahead)| {
+        .map(|(arm, ahead, _)| {
             // A logarithmic axis cannot show 0.
             let bytes = ahead.values().iter().map(|b| b.max(1.0));
             (arm.name, Sorted::new(bytes))
@@ -75,22 +80,24 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     context.plot("window.svg", &svg)
 }
 
-fn add_results(report: &mut Report, measured: &[(arms::Arm, Sorted)], count: u64) {
+fn add_results(report: &mut Report, measured: &[(arms::Arm, Sorted, Estimate)], count: u64) {
     let title = format!(
         "Less urgent bytes on the wire between an urgent push and its first packet, {count} pushes beside another process that sends without pause"
     );
     let mut table = Table::new(title, "| p50 | p99 | max");
-    for (arm, ahead) in measured {
+    for (arm, ahead, longest) in measured {
         table.row_of(
             arm.name,
             [0.5, 0.99, 1.0].map(|q| number(ahead.quantile(q))),
         );
-        for (name, q) in [("p50", 0.5), ("max", 1.0)] {
+        let median = Estimate::exact(ahead.quantile(0.5));
+        for (name, of) in [("p50", median), ("max", *longest)] {
+            let is_longest = name == "max";
             let name = format!("window.{}.{name}", arm.id);
             let window = arms::RATE / 8 * arms::WINDOW_NS / 1_000_000_000;
             let most = (window + arms::SEGMENT) as f64;
-            let figure = Figure::new(name, ahead.quantile(q), "bytes");
-            let figure = figure.at_most((arm.is_ours() && q == 1.0).then_some(most));
+            let figure = Figure::estimated(name, of, "bytes");
+            let figure = figure.at_most((arm.is_ours() && is_longest).then_some(most));
             report.figure(figure.samples(count));
         }
     }

@@ -2,10 +2,10 @@
 
 use super::run::Size;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::Context;
+use crate::frame::{Context, Kept};
 use crate::measure::stats::{bootstrap, median, RESAMPLES};
 
-pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
+pub fn add(context: &Context, report: &mut Report, sizes: &[Size], kept: &Kept) {
     let mut table = Table::new(
         "This build and the earlier one, in the same rounds (medians)",
         "events | CPU s | CPU s, earlier build | peak MB | peak MB, earlier build",
@@ -15,15 +15,14 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size]) {
         let middle = |values: &[f64], pick: &[usize]| {
             median(&pick.iter().map(|&i| values[i]).collect::<Vec<_>>())
         };
-        let rounds = now.len().min(before.len());
-        let ratio = bootstrap(rounds, RESAMPLES, &mut context.rng("before"), |pick| {
+        let ratio = bootstrap(kept, RESAMPLES, &mut context.rng("before"), |pick| {
             middle(&now, pick) / middle(&before, pick)
         });
         let name = format!("model.cpu_over_before_{}m", size.events as f64 / 1e6);
         report.figure(
             Figure::estimated(name, ratio, "1")
                 .at_most(1.05)
-                .samples(rounds as u64),
+                .samples(kept.all() as u64),
         );
         table.row([
             number(size.events as f64),

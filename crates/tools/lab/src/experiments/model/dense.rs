@@ -5,8 +5,10 @@ use super::run::HOUR;
 use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
 use crate::measure::stats::median;
+use crate::measure::stats::resampled;
 use onbeat_document::schema::EndToEnd;
 use onbeat_document::Model;
 use onbeat_trace::generate::{Dense, DenseOutput, DenseTruth};
@@ -29,7 +31,7 @@ struct Measured {
 }
 
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
-    let rounds = context.pick(5, 2);
+    let rounds = context.pick(5, 3);
     let shape = Dense {
         layers: 8,
         width: 6,
@@ -185,14 +187,19 @@ fn summarise(report: &mut Report, shape: Dense, arms: &[Measured; 2]) {
     report.tables.push(table);
     let [all, named] = arms;
     let rounds = all.runs.len() as u64;
-    report.figure(Figure::new("model.dense_error", all.off.max(named.off), "1").at_most(0.01));
+    report.figure(Figure::exact("model.dense_error", all.off.max(named.off), "1").at_most(0.01));
     report.value("model.dense_named_pairs", named.cut as f64, "1");
+    let cpu_s: Vec<f64> = all.runs.iter().map(Ended::cpu_s).collect();
+    let of_all = resampled(&cpu_s, &mut Rng::new(1), |cpu_s| {
+        all.events as f64 / median(cpu_s)
+    });
     report.figure(
-        Figure::new("model.dense_speed", speed(all), "events/s")
+        Figure::estimated("model.dense_speed", of_all, "events/s")
             .at_least(1e6)
             .samples(rounds),
     );
-    report
-        .figure(Figure::new("model.dense_memory", peak(all).max(peak(named)), "MB").at_most(100.0));
-    report.figure(Figure::new("model.dense_size", all.bytes as f64 / 1e6, "MB").at_most(5.0));
+    report.figure(
+        Figure::exact("model.dense_memory", peak(all).max(peak(named)), "MB").at_most(100.0),
+    );
+    report.figure(Figure::exact("model.dense_size", all.bytes as f64 / 1e6, "MB").at_most(5.0));
 }

@@ -2,16 +2,16 @@
 
 use super::run::Size;
 use crate::frame::report::{Figure, Report};
-use crate::frame::{Context, Result};
-use crate::measure::stats::{fit_line, median, resampled};
+use crate::frame::{Context, Kept, Result};
+use crate::measure::stats::{bootstrap, fit_line, median, over_rounds, RESAMPLES};
 use crate::plot::{lines, Axes, Line};
 
-pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64) {
+pub fn add(context: &Context, report: &mut Report, (sizes, kept): (&[Size], &Kept), reading: f64) {
     let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else {
         return;
     };
     let rounds = last.runs.len();
-    let speed = resampled(&last.cpu_s(), &mut context.rng("interval"), |cpu_s| {
+    let speed = over_rounds(kept, &last.cpu_s(), &mut context.rng("interval"), |cpu_s| {
         last.events as f64 / median(cpu_s)
     });
     report.figure(
@@ -20,13 +20,18 @@ pub fn add(context: &Context, report: &mut Report, sizes: &[Size], reading: f64)
             .samples(rounds as u64),
     );
     let (peak, grown) = (last.peak_mb(), last.peak_mb() - first.peak_mb());
-    report.figure(Figure::new("model.peak_memory", peak, "MB").at_most(300.0));
+    report.figure(Figure::exact("model.peak_memory", peak, "MB").at_most(300.0));
     report.figure(Figure::new("model.memory_growth", grown, "MB").samples(rounds as u64));
     // The cost of one event on the longest trace, divided by its cost on the shortest.
-    let per_event = |size: &Size| median(&size.cpu_s()) / size.events as f64;
-    report.figure(
-        Figure::new("model.cost_growth", per_event(last) / per_event(first), "1").at_most(1.1),
-    );
+    let [short, long] = [first, last].map(|size| {
+        let cpu_s = size.cpu_s().into_iter();
+        cpu_s.map(|s| s / size.events as f64).collect::<Vec<_>>()
+    });
+    let growth = bootstrap(kept, RESAMPLES, &mut context.rng("growth"), |pick| {
+        let of = |costs: &[f64]| median(&pick.iter().map(|&i| costs[i]).collect::<Vec<_>>());
+        of(&long) / of(&short)
+    });
+    report.figure(Figure::estimated("model.cost_growth", growth, "1").at_most(1.1));
     let point = |size: &Size, s: f64| (size.events as f64, s);
     let points: Vec<(f64, f64)> = sizes
         .iter()

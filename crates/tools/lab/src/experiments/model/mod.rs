@@ -25,11 +25,11 @@ fn run(context: &mut Context) -> Result<Report> {
     let scratch = context.dir().join("traces");
     let _ = std::fs::remove_dir_all(&scratch);
     if context.wants("speed") {
-        let measured = run::measure(context, &scratch)?;
+        let (measured, kept) = run::measure(context, &scratch)?;
         let reading = run::read_speed(context, &scratch, &measured)?;
         report.tables.push(tables::modelling(&measured));
-        figures::add(context, &mut report, &measured, reading);
-        before::add(context, &mut report, &measured);
+        figures::add(context, &mut report, (&measured, &kept), reading);
+        before::add(context, &mut report, &measured, &kept);
         figures::plot(context, &measured)?;
     }
     if context.wants("peers") {

@@ -3,7 +3,6 @@
 use super::run::{model, Size};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
-use crate::measure::arms::schedule;
 use crate::measure::layers::write_layers;
 use std::path::Path;
 
@@ -26,7 +25,8 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
         sizes.push(Size::new(events, 0));
     }
     let mut raw = context.raw("nodes.csv", "events,round,cpu_s,max_rss_kb")?;
-    for (round, arm) in schedule(sizes.len(), rounds, &mut context.rng("nodes")) {
+    let mut turns = context.turns("nodes", sizes.len(), rounds);
+    for (round, arm) in turns.by_ref() {
         let events = sizes[arm].events;
         context.step(
             format!(
@@ -45,6 +45,7 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
         ))?;
         sizes[arm].runs.push(run);
     }
+    turns.finish();
     raw.finish()?;
     summarise(report, &sizes);
     Ok(())
@@ -62,7 +63,7 @@ fn summarise(report: &mut Report, sizes: &[Size]) {
     if let [.., middle, last] = sizes {
         let growth = last.peak_mb() / middle.peak_mb();
         report.figure(
-            Figure::new("model.nodes_memory_growth", growth, "1")
+            Figure::exact("model.nodes_memory_growth", growth, "1")
                 .at_most(1.1)
                 .samples(last.runs.len() as u64),
         );

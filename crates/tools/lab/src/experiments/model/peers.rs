@@ -5,7 +5,6 @@ use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
-use crate::measure::arms::schedule;
 use crate::measure::ctf::write_ctf;
 use crate::measure::generate::write_trace;
 use crate::measure::recorder;
@@ -25,11 +24,12 @@ struct Inputs {
 
 pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Result<()> {
     let events: u64 = context.pick(1_000_000, 200_000);
-    let rounds = context.pick(5, 2);
+    let rounds = context.pick(5, 3);
     let inputs = prepare(context, scratch, events)?;
     let mut raw = context.raw("peers.csv", "arm,round,events,cpu_s,max_rss_kb")?;
     let mut runs: Vec<Vec<Ended>> = vec![vec![]; ARMS.len()];
-    for (round, arm) in schedule(ARMS.len(), rounds, &mut context.rng("peers")) {
+    let mut turns = context.turns("peers", ARMS.len(), rounds);
+    for (round, arm) in turns.by_ref() {
         context.step(
             format!(
                 "{} on {} events, round {}",
@@ -47,6 +47,10 @@ pub fn measure(context: &mut Context, report: &mut Report, scratch: &Path) -> Re
             ended.max_rss_kb
         ))?;
         runs[arm].push(ended);
+    }
+    let shown = turns.finish().shown();
+    for runs in &mut runs {
+        *runs = shown.iter().map(|round| runs[*round]).collect();
     }
     raw.finish()?;
     summarise(report, events as f64, &runs);

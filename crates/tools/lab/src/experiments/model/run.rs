@@ -3,8 +3,7 @@
 use crate::frame::children::{self, Ended};
 use crate::frame::programs::quiet;
 use crate::frame::report::number;
-use crate::frame::{Context, Result};
-use crate::measure::arms::schedule;
+use crate::frame::{Context, Kept, Result};
 use crate::measure::generate::write_trace;
 use crate::measure::recorder;
 use crate::measure::stats::median;
@@ -62,7 +61,7 @@ impl Size {
     }
 }
 
-pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
+pub fn measure(context: &mut Context, scratch: &Path) -> Result<(Vec<Size>, Kept)> {
     let sizes: &[u64] = context.pick(
         &[1_000_000, 5_000_000, 10_000_000, 50_000_000],
         &[200_000, 1_000_000, 2_000_000],
@@ -79,7 +78,8 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
     let builds: Vec<_> = builds.into_iter().flatten().map(Path::to_owned).collect();
     let mut raw = context.raw("model.csv", "build,events,round,wall_s,cpu_s,max_rss_kb")?;
     let arms = sizes.len() * builds.len();
-    for (round, arm) in schedule(arms, rounds, &mut context.rng("order")) {
+    let mut turns = context.turns("order", arms, rounds);
+    for (round, arm) in turns.by_ref() {
         let (size, build) = (arm / builds.len(), arm % builds.len());
         let events = sizes[size];
         context.step(
@@ -108,7 +108,7 @@ pub fn measure(context: &mut Context, scratch: &Path) -> Result<Vec<Size>> {
         runs.push((wall_s, ended));
     }
     raw.finish()?;
-    Ok(measured)
+    Ok((measured, turns.finish()))
 }
 
 fn generate(context: &Context, scratch: &Path, events: u64) -> Result<u64> {

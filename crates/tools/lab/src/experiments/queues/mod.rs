@@ -17,8 +17,7 @@ mod tables;
 use crate::frame::files;
 use crate::frame::machine;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, Extra, LabError, Result};
-use crate::measure::arms::schedule;
+use crate::frame::{Context, Experiment, Extra, Kept, LabError, Result};
 use crate::measure::streams::{Arrivals, Kind, Spread, CAN, RADAR};
 use arms::{Programs, ARMS};
 use cell::Setting;
@@ -101,7 +100,7 @@ fn plans(context: &Context, work: &Path) -> Result<Vec<Plan>> {
             "standard",
             radar,
             context.pick(&COUNTS, &[1, 10]),
-            context.pick(4, 2),
+            context.pick(4, 3),
         ),
         ("bottleneck", radar, context.pick(&COUNTS, &[1, 10]), 1),
     ];
@@ -170,13 +169,13 @@ fn measure(
             *failed = MAX_FAILURES;
         }
     }
-    let mut rows: Vec<Row> = vec![];
+    let (mut rows, mut kept): (Vec<Row>, Vec<Kept>) = (vec![], vec![]);
     let mut serial = 0;
     for (at, plan) in plans.iter().enumerate() {
         let s = &plan.setting;
         let what = format!("{} {}, {} streams", s.scenario, s.kind.name, s.streams());
-        let order = schedule(ARMS.len(), plan.rounds, &mut context.rng(&what));
-        for (round, index) in order {
+        let mut turns = context.turns(&what, ARMS.len(), plan.rounds);
+        for (round, index) in turns.by_ref() {
             let arm = &ARMS[index];
             if failures[index] >= MAX_FAILURES || !in_round(arm.name, round, s.streams()) {
                 continue;
@@ -204,11 +203,16 @@ fn measure(
                 }
             }
         }
+        kept.push(turns.finish());
     }
     if rows.is_empty() {
         let why = report.skipped.first().map_or("", |s| &s.why);
         return Err(LabError::program("every arm", why));
     }
     let settings = plans.into_iter().map(|p| p.setting).collect();
-    Ok(QueueResults { settings, rows })
+    Ok(QueueResults {
+        settings,
+        rows,
+        kept,
+    })
 }

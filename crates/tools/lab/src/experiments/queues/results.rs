@@ -3,8 +3,9 @@
 use super::arms::{index, ARMS};
 use super::cell::{Measured, Setting};
 use crate::frame::rng::Rng;
-use crate::frame::{Context, Estimate, Result};
-use crate::measure::stats::{bootstrap, mean, median, RESAMPLES};
+use crate::frame::{Context, Estimate, Kept, Result};
+use crate::measure::stats::{bootstrap, mean, median, over_rounds, RESAMPLES};
+use std::collections::BTreeSet;
 
 pub(super) struct Row {
     pub(super) setting: usize,
@@ -16,6 +17,8 @@ pub(super) struct Row {
 pub(super) struct QueueResults {
     pub(super) settings: Vec<Setting>,
     pub(super) rows: Vec<Row>,
+    /// The rounds of each setting that count.
+    pub(super) kept: Vec<Kept>,
 }
 
 #[derive(Clone, Copy)]
@@ -78,6 +81,10 @@ impl QueueResults {
             .filter(move |r| r.setting == setting && r.arm == arm)
     }
 
+    pub(super) fn counts_round(&self, setting: usize, round: usize) -> bool {
+        self.kept[setting].counted().contains(&round)
+    }
+
     /// Returns the median of a figure over the rounds, so that one disturbed round has no effect.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
         let values: Vec<f64> = self
@@ -85,6 +92,17 @@ impl QueueResults {
             .map(|r| (kpi.of)(&r.measured))
             .collect();
         (!values.is_empty()).then(|| median(&values))
+    }
+
+    /// Estimates the median of a figure over the rounds that count. Returns `None` if the arm was not
+    /// measured.
+    pub(super) fn estimate(&self, arm: &str, setting: usize, kpi: &Kpi) -> Option<Estimate> {
+        let rows: Vec<&Row> = self.of(arm, setting).collect();
+        let values: Vec<f64> = rows.iter().map(|r| (kpi.of)(&r.measured)).collect();
+        let is_aside = |at: usize| !self.counts_round(setting, rows[at].round);
+        let kept = Kept::without(rows.len(), is_aside);
+        let estimate = || over_rounds(&kept, &values, &mut Rng::new(1), median);
+        (!rows.is_empty()).then(estimate)
     }
 
     /// Estimates by how much arm `b` exceeds arm `a`, in %: the mean over the settings of the
@@ -99,11 +117,15 @@ impl QueueResults {
     ) -> Option<Estimate> {
         // The values of both arms, by setting and round.
         let mut pairs: Vec<Vec<(f64, f64)>> = vec![];
+        let mut aside: BTreeSet<usize> = BTreeSet::new();
         for &setting in settings {
             let of_a: Vec<&Row> = self.of(a, setting).collect();
             let mut rounds = vec![];
             for row in self.of(b, setting) {
                 if let Some(other) = of_a.iter().find(|r| r.round == row.round) {
+                    if !self.counts_round(setting, row.round) {
+                        aside.insert(rounds.len());
+                    }
                     rounds.push(((kpi.of)(&other.measured), (kpi.of)(&row.measured)));
                 }
             }
@@ -124,7 +146,8 @@ impl QueueResults {
             let ratios: Vec<f64> = pairs.iter().map(ratio).collect();
             (mean(&ratios) - 1.0) * 100.0
         };
-        Some(bootstrap(rounds, RESAMPLES, rng, added))
+        let kept = Kept::without(rounds, |i| aside.contains(&i));
+        Some(bootstrap(kept, RESAMPLES, rng, added))
     }
 
     pub(super) fn write(&self, context: &mut Context) -> Result<()> {
@@ -240,6 +263,7 @@ mod tests {
             files: "none".into(),
         };
         QueueResults {
+            kept: vec![Kept::from(2); 2],
             settings: vec![setting(1), setting(10)],
             rows,
         }

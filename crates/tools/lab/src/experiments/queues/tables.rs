@@ -7,8 +7,9 @@ use super::results::{
 };
 use super::{Plan, COUNTS};
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Result};
-use crate::measure::stats::{mean, median, resampled, Sorted};
+use crate::measure::stats::{mean, Sorted};
 use crate::measure::streams::{Spread, CAN, RADAR};
 use crate::plot::{lines, percentiles, Axes, Line};
 
@@ -114,7 +115,7 @@ pub(super) fn fill(
     }
     compare(context, report, results, kind);
     losses(report, results);
-    overhead(context, report, results, kind);
+    overhead(report, results, kind);
     notes(report, results);
     plots(context, results, kind)
 }
@@ -142,6 +143,9 @@ fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
 }
 
+/// The numbers of streams whose figures are in the results. Tables have all numbers.
+const ENDS: [usize; 2] = [1, 10];
+
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
     let counts = results.counts("standard", kind);
     let mut table = table(
@@ -159,11 +163,17 @@ fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {
             add(&mut table, &mut first, "paper", cells);
         }
         for (arm, who) in [("ros1-nodelets", "ROS 1 nodelets"), ("drop", "onbeat")] {
-            let cells: Vec<String> = counts
-                .iter()
-                .map(|c| results.value(arm, results.setting("standard", kind, *c), kpi))
-                .map(|v| v.map_or("-".into(), number))
-                .collect();
+            let mut cells = vec![];
+            for &count in &counts {
+                let setting = results.setting("standard", kind, count);
+                let value = setting.and_then(|s| results.estimate(arm, s, kpi));
+                cells.push(value.map_or("-".into(), |e| number(e.value)));
+                if let Some(value) = value.filter(|_| ENDS.contains(&count)) {
+                    let name = format!("queues.standard.{arm}.{}.{count}", kpi.name);
+                    let (_, unit) = kpi.title.split_once(", ").unwrap_or_default();
+                    report.figure(Figure::estimated(name, value, unit));
+                }
+            }
             add(&mut table, &mut first, who, cells);
         }
     }
@@ -219,7 +229,7 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
             ],
         ),
     ];
-    let counts = results.counts("standard", kind);
+    let (counts, mut rng) = (results.counts("standard", kind), Rng::new(1));
     for (title, paper, pairs) in tables {
         let mut table = table(format!("{title}, {kind}, standard"), &counts);
         for kpi in &KPIS {
@@ -234,6 +244,14 @@ fn differences(report: &mut Report, results: &QueueResults, kind: &str) {
                     .map(|c| results.setting("standard", kind, *c))
                     .map(|s| difference(results.value(a, s, kpi), results.value(b, s, kpi)))
                     .collect();
+                for &count in counts.iter().filter(|c| ENDS.contains(c)) {
+                    let setting = results.setting("standard", kind, count);
+                    let added = setting.and_then(|s| results.added(a, b, &[s], kpi, &mut rng));
+                    if let Some(added) = added.filter(|e| e.value.is_finite()) {
+                        let name = format!("queues.{b}_over_{a}.{}.{count}", kpi.name);
+                        report.figure(Figure::estimated(name, added, "%"));
+                    }
+                }
                 add(&mut table, &mut first, who, cells);
             }
         }
@@ -322,7 +340,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
             )
         });
         let figure = |what: &str, value: usize| {
-            let figure = Figure::new(
+            let figure = Figure::exact(
                 format!("queues.{what}.{}", arm.name),
                 value as f64,
                 "messages",
@@ -337,8 +355,7 @@ fn losses(report: &mut Report, results: &QueueResults) {
     }
 }
 
-fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind: &str) {
-    let mut rng = context.rng("overhead");
+fn overhead(report: &mut Report, results: &QueueResults, kind: &str) {
     let Some(setting) = results.setting("standard", kind, 10) else {
         return;
     };
@@ -352,14 +369,9 @@ fn overhead(context: &Context, report: &mut Report, results: &QueueResults, kind
         .iter()
         .find_map(|p| Some((*p, results.value(p, Some(setting), &over)?)));
     for arm in ARMS.iter().filter(|a| a.program == Program::Onbeat) {
-        let values: Vec<f64> = results
-            .of(arm.name, setting)
-            .map(|r| (over.of)(&r.measured))
-            .collect();
-        if values.is_empty() {
+        let Some(e) = results.estimate(arm.name, setting, &over) else {
             continue;
-        }
-        let e = resampled(&values, &mut rng, median);
+        };
         let name = format!("queues.beyond_processing.{}", arm.name);
         // The target is for the rate of Table I.
         let is_judged = arm.name.starts_with("credit") && kind == RADAR.name;

@@ -13,7 +13,7 @@ mod recording;
 
 use crate::frame::children::real_time;
 use crate::frame::report::Report;
-use crate::frame::{Context, Experiment, LabError, Result};
+use crate::frame::{Context, Experiment, Kept, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::floor::{Cyclictest, Floor};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
@@ -72,13 +72,28 @@ impl Arm {
 
 struct Run {
     arm: Arm,
+    round: usize,
     streams: usize,
-    busy: bool,
     late_us: Sorted,
     lost: usize,
     /// The number of packets that arrived after a packet that was recorded later.
     misplaced: usize,
     cpu: f64,
+}
+
+/// All runs on an idle machine or beside busy programs.
+struct Load {
+    busy: bool,
+    runs: Vec<Run>,
+    floor: Floor,
+    kept: Kept,
+}
+
+fn load_name(busy: bool) -> &'static str {
+    match busy {
+        true => "one busy program per CPU",
+        false => "idle machine",
+    }
 }
 
 pub const EXPERIMENT: Experiment = Experiment {
@@ -103,24 +118,35 @@ fn run(context: &mut Context) -> Result<Report> {
         hosts.ip(host, &["link", "set", "dev", INTERFACE, "mtu", MTU])?;
     }
     let messages = context.pick(1500, 200);
-    let counts = context.pick(COUNTS, &[1, 10]);
+    let counts = context.pick(COUNTS, &[1, 4, 10]);
     let mut rng = context.rng("arrivals");
-    let mut runs = Vec::new();
-    let mut floors = Vec::new();
+    let mut loads = Vec::new();
     for busy in [false, true] {
-        let mut floor = Floor::default();
-        for &streams in counts {
-            let recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
-            for &arm in &arms {
-                let run = play(context, &hosts, arm, &recording, busy, &mut floor)?;
-                runs.push(run);
+        let (mut runs, mut floor) = (Vec::new(), Floor::default());
+        let mut recording = Recording::default();
+        // Each round plays another number of streams with all arms.
+        let what = format!("replay, {}", load_name(busy));
+        let mut turns = context.turns(&what, arms.len(), counts.len());
+        let mut last = None;
+        while let Some((round, arm)) = turns.next() {
+            if last.replace(round) != Some(round) {
+                let streams = counts[turns.origin(round)];
+                recording = Recording::write(context, &RADAR, streams, messages, &mut rng)?;
             }
+            let run = play(context, &hosts, arms[arm], &recording, busy, &mut floor)?;
+            runs.push(Run { round, ..run });
         }
-        floors.push(floor);
+        let kept = turns.finish();
+        loads.push(Load {
+            busy,
+            runs,
+            floor,
+            kept,
+        });
     }
     // The seed can generate the recording again.
     let _ = std::fs::remove_file(recording::path(context));
-    judge::judge(context, &mut report, &runs, &floors)?;
+    judge::judge(context, &mut report, &loads)?;
     rate::measure(context, &mut report)?;
     Ok(report)
 }
@@ -145,7 +171,7 @@ fn play(
     busy: bool,
     floor: &mut Floor,
 ) -> Result<Run> {
-    let load = if busy { "busy CPUs" } else { "idle" };
+    let load = load_name(busy);
     let what = format!("{} streams, {load}: {}", recording.streams, arm.name());
     context.step(&what, 120);
     let _busy = if busy { context.busy_cpus()? } else { vec![] };
@@ -173,7 +199,6 @@ fn play(
     Ok(Run {
         arm,
         streams: recording.streams,
-        busy,
         cpu,
         ..compare(recording, &packets, arm)
     })
@@ -198,8 +223,8 @@ fn compare(recording: &Recording, packets: &[Packet], arm: Arm) -> Run {
     let least = late.iter().copied().min().unwrap_or(0);
     Run {
         arm,
+        round: 0,
         streams: recording.streams,
-        busy: false,
         late_us: Sorted::new(late.iter().map(|ns| (ns - least) as f64 / 1000.0)),
         lost: seen.iter().filter(|s| !**s).count(),
         misplaced,

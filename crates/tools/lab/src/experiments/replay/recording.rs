@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 const HEADER_BYTES: usize = 14 + 20 + 8;
 const BEGIN_S: u64 = 1_700_000_000;
 
+#[derive(Default)]
 pub(super) struct Recording {
     pub path: PathBuf,
     pub streams: usize,

@@ -237,17 +237,16 @@ max | jitter",
         });
         row.extend(paper.map(or_blank));
         table.row(row);
-        for (what, value, theirs) in [
-            ("average", average, paper[0]),
-            ("max", worst, paper[1]),
-            ("full_jitter", full, paper[2]),
-        ] {
-            let figure = Figure::new(format!("parking.{file}.{what}"), value, "ms")
-                .samples(result.latency_ms.len() as u64);
-            let theirs = (!theirs.is_nan()).then_some(theirs);
+        for (figure, theirs) in result
+            .figures(&format!("parking.{file}"))
+            .into_iter()
+            .zip(paper)
+        {
+            let figure = figure.samples(result.latency_ms.len() as u64);
+            let theirs = (!theirs.is_nan()).then_some(*theirs);
             report.figure(figure.baseline(theirs, "thesis, Table 4.4"));
         }
-        report.value(format!("parking.{file}.jitter"), jitter, "ms");
+        report.figure(result.jitter_figure(&format!("parking.{file}")));
     }
     report.tables.push(table);
 }

@@ -1,7 +1,13 @@
 //! The results of an arm: latencies, bands, and the figures computed from them.
 
+use crate::frame::report::Figure;
+use crate::frame::Estimate;
 use crate::measure::floor::Floor;
-use crate::measure::stats::Sorted;
+use crate::measure::stats::{over_blocks, Sorted};
+
+pub(super) fn jitter(latency_ms: &Sorted) -> f64 {
+    (latency_ms.quantile(0.995) - latency_ms.quantile(0.005)) / 2.0
+}
 
 #[derive(Default)]
 pub(super) struct ArmResults {
@@ -33,13 +39,33 @@ impl ArmResults {
 
     /// Returns the jitter without outliers in ms: half of the range from p0.5 to p99.5.
     pub fn jitter_ms(&self) -> f64 {
-        let sorted = self.sorted();
-        (sorted.quantile(0.995) - sorted.quantile(0.005)) / 2.0
+        jitter(&self.sorted())
     }
 
     pub fn full_jitter_ms(&self) -> f64 {
         let sorted = self.sorted();
         (sorted.quantile(1.0) - sorted.quantile(0.0)) / 2.0
+    }
+
+    /// Returns the average, the maximum and the jitter with outliers as figures.
+    pub fn figures(&self, name: &str) -> [Figure; 3] {
+        type Of = fn(&Sorted) -> f64;
+        let all: [(&str, Of); 3] = [
+            ("average", Sorted::mean),
+            ("max", |of| of.quantile(1.0)),
+            ("full_jitter", |of| {
+                (of.quantile(1.0) - of.quantile(0.0)) / 2.0
+            }),
+        ];
+        all.map(|(what, of)| {
+            let estimate = over_blocks(&self.latency_ms, of);
+            Figure::estimated(format!("{name}.{what}"), estimate, "ms")
+        })
+    }
+
+    pub fn jitter_figure(&self, name: &str) -> Figure {
+        let jitter = over_blocks(&self.latency_ms, jitter);
+        Figure::estimated(format!("{name}.jitter"), jitter, "ms")
     }
 
     /// Returns the jitter, average and worst case in ms that the same executions had until their
@@ -67,6 +93,14 @@ impl ArmResults {
 
     pub fn outputs(&self) -> u64 {
         self.latency_ms.len() as u64 + self.late_ms.len() as u64 + self.dropped
+    }
+
+    /// Estimates the share of executions in % whose output left in a slot of its own cycle.
+    pub fn inside_percent(&self) -> Estimate {
+        let outside = self.outputs() as usize - self.latency_ms.len();
+        let banded = self.band.iter().map(|band| f64::from(band.is_some()));
+        let all: Vec<f64> = banded.chain(vec![0.0; outside]).collect();
+        over_blocks(&all, Sorted::mean).map(|share| 100.0 * share)
     }
 
     /// Returns the share of executions, from 0 to 1, whose output left in a slot of its own cycle.

@@ -132,12 +132,9 @@ pub(super) fn motivation(
             row.extend(paper);
             table.row(row);
             let file = arm.id();
-            report.value(format!("motivation.{load}.{file}.max"), longest, "ms");
-            report.value(
-                format!("motivation.{load}.{file}.jitter"),
-                result.full_jitter_ms(),
-                "ms",
-            );
+            report
+                .figures
+                .extend(result.figures(&format!("motivation.{load}.{file}")));
         }
     }
     report.tables.push(table);
@@ -177,14 +174,9 @@ pub(super) fn beside(
         row.extend(theirs.unwrap_or_default());
         table.row(row);
         let file = arm.id();
-        for (what, value) in [
-            ("average", sorted.mean()),
-            ("max", sorted.quantile(1.0)),
-            ("full_jitter", result.full_jitter_ms()),
-            ("jitter", result.jitter_ms()),
-        ] {
-            report.value(format!("{part}.{file}.{what}"), value, "ms");
-        }
+        let name = format!("{part}.{file}");
+        report.figures.extend(result.figures(&name));
+        report.figure(result.jitter_figure(&name));
     }
     report.tables.push(table);
 }

@@ -1,9 +1,11 @@
 //! The promises of shaping and their targets (issue of the second step, section 3).
 
 use super::arm::Arm;
-use super::results::ArmResults;
+use super::results::{jitter, ArmResults};
 use crate::frame::report::{Figure, Report};
+use crate::frame::rng::Rng;
 use crate::measure::floor;
+use crate::measure::stats::{over_blocks, resampled, Sorted};
 
 /// The limit of one band's jitter is the unshaped jitter of the same executions, divided by this
 /// number.
@@ -23,43 +25,43 @@ pub(super) fn figures(report: &mut Report, name: &str, arm: &Arm<'_>, result: &A
     let name = |what: &str| format!("target.{name}.{what}");
     let count = result.outputs();
     let (unshaped_jitter, unshaped_average, unshaped_worst) = result.unshaped_ms();
-    let sorted = result.sorted();
     let add = |from: f64, to: f64| (to / from.max(1e-6) - 1.0) * 100.0;
     if arm.is_one_band {
         let floor_ms = result.floor.quantile_ms(0.99).unwrap_or(0.0);
         let limit = (unshaped_jitter / JITTER_DIVISOR).max(FLOOR_MULTIPLE * floor_ms);
-        let jitter = Figure::new(name("jitter"), result.jitter_ms(), "ms");
-        report.figure(jitter.at_most(limit).samples(count));
+        let jitter = over_blocks(&result.latency_ms, jitter);
+        let jitter = Figure::estimated(name("jitter"), jitter, "ms");
+        report.figure(jitter.at_most(limit).floor(floor_ms).samples(count));
         let ratio = unshaped_jitter / result.jitter_ms().max(1e-6);
         report.value(name("jitter_ratio"), ratio, "1");
     }
-    let worst = add(unshaped_worst, sorted.quantile(1.0));
+    let worst = over_blocks(&result.latency_ms, |of| of.quantile(1.0));
+    let worst = worst.map(|ms| add(unshaped_worst, ms));
     report.figure(
-        Figure::new(name("worst_added"), worst, "%")
+        Figure::estimated(name("worst_added"), worst, "%")
             .at_most(MAX_WORST_ADDED_PERCENT)
             .samples(count),
     );
-    let average = Figure::new(
-        name("average_added"),
-        add(unshaped_average, sorted.mean()),
-        "%",
-    );
+    let average = over_blocks(&result.latency_ms, Sorted::mean);
+    let average = average.map(|ms| add(unshaped_average, ms));
+    let average = Figure::estimated(name("average_added"), average, "%");
     report.figure(match arm.keeps_average {
         true => average.at_most(MAX_AVERAGE_ADDED_PERCENT).samples(count),
         false => average,
     });
     let promised = (1.0 - arm.miss_rate) * 100.0;
-    let inside = Figure::new(name("in_slot"), result.inside() * 100.0, "%");
+    let inside = Figure::estimated(name("in_slot"), result.inside_percent(), "%");
     report.figure(inside.at_least(promised).samples(count));
     report.figure(Figure::new(name("late"), result.late as f64, "1").samples(count));
     let limit = MAX_OUTSIDE_MS.max(result.floor.quantile_ms(0.999).unwrap_or(0.0));
-    let outside = result.outside_ms.iter().copied().fold(0.0, f64::max);
-    let outside = Figure::new(name("outside_slot_p999"), outside, "ms");
+    let most = |of: &[f64]| of.iter().copied().fold(0.0, f64::max);
+    let outside = resampled(&result.outside_ms, &mut Rng::new(1), most);
+    let outside = Figure::estimated(name("outside_slot_p999"), outside, "ms");
     report.figure(outside.at_most(limit));
-    let most = |of: fn(&(f64, f64)) -> f64| result.cpu.iter().map(of).fold(0.0, f64::max);
-    let all = Figure::new(name("cpu"), most(|c| c.0 + c.1), "%");
-    report.figure(all.at_most(MAX_CPU_PERCENT));
-    report.value(name("cpu_without_shaper"), most(|c| c.0), "%");
+    let cpu = |of: fn(&(f64, f64)) -> f64| result.cpu.iter().map(of).collect::<Vec<_>>();
+    let all = resampled(&cpu(|c| c.0 + c.1), &mut Rng::new(1), most);
+    report.figure(Figure::estimated(name("cpu"), all, "%").at_most(MAX_CPU_PERCENT));
+    report.value(name("cpu_without_shaper"), most(&cpu(|c| c.0)), "%");
     floor::figures(report, &name("cyclictest"), &result.floor);
     late(report, &arm.name, result, LISTED);
 }

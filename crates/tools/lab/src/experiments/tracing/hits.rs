@@ -90,16 +90,20 @@ fn run_spots(
     calls: u64,
 ) -> Result<ArmSamples> {
     let names: Vec<&str> = spots.iter().map(|s| s.name.as_str()).collect();
-    interleave(&names, rounds, &mut context.rng(purpose), |arm, _| {
-        let spot = &spots[arm];
-        let _attached = match &spot.probe {
-            Some((file, offset, at_return)) => Some(Uprobe::attach(file, *offset, *at_return)?),
-            None => None,
-        };
-        // The first calls pay for the page to which the kernel writes the breakpoint.
-        target.call(&spot.call, 200)?;
-        Ok(vec![target.call(&spot.call, calls)?])
-    })
+    interleave(
+        context.turns(purpose, names.len(), rounds),
+        &names,
+        |arm, _| {
+            let spot = &spots[arm];
+            let _attached = match &spot.probe {
+                Some((file, offset, at_return)) => Some(Uprobe::attach(file, *offset, *at_return)?),
+                None => None,
+            };
+            // The first calls pay for the page to which the kernel writes the breakpoint.
+            target.call(&spot.call, 200)?;
+            Ok(vec![target.call(&spot.call, calls)?])
+        },
+    )
 }
 
 /// Reports whether the kernel of this release replaces 5-byte nops by calls, which makes probes on

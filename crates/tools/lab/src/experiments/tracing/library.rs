@@ -3,6 +3,7 @@
 
 use super::lttng::Lttng;
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::rng::Rng;
 use crate::frame::{Context, LabError, Result};
 use crate::measure::arms::{interleave, ArmSamples};
 use crate::measure::recorder::{self, recorded};
@@ -47,7 +48,6 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     if let Err(e) = &lttng {
         report.skip("the cost of an event with LTTng", e);
     }
-    let mut rng = context.rng("library");
     let mut bench = Bench {
         context,
         env,
@@ -64,7 +64,8 @@ pub fn measure(context: &mut Context, report: &mut Report) -> Result<f64> {
     for (id, calls) in [WARM, APART] {
         bench.calls = calls;
         bench.lost = RefCell::default();
-        let samples = interleave(&ARMS[..arms], rounds, &mut rng, |arm, _| bench.run(arm))?;
+        let turns = context.turns(id, arms, rounds);
+        let samples = interleave(turns, &ARMS[..arms], |arm, _| bench.run(arm))?;
         let lost = bench.lost.borrow();
         cost_us = figures(report, (id, calls), &samples, &lost[..arms]);
     }
@@ -170,7 +171,8 @@ fn figures(
         let [least, median, most] = [0.0, 0.5, 1.0].map(|q| sorted.quantile(q));
         let [m, l, t] = [median, least, most].map(number);
         table.row([name.to_string(), m, l, t, format!("{lost} of {all}")]);
-        let figure = Figure::new(format!("{id}.{name}"), median, "ns");
+        let median_ns = samples.quantile(arm, 0.5, &mut Rng::new(1));
+        let figure = Figure::estimated(format!("{id}.{name}"), median_ns, "ns");
         let figure = figure.samples(samples.rounds() as u64);
         report.figure(figure.at_most((arm == PRELOAD && calls > 1).then_some(100.0)));
         medians.push(median);

@@ -9,6 +9,7 @@ use crate::frame::programs::quiet;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::recorder::{self, recorded, Recorded};
+use crate::measure::stats::{over_blocks, Sorted};
 use crate::measure::uprobe::{program_name, programs_of, ProgramStats, RunStats};
 use onbeat_time::clock;
 use onbeat_trace::manifest::ProbeInfo;
@@ -30,10 +31,9 @@ wait $syn; b=$?
 struct Watched {
     programs: Vec<ProgramStats>,
     names: BTreeMap<u32, String>,
-    /// The CPU time of the recorder from five seconds after its start to its end, and the length of
-    /// that time, in s.
-    steady_cpu_s: f64,
-    steady_s: f64,
+    /// The recorder's use of a core in %, in steps from five seconds after its start to its end. The
+    /// CPU time is that of the kernel's account of the process.
+    steady: Vec<f64>,
 }
 
 pub fn measure(
@@ -138,10 +138,9 @@ fn watch(child: &mut Guarded) -> Watched {
     let mut watched = Watched {
         programs: vec![],
         names: BTreeMap::new(),
-        steady_cpu_s: 0.0,
-        steady_s: 0.0,
+        steady: vec![],
     };
-    let mut first: Option<(Instant, f64)> = None;
+    let mut last: Option<(Instant, f64)> = None;
     let begin = Instant::now();
     while child.running() {
         if let (Ok(programs), Some(cpu_s)) = (programs_of(child.pid()), cpu_s_of(child.pid())) {
@@ -150,9 +149,11 @@ fn watch(child: &mut Guarded) -> Watched {
                 watched.set_programs(programs);
             }
             if begin.elapsed() > Duration::from_secs(5) {
-                let (since, at) = *first.get_or_insert((Instant::now(), cpu_s));
-                watched.steady_cpu_s = cpu_s - at;
-                watched.steady_s = since.elapsed().as_secs_f64();
+                let now = Instant::now();
+                if let Some((before, at)) = last.replace((now, cpu_s)) {
+                    let share = (cpu_s - at) / (now - before).as_secs_f64();
+                    watched.steady.push(100.0 * share);
+                }
             }
         }
         std::thread::sleep(Duration::from_millis(200));
@@ -310,12 +311,12 @@ fn figures(
         .baseline(0.3, "thesis, section 3.7 (without traps)")
         .samples(runs),
     );
-    if watched.steady_s > 0.0 {
-        let steady = watched.steady_cpu_s / watched.steady_s * 100.0;
-        report.figure(Figure::new("usage.recorder", steady, "% of a core").at_most(1.0));
+    if !watched.steady.is_empty() {
+        let steady = over_blocks(&watched.steady, Sorted::mean);
+        report.figure(Figure::estimated("usage.recorder", steady, "% of a core").at_most(1.0));
     }
     report.figure(
-        Figure::new(
+        Figure::exact(
             "usage.trace",
             recorded.bytes as f64 / 1e6 * 60.0 / observed_s,
             "MB per 60 s",
@@ -329,7 +330,7 @@ fn figures(
         "events/s",
     );
     let lost = recorder::lost(manifest);
-    report.figure(Figure::new("usage.events_lost", lost as f64, "events").at_most(0.0));
+    report.figure(Figure::exact("usage.events_lost", lost as f64, "events").at_most(0.0));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
 use crate::measure::run::Run;
 use crate::measure::samples::Sample;
-use crate::measure::stats::Sorted;
+use crate::measure::stats::{over_blocks, Sorted};
 use crate::measure::transport::{Peers, Program};
 
 /// The number of tasks between two readings of the clock. The peer program uses the same number.
@@ -63,8 +63,13 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         );
     }
     report.tables.push(table);
+    let in_order: Vec<f64> = samples
+        .iter()
+        .map(|s| (s.received_ns - s.intended_ns) as f64 / TASKS)
+        .collect();
+    let median = over_blocks(&in_order, |of| of.quantile(0.5));
     report.figure(
-        Figure::new("handover.p50", beyond.quantile(0.5), "ns")
+        Figure::estimated("handover.p50", median, "ns")
             .at_most(25.0)
             .samples(samples.len() as u64),
     );

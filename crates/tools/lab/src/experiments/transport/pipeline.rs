@@ -3,8 +3,9 @@
 
 use super::group::Group;
 use crate::frame::report::{number, Figure, Report, Table};
+use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Result};
-use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
 use crate::measure::run::Run;
 use crate::measure::samples::Sample;
@@ -79,7 +80,7 @@ fn start(context: &Context, peers: &Peers, realisation: &Realisation) -> Result<
 }
 
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
-    let rounds = context.pick(3, 1);
+    let rounds = context.pick(4, 3);
     let run = Run {
         bytes: 64,
         other_bytes: None,
@@ -107,13 +108,16 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
     let names: Vec<&str> = realisations.iter().map(|w| w.name).collect();
     let mut samples = ArmSamples::new(&names, rounds);
     let mut used = vec![Usage::default(); realisations.len()];
-    for (round, w) in schedule(realisations.len(), rounds, &mut context.rng("pipeline")) {
+    let mut switches = ArmSamples::new(&names, rounds);
+    let mut turns = context.turns("pipeline", realisations.len(), rounds);
+    for (round, w) in turns.by_ref() {
         let Some(group) = groups[w].as_mut() else {
             continue;
         };
         match group.run(run) {
             Ok((ended, usage)) => {
                 samples.extend(round, w, ended.iter().map(Sample::since_due_us));
+                switches.extend(round, w, [usage.each().1]);
                 used[w] += usage;
             }
             Err(e) => {
@@ -123,15 +127,17 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         }
     }
     drop(groups);
+    samples.keep(turns.finish());
+    switches.keep(samples.kept());
     samples.save(context, "pipeline.csv")?;
-    summarise(context, report, &realisations, &samples, &used)
+    summarise(context, report, &realisations, (&samples, &switches), &used)
 }
 
 fn summarise(
     context: &mut Context,
     report: &mut Report,
     realisations: &[&Realisation],
-    samples: &ArmSamples,
+    (samples, switched_by): (&ArmSamples, &ArmSamples),
     used: &[Usage],
 ) -> Result<()> {
     let mut table = Table::new(
@@ -157,16 +163,20 @@ fn summarise(
             number(cpu_ns / 1e3),
         ]);
         report.figure(
-            Figure::new(
+            Figure::estimated(
                 format!("pipeline.{}.switches", realisation.id),
-                switches,
+                switched_by.quantile(w, 0.5, &mut Rng::new(1)),
                 "switches",
             )
             .baseline(SWITCHES_IN_THE_PAPER, "the paper: over 200 with callbacks"),
         );
         report.figure(
-            Figure::new(format!("pipeline.{}.p50", realisation.id), v.p50, "us")
-                .samples(v.count as u64),
+            Figure::estimated(
+                format!("pipeline.{}.p50", realisation.id),
+                samples.quantile(w, 0.5, &mut Rng::new(1)),
+                "us",
+            )
+            .samples(v.count as u64),
         );
         switched.push((
             realisation.name.to_string(),

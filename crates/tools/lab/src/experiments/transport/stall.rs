@@ -4,7 +4,7 @@
 use super::session::{Place, Session, StallResults};
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
-use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::arms::ArmSamples;
 use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
@@ -50,7 +50,7 @@ fn value_or_skip<T>(report: &mut Report, arm: &Arm, result: Result<T>) -> Option
 }
 
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
-    let rounds = context.pick(4, 1);
+    let rounds = context.pick(4, 3);
     let count: u32 = context.pick(150, 100);
     let run = Run {
         bytes: BYTES,
@@ -79,9 +79,11 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         sessions.push(session.and_then(|s| value_or_skip(report, arm, s)));
     }
     let mut samples = ArmSamples::new(&NAMES, rounds);
-    // The waiting side of each arm: CPU time, elapsed time (ns), and context switches per item.
-    let mut waiting = [(0.0, 0.0, 0.0); 3];
-    for (round, a) in schedule(ARMS.len(), rounds, &mut context.rng("stall")) {
+    // The waiting side of each arm: CPU time in % of the elapsed time, and context switches per item.
+    let mut waiting = ArmSamples::new(&NAMES, rounds);
+    let mut switches = ArmSamples::new(&NAMES, rounds);
+    let mut turns = context.turns("stall", ARMS.len(), rounds);
+    for (round, a) in turns.by_ref() {
         let Some(session) = sessions[a].as_mut() else {
             continue;
         };
@@ -99,35 +101,40 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         };
         samples.extend(round, a, delays(&slow.samples, &flood.samples));
         if let (Some(first), Some(last)) = (flood.samples.first(), flood.samples.last()) {
-            waiting[a].0 += flood.usage.cpu_ns;
-            waiting[a].1 += (last.received_ns - first.sent_ns) as f64;
-            waiting[a].2 += flood.usage.each().1 / rounds as f64;
+            let elapsed_ns = (last.received_ns - first.sent_ns) as f64;
+            let share = flood.usage.cpu_ns / elapsed_ns.max(1.0) * 100.0;
+            waiting.extend(round, a, [share]);
+            switches.extend(round, a, [flood.usage.each().1]);
         }
     }
     drop(sessions);
+    let kept = turns.finish();
+    for of in [&mut samples, &mut waiting, &mut switches] {
+        of.keep(kept.clone());
+    }
     samples.save(context, "stall.csv")?;
-    summarise(context, report, &samples, &waiting)
+    summarise(context, report, &samples, (&waiting, &switches))
 }
 
 fn summarise(
     context: &mut Context,
     report: &mut Report,
     samples: &ArmSamples,
-    waiting: &[(f64, f64, f64); 3],
+    (waiting, switches): (&ArmSamples, &ArmSamples),
 ) -> Result<()> {
     let mut table = Table::new(
         "Time from the return of a credit to the end of the send that waited for it (the consumer takes 20 ms per item), us",
         "arm | n | p50 | p90 | p99 | max | CPU of the waiting side, % | switches",
     );
-    let share = |a: usize| waiting[a].0 / waiting[a].1.max(1.0) * 100.0;
+    let share = |a: usize| waiting.pooled(a).mean();
     for (a, name) in NAMES.into_iter().enumerate() {
         let v = samples.pooled(a).summary();
         if v.count == 0 {
             continue;
         }
-        let measured = |shown: String| match waiting[a].1 > 0.0 {
-            true => shown,
-            false => "-".into(),
+        let measured = |shown: String| match waiting.pooled(a).is_empty() {
+            true => "-".into(),
+            false => shown,
         };
         table.row([
             name.into(),
@@ -137,7 +144,7 @@ fn summarise(
             number(v.p99),
             number(v.max),
             measured(number(share(a))),
-            measured(format!("{:.2}", waiting[a].2)),
+            measured(format!("{:.2}", switches.pooled(a).mean())),
         ]);
     }
     report.tables.push(table);
@@ -166,8 +173,9 @@ fn summarise(
         let theirs = Some(peer(q)).filter(|ratio| *ratio > 0.0);
         report.figure(figure.baseline(theirs, ICEORYX2_SENDS).samples(n));
     }
-    let cpu = Figure::new("stall.cpu_of_the_producer", share(ONBEAT), "%").at_most(0.5);
-    let theirs = (waiting[ICEORYX2].1 > 0.0).then(|| share(ICEORYX2));
+    let cpu = waiting.quantile(ONBEAT, 0.5, &mut rng);
+    let cpu = Figure::estimated("stall.cpu_of_the_producer", cpu, "%").at_most(0.5);
+    let theirs = (!waiting.pooled(ICEORYX2).is_empty()).then(|| share(ICEORYX2));
     report.figure(cpu.baseline(theirs, ICEORYX2_SENDS));
     report.note("stall: the CPU time of the producer includes sending and waking up. The target of 0 % means less than 0.5 %, because the 16 % of iceoryx2 is also rounded");
     Ok(())

@@ -5,7 +5,7 @@ use super::runner::Runner;
 use super::session::Place;
 use crate::frame::report::{number, Figure, Report, Table};
 use crate::frame::{Context, Result};
-use crate::measure::arms::{schedule, ArmSamples};
+use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
 use crate::measure::run::Run;
 use crate::measure::samples::Sample;
@@ -16,7 +16,7 @@ const BYTES: usize = 65_536;
 
 pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Result<()> {
     let counts: &[usize] = context.pick(&[1, 2, 5, 10], &[1, 10]);
-    let rounds = context.pick(3, 1);
+    let rounds = context.pick(4, 3);
     let seconds = context.pick(0.6, 0.4);
     let arms = peers.of(&peers::BETWEEN_PROCESSES);
     let names: Vec<&str> = arms.iter().map(|a| a.name).collect();
@@ -48,7 +48,8 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             .map(|arm| Runner::new(peers, *arm, place, &title))
             .collect();
         // Each run starts its own processes, because idle processes of other arms would disturb it.
-        for (round, a) in schedule(arms.len(), rounds, &mut context.rng(&title)) {
+        let mut turns = context.turns(&title, arms.len(), rounds);
+        for (round, a) in turns.by_ref() {
             let arm = &arms[a];
             let rate_hz = rate_hz(arm, BYTES).min(200.0);
             let run = Run {
@@ -72,6 +73,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
             used[a].0 += results.usage;
             used[a].1 += results.lost;
         }
+        samples.keep(turns.finish());
         for (a, arm) in arms.iter().enumerate() {
             let v = samples.pooled(a).summary();
             if v.count == 0 {

@@ -179,7 +179,7 @@ impl Judged {
         let mut waits: Vec<LockWait<'_>> = recorded.iter().flat_map(Recorded::lock_waits).collect();
         waits.sort_by_key(|w| std::cmp::Reverse(w.length()));
         let name = |what: &str| format!("cause.{}.{what}", middleware.part());
-        report.value(name("lock_waits"), waits.len() as f64, "1");
+        report.figure(Figure::exact(name("lock_waits"), waits.len() as f64, "1"));
         let longest = waits.first().map_or(0, LockWait::length);
         report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
         let head = "middleware | run | pattern | waiting thread | wait, ms | lock held by | holder ran, ms | \

@@ -8,7 +8,6 @@ use super::pair::{self, Tracer};
 use super::{Cell, Policy, Segment, Setting, LTTNG, OFF, ONBEAT, STARTED};
 use crate::frame::children::{self, Guarded};
 use crate::frame::{Context, LabError, Result};
-use crate::measure::arms::schedule;
 use crate::measure::recorder::Recorder;
 use crate::measure::ros;
 use std::process::{Command, Stdio};
@@ -62,7 +61,8 @@ pub fn measure(
         Some(_) => &[OFF, ONBEAT, STARTED, LTTNG],
         None => &[OFF, ONBEAT],
     };
-    for (round, turn) in schedule(arms.len(), rounds, &mut context.rng(&setting.id())) {
+    let mut turns = context.turns(&setting.id(), arms.len(), rounds);
+    for (round, turn) in turns.by_ref() {
         let arm = arms[turn];
         if arm >= STARTED {
             let way = match (arm, &nodes.lttng) {
@@ -108,6 +108,7 @@ pub fn measure(
             "no probe in the two nodes was hit",
         ));
     }
+    let kept = turns.finish();
     let mut cell = Cell::new(setting, rounds);
     for segment in &segments {
         cell.add(&samples, segment);
@@ -115,6 +116,7 @@ pub fn measure(
     for (samples, segment) in fresh {
         cell.add(&samples, &segment);
     }
+    cell.keep(kept);
     Ok(Cell {
         lost_events: recorded.lost,
         ..cell

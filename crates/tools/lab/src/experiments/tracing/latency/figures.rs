@@ -106,7 +106,7 @@ pub fn totals(report: &mut Report, cells: &[Cell]) {
         }
     }
     report.figure(
-        Figure::new(
+        Figure::exact(
             "latency.events_lost",
             sum(&|c| c.lost_events) as f64,
             "events",

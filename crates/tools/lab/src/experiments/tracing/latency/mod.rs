@@ -10,7 +10,7 @@ mod turns;
 
 use super::lttng::Lttng;
 use crate::frame::report::Report;
-use crate::frame::{Context, LabError, Result};
+use crate::frame::{Context, Kept, LabError, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::{native, ros};
 use figures::Added;
@@ -137,6 +137,11 @@ impl Cell {
         }
     }
 
+    fn keep(&mut self, kept: Kept) {
+        self.message.keep(kept.clone());
+        self.release.keep(kept);
+    }
+
     fn samples(&self, from: LatencyStart) -> &ArmSamples {
         match from {
             LatencyStart::Callback => &self.message,
@@ -235,7 +240,7 @@ fn measure_cell(
         (200_000 / setting.rate_hz).clamp(1500, 2500).into()
     });
     let title = setting.title();
-    let mut cell = Cell::new(setting, rounds);
+    let mut cell = Cell::new(setting, 0);
     if context.wants("latency") {
         context.step(
             format!("latency, {title}, {rounds} rounds of off, onbeat and LTTng"),

@@ -11,8 +11,8 @@ use super::gate::Gate;
 use super::nodes::{read_samples, Nodes, RecordedEvents, Sample};
 use super::{pair, Cell, Segment, Setting, ARMS, LIBRARY, PASSED, PRELOAD};
 use crate::frame::children::Guarded;
-use crate::frame::{Context, LabError, Result};
-use crate::measure::arms::schedule;
+use crate::frame::turns::schedule;
+use crate::frame::{Context, Kept, LabError, Result};
 use crate::measure::perf_events::PerfEvents;
 use crate::measure::recorder;
 use onbeat_trace::{Event, EventKind};
@@ -53,16 +53,20 @@ pub fn measure(
     let pair = start(context, nodes, cell.setting, (&file, &trace), &gate)?;
     let events = PerfEvents::of(pair.pid())?;
     let switches = Switches { gate, events };
-    let segments = take_turns(context, cell.setting, (rounds, segment), &switches)?;
+    let (segments, kept) = take_turns(context, cell.setting, (rounds, segment), &switches)?;
     pair::end(pair)?;
     let samples = read_samples(&file)?;
     check(&count_per_arm(&trace, &samples, &segments)?)?;
     let mut recorded = RecordedEvents::default();
     recorded.add(&recorder::recorded(&trace)?.manifest);
     cell.lost_events += recorded.lost;
+    // The rounds of this pair follow those of the other pair.
+    let before = cell.message.kept();
     for segment in &segments {
-        cell.add(&samples, segment);
+        let round = before.all() + segment.round;
+        cell.add(&samples, &Segment { round, ..*segment });
     }
+    cell.keep(before.then(&kept));
     let _ = std::fs::remove_dir_all(&trace);
     let _ = std::fs::remove_file(&file);
     Ok(())
@@ -91,21 +95,24 @@ fn take_turns(
     setting: Setting,
     (rounds, segment): (usize, Duration),
     switches: &Switches,
-) -> Result<Vec<Segment>> {
+) -> Result<(Vec<Segment>, Kept)> {
     const TURNS: [usize; 3] = [PASSED, LIBRARY, PRELOAD];
     let period = Duration::from_secs(1) / setting.rate_hz;
     let turn = TURN_LENGTH.0.max(period * TURN_LENGTH.1);
     let turns = segment.div_duration_f64(turn).ceil() as usize;
     let mut segments = vec![];
-    let mut rng = context.rng(&format!("turns.{}", setting.id()));
-    for (number, arm) in schedule(TURNS.len(), rounds * turns, &mut rng) {
+    let purpose = format!("turns.{}", setting.id());
+    let order = schedule(TURNS.len(), rounds * turns, &mut context.rng(&purpose));
+    let order = order.into_iter().map(|(number, arm)| (number / turns, arm));
+    let mut order = context.turns_in_order(&purpose, order.collect());
+    for (round, arm) in order.by_ref() {
         let arm = TURNS[arm];
         switches.set(arm)?;
         std::thread::sleep(SETTLE_TIME + period);
         let (from_ns, to_ns) = pair::wait(turn);
         std::thread::sleep(ARRIVAL_TIME);
         segments.push(Segment {
-            round: number / turns,
+            round,
             arm,
             from_ns,
             to_ns,
@@ -113,7 +120,7 @@ fn take_turns(
     }
     // The recorder expects its events to be on, and must see the end of the pair.
     switches.set(PRELOAD)?;
-    Ok(segments)
+    Ok((segments, order.finish()))
 }
 
 fn at(segments: &[Segment], ns: i64) -> Option<&Segment> {

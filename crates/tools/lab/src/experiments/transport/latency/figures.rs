@@ -3,6 +3,7 @@
 use super::{Cell, Measured, SIZES};
 use crate::experiments::transport::session::Place;
 use crate::frame::report::{Figure, Report};
+use crate::frame::rng::Rng;
 use crate::frame::size::size_id;
 use crate::frame::Context;
 use crate::measure::stats::{bootstrap, Sorted};
@@ -21,13 +22,34 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
                 .sum()
         };
         let name = if ours { "onbeat" } else { "peers" };
-        let figure = Figure::new(
+        let figure = Figure::exact(
             format!("lost.{}.{name}", setting.id),
             of(&|c| c.lost) as f64,
             "messages",
         )
         .samples(of(&|c| c.sent));
         report.figure(figure.at_most(ours.then_some(0.0)));
+    }
+}
+
+/// Adds the medians of the arms that the paper compares, at the smallest and the greatest size.
+pub fn medians(report: &mut Report, measured: &Measured<'_>) {
+    let arms = [
+        ("cyclone", peers::CYCLONE),
+        ("cyclone_iceoryx", peers::CYCLONE_ICEORYX),
+        ("onbeat", peers::ONBEAT),
+        ("onbeat_chain", peers::ONBEAT_CHAIN),
+    ];
+    for (id, arm) in arms {
+        let Some(arm) = measured.arm(&arm) else {
+            continue;
+        };
+        for s in [0, SIZES.len() - 1] {
+            let median = measured.samples[s].quantile(arm, 0.5, &mut Rng::new(1));
+            let (setting, size) = (measured.setting.id, size_id(SIZES[s]));
+            let name = format!("latency.{setting}.{id}.{size}.p50");
+            report.figure(Figure::estimated(name, median, "us"));
+        }
     }
 }
 
@@ -53,8 +75,7 @@ pub fn wake_ups(context: &Context, report: &mut Report, measured: &Measured<'_>)
     }
     // The futex has no payload. Its spread shows the influence of the machine.
     let mut spread = |arm: usize| {
-        let rounds = measured.samples[0].rounds();
-        bootstrap(rounds, 200, &mut rng, |pick| {
+        bootstrap(measured.samples[0].kept(), 200, &mut rng, |pick| {
             let medians = measured.samples.iter().map(|samples| {
                 Sorted::new(
                     pick.iter()

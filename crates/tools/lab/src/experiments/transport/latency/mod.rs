@@ -8,7 +8,7 @@ mod tables;
 use super::session::Place;
 use crate::frame::report::Report;
 use crate::frame::size::{size_id, size_name};
-use crate::frame::{Context, Result};
+use crate::frame::{Context, Kept, Result};
 use crate::measure::arms::ArmSamples;
 use crate::measure::peer::Usage;
 use crate::measure::stats::Sorted;
@@ -135,14 +135,16 @@ impl<'s> Measured<'s> {
             &[self.arms[a].name, self.arms[b].name],
             self.samples.iter().map(ArmSamples::rounds).sum(),
         );
-        let mut block = 0;
+        let mut kept = Kept::default();
         for samples in &self.samples {
             for round in 0..samples.rounds() {
+                let block = kept.all() + round;
                 all.extend(block, 0, samples.of(round, a).iter().copied());
                 all.extend(block, 1, samples.of(round, b).iter().copied());
-                block += 1;
             }
+            kept = kept.then(&samples.kept());
         }
+        all.keep(kept);
         all
     }
 }
@@ -150,6 +152,7 @@ impl<'s> Measured<'s> {
 fn summarise(context: &mut Context, report: &mut Report, measured: &Measured<'_>) -> Result<()> {
     tables::add(report, measured);
     figures::lost(report, measured);
+    figures::medians(report, measured);
     plot(context, measured)?;
     figures::wake_ups(context, report, measured);
     figures::busy(context, report, measured);

@@ -4,45 +4,24 @@ use super::{rate_hz, Cell, Measured, Setting, SIZES};
 use crate::experiments::transport::runner::Runner;
 use crate::experiments::transport::session::{Place, SessionResults};
 use crate::frame::report::Report;
-use crate::frame::{Context, Raw, Result};
-use crate::measure::arms::schedule;
+use crate::frame::{Context, Kept, Raw, Result};
 use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 
-struct Order {
-    rounds: usize,
-    /// The number of additional rounds for arms that differ by a few percent only.
-    more: usize,
-    runs: Vec<(usize, usize, usize)>,
-}
-
-fn order(context: &Context, setting: &Setting, arms: &[Arm]) -> Order {
+/// Returns the number of rounds of all arms, and that of additional rounds for arms that differ by a
+/// few percent only.
+fn rounds(context: &Context, setting: &Setting) -> (usize, usize) {
     let rounds: usize = match setting.place {
-        Place::Processes(_) => context.pick(8, 2),
-        Place::Pair => context.pick(6, 1),
-        Place::Thread => context.pick(3, 1),
+        Place::Processes(_) => context.pick(8, 3),
+        Place::Pair => context.pick(6, 3),
+        Place::Thread => context.pick(3, 3),
     };
     let more = match setting.place {
         Place::Thread => 0,
         _ => context.pick(16, 0),
     };
-    let arm_and_size = |i: usize| (i / SIZES.len(), i % SIZES.len());
-    let all = arms.len() * SIZES.len();
-    let mut runs: Vec<(usize, usize, usize)> = schedule(all, rounds, &mut context.rng(setting.id))
-        .into_iter()
-        .map(|(round, i)| (round, arm_and_size(i).0, arm_and_size(i).1))
-        .collect();
-    // A comparison with the floor to within a few percent needs more samples of both arms.
-    let close: Vec<usize> = (0..arms.len())
-        .filter(|a| [peers::FUTEX, peers::ONBEAT].contains(&arms[*a]))
-        .collect();
-    let further = schedule(close.len() * SIZES.len(), more, &mut context.rng("close"));
-    runs.extend(further.into_iter().map(|(round, i)| {
-        let (arm, size) = arm_and_size(i);
-        (rounds + round, close[arm], size)
-    }));
-    Order { rounds, more, runs }
+    (rounds, more)
 }
 
 pub fn measure<'s>(
@@ -53,24 +32,23 @@ pub fn measure<'s>(
     raw: &mut Raw,
 ) -> Result<Measured<'s>> {
     let arms = peers.of(setting.arms);
-    let Order { rounds, more, runs } = order(context, setting, &arms);
+    let (rounds, more) = rounds(context, setting);
+    let runs = (rounds * arms.len() + 2 * more) * SIZES.len();
     context.step(
         format!("latency {}, {rounds} rounds", setting.title),
-        120 + runs.len() as u64 * 6,
+        120 + runs as u64 * 12,
     );
     let mut runners: Vec<Runner> = arms
         .iter()
         .map(|arm| Runner::new(peers, *arm, setting.place, setting.title))
         .collect();
-    let mut measured = Measured::new(setting, arms, rounds + more);
-    for (round, a, s) in runs {
-        let (arm, bytes) = (measured.arms[a], SIZES[s]);
+    let mut measured = Measured::new(setting, arms, rounds);
+    let mut measure = |measured: &mut Measured<'s>,
+                       (round, a, s): (usize, usize, usize),
+                       seconds: f64|
+     -> Result<()> {
+        let (arm, bytes): (Arm, usize) = (measured.arms[a], SIZES[s]);
         let rate_hz = rate_hz(&arm, bytes);
-        let seconds = if round < rounds {
-            context.pick(0.35, 0.3)
-        } else {
-            0.2
-        };
         let run = Run {
             bytes,
             other_bytes: None,
@@ -78,7 +56,7 @@ pub fn measure<'s>(
             count: ((rate_hz * seconds) as u32).max(20),
         };
         let Some(results) = runners[a].run(context, report, run) else {
-            continue;
+            return Ok(());
         };
         for sample in &results.samples {
             raw.line(format_args!(
@@ -92,7 +70,26 @@ pub fn measure<'s>(
         let latencies = results.samples.iter().map(Sample::latency_us);
         measured.samples[s].extend(round, a, latencies);
         measured.cells[s][a].add(&results, run.count);
+        Ok(())
+    };
+    let all: Vec<usize> = (0..measured.arms.len()).collect();
+    // A comparison with the floor to within a few percent needs more samples of both arms.
+    let is_close = |a: &usize| [peers::FUTEX, peers::ONBEAT].contains(&measured.arms[*a]);
+    let close: Vec<usize> = all.iter().copied().filter(is_close).collect();
+    let mut kept = Kept::default();
+    for (purpose, arms, rounds, seconds) in [
+        (setting.id, all, rounds, context.pick(0.35, 0.3)),
+        ("close", close, more, 0.2),
+    ] {
+        let mut turns = context.turns(purpose, arms.len() * SIZES.len(), rounds);
+        for (round, i) in turns.by_ref() {
+            let place = (kept.all() + round, arms[i / SIZES.len()], i % SIZES.len());
+            measure(&mut measured, place, seconds)?;
+        }
+        kept = kept.then(&turns.finish());
     }
+    let samples = measured.samples.iter_mut();
+    samples.for_each(|samples| samples.keep(kept.clone()));
     Ok(measured)
 }
 

@@ -6,7 +6,7 @@
 //! and a name for each thread that took part.
 
 use super::ids::InstanceId;
-use crate::followed::Held;
+use crate::followed::{Held, Named, ThreadNames};
 use crate::index::NameId;
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
@@ -18,9 +18,6 @@ pub(super) const HOST: u32 = UNTOLD - 1;
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
-
-/// The maximum number of thread names kept. The recorder reports further names again when needed.
-const NAMES_MAX: usize = 1 << 16;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
 const CAUSES_MAX: usize = 4096;
@@ -105,15 +102,15 @@ impl Cpu {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct CauseThread {
-    kind: ComponentKind,
-    pid: u32,
-    process: Option<NameId>,
-    thread: Option<NameId>,
+pub(crate) struct CauseThread {
+    pub(crate) kind: ComponentKind,
+    pub(crate) pid: u32,
+    pub(crate) process: Option<NameId>,
+    pub(crate) thread: Option<NameId>,
 }
 
 impl CauseThread {
-    fn nobody(kind: ComponentKind) -> CauseThread {
+    pub(crate) fn nobody(kind: ComponentKind) -> CauseThread {
         CauseThread {
             kind,
             pid: 0,
@@ -159,13 +156,16 @@ pub(super) struct Causes {
     /// observed thread waited. Older recordings do not name them.
     has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
-    names: FxHashMap<u32, CauseThread>,
+    names: ThreadNames,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
     /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
     /// them.
     pub(super) held: Option<Vec<Held>>,
+    /// The names of threads in the order of their reports. `None` if the caller of the synthesis
+    /// has not asked for them.
+    pub(super) named: Option<Vec<Named>>,
 }
 
 impl Causes {
@@ -238,6 +238,11 @@ impl Causes {
         self.number(by) as u32
     }
 
+    /// Does the same as [`Causes::component_number`] with the names that threads had at another time.
+    pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
+        self.number_of(names.who(by)) as u32
+    }
+
     /// Returns all components. A component's index is its [number](Causes::component_number).
     pub(super) fn components(
         &self,
@@ -255,7 +260,18 @@ impl Causes {
             process: None,
             thread: Some(thread),
         };
-        self.names.insert(tid, who);
+        self.name(Named {
+            tid,
+            who,
+            bystander: false,
+        });
+    }
+
+    fn name(&mut self, named: Named) {
+        self.names.set(&named);
+        if let Some(list) = &mut self.named {
+            list.push(named);
+        }
     }
 
     /// Sets the names of a thread that is not observed and of its process. `known` means that the
@@ -267,10 +283,6 @@ impl Causes {
         (kernel, known): (bool, bool),
     ) {
         self.has_bystanders = true;
-        if self.names.len() >= NAMES_MAX {
-            // The recorder reports dropped names again.
-            self.names.retain(|_, who| who.pid != 0);
-        }
         let kind = match kernel {
             true => ComponentKind::Kernel,
             false => ComponentKind::Thread,
@@ -281,7 +293,11 @@ impl Causes {
             process: (!kernel && !known).then_some(process),
             thread: Some(thread),
         };
-        self.names.insert(tid, who);
+        self.name(Named {
+            tid,
+            who,
+            bystander: true,
+        });
     }
 
     pub(super) fn keep_waits(&mut self, instance: InstanceId, waits: Vec<Wait>) {
@@ -289,15 +305,10 @@ impl Causes {
     }
 
     fn number(&mut self, by: u32) -> usize {
-        let who = match by {
-            0 => CauseThread::nobody(ComponentKind::Idle),
-            UNTOLD => CauseThread::nobody(ComponentKind::Untold),
-            HOST => CauseThread::nobody(ComponentKind::Host),
-            tid => match self.names.get(&tid) {
-                Some(who) => *who,
-                None => CauseThread::nobody(ComponentKind::Unnamed),
-            },
-        };
+        self.number_of(self.names.who(by))
+    }
+
+    fn number_of(&mut self, who: CauseThread) -> usize {
         if let Some(&number) = self.numbers.get(&who) {
             return number;
         }

@@ -10,9 +10,12 @@ use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
-use onbeat_why::{compare, Choice, Explanation, Target, Why};
+use onbeat_why::once::Once;
+use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
 use proptest::prelude::*;
 use random::{any_event, round, system};
+use serde_json::json;
+use std::io::Cursor;
 use std::path::Path;
 
 fn run() -> Run {
@@ -51,6 +54,29 @@ fn explain(
     why.finish()
 }
 
+/// Explains in the pass that makes the model.
+fn explain_at_once(
+    events: &[Event],
+    options: &SynthOptions,
+    target: Target,
+    (limit_ns, longest_ns): (u64, u64),
+) -> Explanation {
+    let is_callback = matches!(target, Target::Callback(_));
+    let mut once = Once::new(options.clone(), Cursor::new(Vec::new()), is_callback);
+    events.iter().for_each(|e| once.push(e));
+    let question = Question {
+        target,
+        choice: Choice::All,
+        limit_ns,
+        longest_ns,
+    };
+    once.finish()
+        .spooled
+        .explain(vec![question])
+        .unwrap()
+        .remove(0)
+}
+
 /// Checks that stretches cover each execution, and that the findings add up. Returns the sum of all
 /// latencies.
 fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
@@ -86,7 +112,9 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
         let latency = &chain.figures.latency_ns;
         let of = (compare::late_limit(latency), latency.max());
         let target = Target::chain(chain, &cut_to);
-        let explanation = explain(events, &options, target, of);
+        let explanation = explain(events, &options, target.clone(), of);
+        let at_once = explain_at_once(events, &options, target, of);
+        prop_assert_eq!(json!(at_once), json!(explanation));
         prop_assert_eq!(explanation.count, latency.count(), "{:#?}", chain);
         let sum = check(&explanation)?;
         if explanation.left_out == 0 {
@@ -97,7 +125,10 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     for callback in &model.callbacks {
         let target = Target::Callback(callback.id.clone());
         let longest = callback.figures.response_ns.max();
-        check(&explain(events, &options, target, (0, longest)))?;
+        let explanation = explain(events, &options, target.clone(), (0, longest));
+        let at_once = explain_at_once(events, &options, target, (0, longest));
+        prop_assert_eq!(json!(at_once), json!(explanation));
+        check(&explanation)?;
     }
     Ok(model.chains.len())
 }

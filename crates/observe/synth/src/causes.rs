@@ -6,14 +6,12 @@
 //! and a name for each thread that took part.
 
 use super::ids::InstanceId;
-use crate::followed::{Held, Named, ThreadNames};
+use crate::followed::Held;
 use crate::index::NameId;
+use crate::named::{CauseThread, Named, ThreadNames};
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
-
-/// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
-pub(super) const HOST: u32 = UNTOLD - 1;
 
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
 /// observed threads come in addition.
@@ -31,7 +29,7 @@ pub(super) struct Wait {
     pub(super) begin: u64,
     pub(super) end: u64,
     /// The thread that had the CPU or that woke up the waiting thread: a thread id, 0 (no thread),
-    /// [`UNTOLD`] or [`HOST`].
+    /// [`UNTOLD`] or [`HOST`](crate::named::HOST).
     pub(super) by: u32,
     pub(super) asleep: bool,
 }
@@ -98,25 +96,6 @@ impl Cpu {
             UNTOLD
         };
         wait(begin, until, by);
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct CauseThread {
-    pub(crate) kind: ComponentKind,
-    pub(crate) pid: u32,
-    pub(crate) process: Option<NameId>,
-    pub(crate) thread: Option<NameId>,
-}
-
-impl CauseThread {
-    pub(crate) fn nobody(kind: ComponentKind) -> CauseThread {
-        CauseThread {
-            kind,
-            pid: 0,
-            process: None,
-            thread: None,
-        }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::follow::{Ended, Follow};
 use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
-use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, Named, PathStep};
+use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
@@ -386,12 +387,9 @@ impl Subjects {
                 };
                 subject.sums.add(latency, &pieces);
                 subject.overview.add(start, latency);
-                let kept = Kept {
-                    start,
-                    latency,
-                    pieces: pieces.clone(),
-                };
-                subject.kept.offer(subject.choice, kept);
+                subject
+                    .kept
+                    .offer(subject.choice, (start, latency), &pieces);
             }
         }
     }
@@ -492,15 +490,15 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn offer(&mut self, choice: Choice, kept: Kept) {
+    fn offer(&mut self, choice: Choice, (start, latency): (u64, u64), pieces: &[Piece]) {
         let (room, counts) = match choice {
             Choice::Worst(n) => (n.min(KEPT_MAX), false),
-            Choice::Over(limit) if kept.latency <= limit => return,
+            Choice::Over(limit) if latency <= limit => return,
             Choice::At(at) => {
-                let end = kept.start + kept.latency;
-                let off = kept.start.saturating_sub(at).max(at.saturating_sub(end));
+                let end = start + latency;
+                let off = start.saturating_sub(at).max(at.saturating_sub(end));
                 if self.nearest.is_none_or(|n| off < n.0) {
-                    self.nearest = Some((off, kept.start));
+                    self.nearest = Some((off, start));
                 }
                 if off > 0 {
                     return;
@@ -509,9 +507,20 @@ impl Keeper {
             }
             Choice::Over(_) | Choice::All => (KEPT_MAX, true),
         };
+        // The execution would be the first to be left out.
+        let is_least = |least: &Reverse<(u64, u64)>| latency < least.0 .0;
+        if self.heap.len() >= room && self.heap.peek().is_none_or(is_least) {
+            self.left_out += u64::from(counts);
+            return;
+        }
+        let kept = Kept {
+            start,
+            latency,
+            pieces: pieces.to_vec(),
+        };
         let number = self.next;
         self.next += 1;
-        self.heap.push(Reverse((kept.latency, number)));
+        self.heap.push(Reverse((latency, number)));
         self.list.insert(number, kept);
         if self.heap.len() > room {
             if let Some(Reverse((_, number))) = self.heap.pop() {

@@ -2,7 +2,8 @@
 
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::history::{History, DEFERRAL_NS};
-use onbeat_synth::followed::{ChainStep, Held, Joined, Named, ThreadNames};
+use onbeat_synth::followed::{ChainStep, Held, Joined};
+use onbeat_synth::named::{Named, ThreadNames};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 use std::collections::VecDeque;

@@ -8,7 +8,8 @@
 use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, Records, Spool};
 use onbeat_document::Model;
-use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, Named, PathStep};
+use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{Event, EventKind};
@@ -63,7 +64,7 @@ mod life {
 mod rare {
     /// Events were lost.
     pub(super) const LOST: u64 = 0;
-    /// The words of a [`Named`](onbeat_synth::followed::Named).
+    /// The words of a [`Named`](onbeat_synth::named::Named).
     pub(super) const NAMED: u64 = 1;
     /// The thread's id, and the times since the callback's start and since its input was there.
     pub(super) const ARRIVAL: u64 = 2;
@@ -90,17 +91,17 @@ pub struct Once<W> {
     scratch: Vec<u8>,
 }
 
-/// What one pass saw.
+/// The result of one pass: the model, and a spool for explanations.
 pub struct Seen<W> {
     /// The model of the recording.
     pub model: Model,
     /// The ids of the callbacks, for the options of another pass over the same events.
     pub ids: Vec<Option<String>>,
-    /// What explanations need.
+    /// The spooled facts, for explanations.
     pub spooled: Spooled<W>,
 }
 
-/// What explanations of a recording need.
+/// The facts of a recording that explanations need.
 pub struct Spooled<W> {
     synth: Synth,
     spool: io::Result<W>,
@@ -314,7 +315,7 @@ impl<W: Write> Once<W> {
     }
 }
 
-/// Writes what differs between executions of a path.
+/// Writes the times, threads and last inputs of steps, which differ between executions of a path.
 fn put_times(to: &mut Vec<u8>, now: u64, steps: &[ChainStep]) {
     let mut before = now;
     for step in steps {

@@ -28,7 +28,7 @@ use std::time::Duration;
 use subject::{Asked, Subject};
 use tempfile::SpooledTempFile;
 
-/// The most bytes of what a pass saw that stay in memory. More goes to a file without a name.
+/// The size up to which the spool of a pass stays in memory. A larger one goes to a file without a name.
 const IN_MEMORY_MAX: usize = 8 << 20;
 
 /// Show what made executions of a chain late, each one to the nanosecond
@@ -164,7 +164,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let explanation = match seen.spooled.explain(vec![question.clone()]) {
         Ok(explained) => explained.into_iter().next().unwrap_or_default(),
-        // There is no room for what the pass saw.
+        // The spool could not be written, for example because the disk is full.
         Err(_) => explain(&mut reader, Why::of_all(options.clone(), vec![question])),
     };
     warn(path, reader.warnings());

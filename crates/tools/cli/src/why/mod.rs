@@ -11,7 +11,6 @@ use instant::Clock;
 pub(crate) use lost::losses;
 use onbeat_document::cuts::Ends;
 use onbeat_document::text::duration;
-use onbeat_document::Model;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::traces::{run_of, warn};

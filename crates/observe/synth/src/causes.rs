@@ -9,20 +9,15 @@ use super::ids::InstanceId;
 use crate::followed::Held;
 use crate::index::NameId;
 use crate::marks::Marks;
+use crate::named::{CauseThread, Named, ThreadNames};
 use onbeat_document::schema::{Cause, Component, ComponentKind};
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
-pub(super) const HOST: u32 = UNTOLD - 1;
-
 /// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
-
-/// The maximum number of thread names kept. The recorder reports further names again when needed.
-const NAMES_MAX: usize = 1 << 16;
 
 /// The number of thread names from which on those of ended threads are forgotten with their process.
 const ENDED_NAMES_MAX: usize = 4096;
@@ -39,7 +34,7 @@ pub(super) struct Wait {
     pub(super) begin: u64,
     pub(super) end: u64,
     /// The thread that had the CPU or that woke up the waiting thread: a thread id, 0 (no thread),
-    /// [`UNTOLD`] or [`HOST`].
+    /// [`UNTOLD`] or [`HOST`](crate::named::HOST).
     pub(super) by: u32,
     pub(super) asleep: bool,
 }
@@ -109,25 +104,6 @@ impl Cpu {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct CauseThread {
-    kind: ComponentKind,
-    pid: u32,
-    process: Option<NameId>,
-    thread: Option<NameId>,
-}
-
-impl CauseThread {
-    fn nobody(kind: ComponentKind) -> CauseThread {
-        CauseThread {
-            kind,
-            pid: 0,
-            process: None,
-            thread: None,
-        }
-    }
-}
-
 impl CauseThread {
     fn component(
         &self,
@@ -182,7 +158,7 @@ pub(super) struct Causes {
     /// observed thread waited. Older recordings do not name them.
     has_bystanders: bool,
     cpus: Vec<Option<Box<Cpu>>>,
-    names: FxHashMap<u32, CauseThread>,
+    names: ThreadNames,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
     /// The numbers of forgotten components, which are used again.
@@ -191,6 +167,9 @@ pub(super) struct Causes {
     /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
     /// them.
     pub(super) held: Option<Vec<Held>>,
+    /// The names of threads in the order of their reports. `None` if the caller of the synthesis
+    /// has not asked for them.
+    pub(super) named: Option<Vec<Named>>,
 }
 
 impl Causes {
@@ -263,6 +242,11 @@ impl Causes {
         self.number(by) as u32
     }
 
+    /// Does the same as [`Causes::component_number`] with the names that threads had at another time.
+    pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
+        self.number_of(names.who(by)) as u32
+    }
+
     /// Returns all components. A component's index is its [number](Causes::component_number).
     pub(super) fn components(
         &self,
@@ -280,7 +264,18 @@ impl Causes {
             process: None,
             thread: Some(thread),
         };
-        self.names.insert(tid, who);
+        self.name(Named {
+            tid,
+            who,
+            bystander: false,
+        });
+    }
+
+    fn name(&mut self, named: Named) {
+        self.names.set(&named);
+        if let Some(list) = &mut self.named {
+            list.push(named);
+        }
     }
 
     /// Sets the names of a thread that is not observed and of its process. `known` means that the
@@ -292,10 +287,6 @@ impl Causes {
         (kernel, known): (bool, bool),
     ) {
         self.has_bystanders = true;
-        if self.names.len() >= NAMES_MAX {
-            // The recorder reports dropped names again.
-            self.names.retain(|_, who| who.pid != 0);
-        }
         let kind = match kernel {
             true => ComponentKind::Kernel,
             false => ComponentKind::Thread,
@@ -306,7 +297,11 @@ impl Causes {
             process: (!kernel && !known).then_some(process),
             thread: Some(thread),
         };
-        self.names.insert(tid, who);
+        self.name(Named {
+            tid,
+            who,
+            bystander: true,
+        });
     }
 
     pub(super) fn keep_waits(&mut self, instance: InstanceId, waits: Vec<Wait>) {
@@ -314,15 +309,10 @@ impl Causes {
     }
 
     fn number(&mut self, by: u32) -> usize {
-        let who = match by {
-            0 => CauseThread::nobody(ComponentKind::Idle),
-            UNTOLD => CauseThread::nobody(ComponentKind::Untold),
-            HOST => CauseThread::nobody(ComponentKind::Host),
-            tid => match self.names.get(&tid) {
-                Some(who) => *who,
-                None => CauseThread::nobody(ComponentKind::Unnamed),
-            },
-        };
+        self.number_of(self.names.who(by))
+    }
+
+    fn number_of(&mut self, who: CauseThread) -> usize {
         if let Some(&number) = self.numbers.get(&who) {
             return number;
         }
@@ -359,7 +349,7 @@ impl Causes {
     ) -> Vec<u32> {
         let too_many = self.names.len() > ENDED_NAMES_MAX;
         self.names.retain(|tid, who| {
-            let is_gone = gone.contains_key(&who.pid) || too_many && !is_alive(*tid);
+            let is_gone = gone.contains_key(&who.pid) || too_many && !is_alive(tid);
             who.pid == 0 || !is_gone
         });
         let mut united = BTreeMap::new();

@@ -9,7 +9,7 @@
 //! the item appends its own steps. When an execution ends, the steps before it give the latency and
 //! the shares of all callbacks and edges.
 
-use crate::followed::{Arrival, ChainEnd, ChainStep, Joined};
+use crate::followed::{Arrival, ChainEnd, ChainStep, Joined, PathStep};
 use crate::index::{NameId, OriginsId, PathId, StepId, VertexId};
 use crate::marks::Marks;
 use crate::mode_rules::{ModeId, PerMode, Switches};
@@ -402,6 +402,8 @@ pub(crate) struct Followed {
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) arrivals: Vec<Arrival>,
+    /// Empty lists of steps, which are used again.
+    pub(crate) spare: Vec<Vec<ChainStep>>,
 }
 
 impl Followed {
@@ -691,19 +693,16 @@ impl Paths {
 
     fn follow_end(&mut self, steps: &Steps, step: StepId, time: u64, cut: bool) {
         let last = steps.steps[step.index()];
-        if self
-            .followed
-            .as_ref()
-            .is_none_or(|f| last.reread && !f.ages)
-        {
+        let Some(followed) = self.followed.as_mut().filter(|f| !last.reread || f.ages) else {
             return;
-        }
+        };
+        let room = followed.spare.pop().unwrap_or_default();
         let end = ChainEnd {
             path: last.path.index() as u32,
             end_ns: time.max(last.start),
             cut,
             reread: last.reread,
-            steps: self.steps_to(steps, step),
+            steps: self.steps_to(steps, step, room),
         };
         if let Some(followed) = &mut self.followed {
             followed.ends.push(end);
@@ -718,20 +717,37 @@ impl Paths {
         (sync, time): (VertexId, u64),
         by: &Lineages,
     ) {
-        let (Some(_), Some(&step)) = (&self.followed, by.as_slice().first()) else {
+        let (Some(followed), Some(&step)) = (&mut self.followed, by.as_slice().first()) else {
             return;
         };
+        let room = followed.spare.pop().unwrap_or_default();
         let joined = Joined {
             synchroniser: sync.index() as u32,
             time_ns: time,
-            steps: self.steps_to(steps, step),
+            steps: self.steps_to(steps, step, room),
         };
         if let Some(followed) = &mut self.followed {
             followed.joined.push(joined);
         }
     }
 
-    fn steps_to(&self, steps: &Steps, step: StepId) -> Vec<ChainStep> {
+    /// Returns the callbacks and synchronisers of a path, first to last.
+    pub(crate) fn steps_of(&self, path: PathId) -> Vec<PathStep> {
+        let step = |node: &PathNode| {
+            let via = node.parent.map(|p| p.1);
+            PathStep {
+                callback: node.vertex.index() as u32,
+                name: via.map(|via| via.name().index() as u32),
+                own: matches!(via, Some(Via::Own(_))),
+            }
+        };
+        let mut all: Vec<PathStep> = self.upwards(path).map(step).collect();
+        all.reverse();
+        all
+    }
+
+    /// Returns the steps that lead to `step`, first to last. `room` is an empty list to use.
+    fn steps_to(&self, steps: &Steps, step: StepId, room: Vec<ChainStep>) -> Vec<ChainStep> {
         let first = Some(steps.steps[step.index()]);
         let parent = |s: &Step| Some(steps.steps[s.parent?.index()]);
         let seen = std::iter::successors(first, parent).map(|s| {
@@ -750,9 +766,10 @@ impl Paths {
                 tid: s.began.thread.tid,
             }
         });
-        let mut seen: Vec<ChainStep> = seen.collect();
-        seen.reverse();
-        seen
+        let mut all = room;
+        all.extend(seen);
+        all.reverse();
+        all
     }
 
     /// Records that a lineage ended where the user cut the path. Only the first output of each

@@ -67,7 +67,12 @@ impl Synth {
     /// Ends the events and returns the model of all of them.
     pub fn finish(mut self) -> Model {
         self.end_of_events();
-        conclude(Finish::of(&self).evidence())
+        self.ended_model()
+    }
+
+    /// Returns the model after [`Synth::end_of_events`].
+    pub fn ended_model(&self) -> Model {
+        conclude(Finish::of(self).evidence())
     }
 
     fn ids(&self) -> Ids<'_> {

@@ -87,3 +87,24 @@ pub struct Held {
     /// [`UNTOLD`](onbeat_trace::UNTOLD).
     pub by_tid: u32,
 }
+
+/// A callback or synchroniser of a path, without the times of one execution. The fields are those of
+/// [`ChainStep`].
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathStep {
+    pub callback: u32,
+    pub name: Option<u32>,
+    pub own: bool,
+}
+
+impl PathStep {
+    /// Returns a step without its times.
+    pub fn of(step: &ChainStep) -> PathStep {
+        PathStep {
+            callback: step.callback,
+            name: step.name,
+            own: step.own,
+        }
+    }
+}

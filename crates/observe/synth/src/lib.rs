@@ -33,6 +33,7 @@ pub mod links;
 mod marks;
 pub mod mode_rules;
 mod modes;
+pub mod named;
 pub mod naming;
 mod notes;
 pub mod observe;
@@ -59,9 +60,10 @@ use detail::{ExecutionSeen, ItemSeen};
 use entities::Entities;
 use events::SpanEvent;
 use flow::Flow;
-use followed::{Arrival, ChainEnd, Held, Joined};
+use followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
 use helpers::Helpers;
 use modes::Modes;
+use named::{Named, ThreadNames};
 use notes::{Note, Notes};
 use observe::Observation;
 use onbeat_document::evidence::MEMORY;
@@ -213,6 +215,22 @@ impl Synth {
         self.flow.observer.list();
     }
 
+    /// Starts to keep observations of executions, like [`Synth::observe`], and no others.
+    pub fn observe_executions(&mut self) {
+        self.flow.observer.list_executions();
+    }
+
+    /// Starts to keep reports of threads' names. From now on, the caller must call
+    /// [`Synth::drain_named`] after every few events.
+    pub fn keep_named(&mut self) {
+        self.cx.causes.named.get_or_insert_default();
+    }
+
+    /// Returns the reports of threads' names since the last call, and removes them.
+    pub fn drain_named(&mut self) -> std::vec::Drain<'_, Named> {
+        self.cx.causes.named.get_or_insert_default().drain(..)
+    }
+
     /// Returns the observations since the last call, and removes them.
     pub fn drain_observations(&mut self) -> std::vec::Drain<'_, Observation> {
         self.flow.observer.list().drain(..)
@@ -277,6 +295,7 @@ impl Synth {
         let followed = &self.flow.lineage.paths.followed;
         followed.as_ref().is_some_and(|f| !f.is_empty())
             || self.cx.causes.held.as_ref().is_some_and(|h| !h.is_empty())
+            || self.cx.causes.named.as_ref().is_some_and(|n| !n.is_empty())
             || !self.flow.observer.is_empty()
             || self.flow.details.as_ref().is_some_and(|d| !d.is_empty())
             || self.flow.outcomes.as_ref().is_some_and(|o| !o.is_empty())
@@ -286,6 +305,14 @@ impl Synth {
     pub fn drain_chain_ends(&mut self) -> std::vec::Drain<'_, ChainEnd> {
         let followed = &mut self.flow.lineage.paths.followed;
         followed.get_or_insert_default().ends.drain(..)
+    }
+
+    /// Takes back a list of steps that the caller does not need any more, to use its memory again.
+    pub fn take_back(&mut self, mut steps: Vec<ChainStep>) {
+        if let Some(followed) = &mut self.flow.lineage.paths.followed {
+            steps.clear();
+            followed.spare.push(steps);
+        }
     }
 
     /// Returns the joins of synchronisers since the last call, and removes them.
@@ -304,6 +331,11 @@ impl Synth {
     /// [`Synth::components`]. `tid` may be 0 for an idle CPU, or `UNTOLD` for an unknown thread.
     pub fn component_of(&mut self, tid: u32) -> u32 {
         self.cx.causes.component_number(tid)
+    }
+
+    /// Does the same as [`Synth::component_of`] with the names that threads had at another time.
+    pub fn component_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
+        self.cx.causes.component_number_in(names, tid)
     }
 
     /// Returns the arrivals since the last call, and removes them: starts of callbacks with the time of their
@@ -355,5 +387,11 @@ impl Synth {
         let paths = &self.flow.lineage.paths;
         let vertices = paths.vertices(PathId::new(path as usize));
         vertices.into_iter().map(|v| v.index() as u32).collect()
+    }
+
+    /// Returns the callbacks and synchronisers of a path, first to last.
+    pub fn path_steps(&self, path: u32) -> Vec<PathStep> {
+        let paths = &self.flow.lineage.paths;
+        paths.steps_of(PathId::new(path as usize))
     }
 }

@@ -59,21 +59,36 @@ pub enum Observation {
 
 /// Keeps observations if the caller of the synthesis has asked for them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Observer(Option<Vec<Observation>>);
+pub(super) struct Observer {
+    list: Option<Vec<Observation>>,
+    /// Only executions are kept.
+    only_executions: bool,
+}
 
 impl Observer {
     /// Returns the observations that have not been taken yet. Observations are kept from the first
     /// call on.
     pub(super) fn list(&mut self) -> &mut Vec<Observation> {
-        self.0.get_or_insert_with(Vec::new)
+        self.list.get_or_insert_with(Vec::new)
+    }
+
+    /// Starts to keep observations of executions, and no others.
+    pub(super) fn list_executions(&mut self) {
+        self.list();
+        self.only_executions = true;
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(Vec::is_empty)
+        self.list.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// Returns the list for observations other than executions, if the caller asked for them.
+    fn all(&mut self) -> Option<&mut Vec<Observation>> {
+        self.list.as_mut().filter(|_| !self.only_executions)
     }
 
     fn push(&mut self, observation: impl FnOnce() -> Observation) {
-        if let Some(list) = &mut self.0 {
+        if let Some(list) = self.all() {
             list.push(observation());
         }
     }
@@ -95,7 +110,7 @@ impl Observer {
         last: &[StepId],
         (name, time_ns, source_ns): (Option<NameId>, u64, Option<i64>),
     ) {
-        let Some(list) = &mut self.0 else {
+        let Some(list) = self.all() else {
             return;
         };
         let first = last.iter().filter(|&&step| !steps.is_reread(step));
@@ -131,13 +146,15 @@ impl Observer {
         (start_ns, end_ns): (u64, u64),
         exec_ns: Option<u64>,
     ) {
-        self.push(|| Observation::Execution {
-            callback: callback.index() as u32,
-            pid: thread.pid,
-            tid: thread.tid,
-            start_ns,
-            end_ns,
-            exec_ns,
-        });
+        if let Some(list) = &mut self.list {
+            list.push(Observation::Execution {
+                callback: callback.index() as u32,
+                pid: thread.pid,
+                tid: thread.tid,
+                start_ns,
+                end_ns,
+                exec_ns,
+            });
+        }
     }
 }

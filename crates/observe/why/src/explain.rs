@@ -7,7 +7,8 @@ use crate::follow::{Ended, Follow};
 use crate::overview::{Collector, Overview};
 use crate::stretch::{Execution, Names};
 use onbeat_document::schema::Chain;
-use onbeat_synth::followed::{ChainEnd, ChainStep};
+use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::Event;
@@ -120,18 +121,7 @@ struct Subject {
 /// Explains the executions of chains or callbacks while it processes the events of a recording.
 pub struct Why {
     synth: Synth,
-    ids: Vec<Option<String>>,
-    subjects: Vec<Subject>,
-    /// Whether at least one subject is a callback.
-    callbacks: bool,
-    /// The executions that are not cut yet, each with the indices of its subjects.
-    follow: Follow<Rc<[usize]>>,
-    arrivals: FxHashMap<(u32, u64), u64>,
-    /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
-    /// cut.
-    paths: FxHashMap<(u32, bool), Rc<[usize]>>,
-    /// The indices of the subjects by callback.
-    ran: FxHashMap<u32, Rc<[usize]>>,
+    subjects: Subjects,
 }
 
 impl Why {
@@ -160,40 +150,20 @@ impl Why {
     pub fn of_all(options: SynthOptions, questions: Vec<Question>) -> Why {
         let ids = options.ids.clone();
         let mut synth = Synth::new(options);
-        synth.observe();
+        synth.observe_executions();
         synth.follow();
-        // An execution is cut once no later event can change it.
-        let longest_ns = questions.iter().map(|q| q.longest_ns).max();
-        let subject = |question: Question| Subject {
-            target: question.target,
-            choice: question.choice,
-            sums: Sums::new(question.limit_ns),
-            kept: Keeper::default(),
-            overview: Collector::default(),
-        };
-        let subjects: Vec<Subject> = questions.into_iter().map(subject).collect();
-        let is_callback = |s: &Subject| matches!(s.target, Target::Callback(_));
         Why {
             synth,
-            ids,
-            callbacks: subjects.iter().any(is_callback),
-            subjects,
-            follow: Follow::new(longest_ns.unwrap_or_default()),
-            arrivals: FxHashMap::default(),
-            paths: FxHashMap::default(),
-            ran: FxHashMap::default(),
+            subjects: Subjects::new(ids, questions),
         }
     }
 
     /// Processes the next event. The caller must pass events in time order.
     pub fn push(&mut self, event: &Event) {
-        self.follow.push(event);
+        self.subjects.advance(&mut self.synth, event.time_ns);
+        self.subjects.event(event);
         self.synth.push(event);
         self.observe();
-        self.cut(false);
-        if let Some(from) = self.follow.forget() {
-            self.arrivals.retain(|key, _| key.1 >= from);
-        }
     }
 
     /// Ends the events and returns the explanation of the first chain or callback.
@@ -205,13 +175,7 @@ impl Why {
     pub fn finish_all(mut self) -> Vec<Explanation> {
         self.synth.end_of_events();
         self.observe();
-        self.cut(true);
-        let names = Names {
-            ids: self.synth.callback_ids(),
-            components: self.synth.components(),
-        };
-        let subjects = self.subjects.into_iter();
-        subjects.map(|s| s.explanation(&names)).collect()
+        self.subjects.finish(&mut self.synth)
     }
 
     fn observe(&mut self) {
@@ -219,21 +183,15 @@ impl Why {
             return;
         }
         for held in self.synth.drain_held() {
-            self.follow.held(held);
+            self.subjects.held(held);
         }
         for joined in self.synth.drain_joins() {
-            self.follow.joined(joined);
+            self.subjects.joined(joined);
         }
-        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
-        let is_callback = self.callbacks;
         for arrival in self.synth.drain_arrivals() {
-            if is_callback {
-                let key = (arrival.tid, arrival.start_ns);
-                self.arrivals.insert(key, arrival.since_ns);
-            }
+            self.subjects.arrived(&arrival);
         }
-        let observations: Vec<Observation> = self.synth.drain_observations().collect();
-        for observation in observations {
+        for observation in self.synth.drain_observations() {
             if let Observation::Execution {
                 callback,
                 tid,
@@ -242,30 +200,105 @@ impl Why {
                 ..
             } = observation
             {
-                self.follow.ran(tid, (start_ns, end_ns, callback));
-                if is_callback {
-                    self.callback_ended(&observation);
-                }
+                self.subjects.ran(callback, tid, (start_ns, end_ns));
             }
         }
+        let ends: Vec<ChainEnd> = self.synth.drain_chain_ends().collect();
         for end in ends {
-            self.chain_ended(end);
+            self.subjects.chain_ended(&self.synth, end);
+        }
+    }
+}
+
+/// The chains and callbacks whose executions are explained, and what was seen that their
+/// explanations need.
+pub(crate) struct Subjects {
+    ids: Vec<Option<String>>,
+    list: Vec<Subject>,
+    /// Whether at least one subject is a callback.
+    callbacks: bool,
+    /// The executions that are not cut yet, each with the indices of its subjects.
+    follow: Follow<Rc<[usize]>>,
+    arrivals: FxHashMap<(u32, u64), u64>,
+    /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
+    /// cut.
+    paths: FxHashMap<(u32, bool), Rc<[usize]>>,
+    /// The indices of the subjects by callback.
+    ran: FxHashMap<u32, Rc<[usize]>>,
+}
+
+impl Subjects {
+    pub(crate) fn new(ids: Vec<Option<String>>, questions: Vec<Question>) -> Subjects {
+        let longest_ns = questions.iter().map(|q| q.longest_ns).max();
+        let subject = |question: Question| Subject {
+            target: question.target,
+            choice: question.choice,
+            sums: Sums::new(question.limit_ns),
+            kept: Keeper::default(),
+            overview: Collector::default(),
+        };
+        let list: Vec<Subject> = questions.into_iter().map(subject).collect();
+        let is_callback = |s: &Subject| matches!(s.target, Target::Callback(_));
+        Subjects {
+            ids,
+            callbacks: list.iter().any(is_callback),
+            list,
+            follow: Follow::new(longest_ns.unwrap_or_default()),
+            arrivals: FxHashMap::default(),
+            paths: FxHashMap::default(),
+            ran: FxHashMap::default(),
         }
     }
 
-    fn callback_ended(&mut self, observation: &Observation) {
-        let &Observation::Execution {
-            callback,
-            pid,
-            tid,
-            start_ns,
-            end_ns,
-            ..
-        } = observation
-        else {
+    /// Names threads by the reports of [`Subjects::named`], not by what the synthesis knows.
+    pub(crate) fn name_threads(&mut self) {
+        self.follow.keep_names();
+    }
+
+    /// Sets the time of what is reported next. First cuts the executions that this cannot change.
+    pub(crate) fn advance(&mut self, synth: &mut Synth, time: u64) {
+        if self.follow.advance(time) {
+            self.cut(synth, false);
+            if let Some(from) = self.follow.forget() {
+                self.arrivals.retain(|key, _| key.1 >= from);
+            }
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.follow.event(event);
+    }
+
+    pub(crate) fn past_event(&mut self, event: &Event) {
+        self.follow.past(event);
+    }
+
+    pub(crate) fn named(&mut self, named: &Named) {
+        self.follow.named(named);
+    }
+
+    pub(crate) fn held(&mut self, held: Held) {
+        self.follow.held(held);
+    }
+
+    pub(crate) fn joined(&mut self, joined: Joined) {
+        self.follow.joined(joined);
+    }
+
+    pub(crate) fn arrived(&mut self, arrival: &Arrival) {
+        if self.callbacks {
+            let key = (arrival.tid, arrival.start_ns);
+            self.arrivals.insert(key, arrival.since_ns);
+        }
+    }
+
+    /// Adds an execution of a callback on a thread, from `start_ns` to `end_ns`.
+    pub(crate) fn ran(&mut self, callback: u32, tid: u32, (start_ns, end_ns): (u64, u64)) {
+        self.follow.ran(tid, (start_ns, end_ns, callback));
+        if !self.callbacks {
             return;
-        };
-        let (subjects, ids) = (&self.subjects, &self.ids);
+        }
+        let (subjects, ids) = (&self.list, &self.ids);
         let of = self.ran.entry(callback).or_insert_with(|| {
             let id = ids.get(callback as usize).and_then(Option::as_ref);
             of_which(subjects, |target| match target {
@@ -287,7 +320,7 @@ impl Why {
             began_ns: start_ns,
             released_ns: None,
             last_input: None,
-            pid,
+            pid: 0,
             tid,
         };
         self.follow.ended(Ended {
@@ -297,9 +330,24 @@ impl Why {
         });
     }
 
-    fn chain_ended(&mut self, end: ChainEnd) {
-        let (synth, ids, subjects) = (&self.synth, &self.ids, &self.subjects);
-        let of = self.paths.entry((end.path, end.cut)).or_insert_with(|| {
+    /// Reports whether a question asks for executions of a path with these steps.
+    pub(crate) fn asks_for(
+        &mut self,
+        synth: &Synth,
+        path: (u32, bool),
+        steps: impl ExactSizeIterator<Item = PathStep> + Clone,
+    ) -> bool {
+        !self.of_path(synth, path, steps).is_empty()
+    }
+
+    fn of_path(
+        &mut self,
+        synth: &Synth,
+        path: (u32, bool),
+        steps: impl ExactSizeIterator<Item = PathStep> + Clone,
+    ) -> &Rc<[usize]> {
+        let (ids, subjects) = (&self.ids, &self.list);
+        self.paths.entry(path).or_insert_with(|| {
             of_which(subjects, |target| match target {
                 Target::Chain {
                     callbacks,
@@ -307,40 +355,55 @@ impl Why {
                     cut,
                 } => {
                     let chain = (callbacks.as_slice(), topics.as_slice());
-                    *cut == end.cut && is_path(&end.steps, chain, ids, |n| synth.name(n))
+                    *cut == path.1 && is_path(steps.clone(), chain, ids, |n| synth.name(n))
                 }
                 Target::Callback(_) => false,
             })
-        });
+        })
+    }
+
+    pub(crate) fn chain_ended(&mut self, synth: &Synth, end: ChainEnd) {
+        let steps = end.steps.iter().map(PathStep::of);
+        let of = self.of_path(synth, (end.path, end.cut), steps);
         if !of.is_empty() {
+            let what = Rc::clone(of);
             self.follow.ended(Ended {
                 steps: end.steps,
                 end: end.end_ns,
-                what: Rc::clone(of),
+                what,
             });
         }
     }
 
     /// Cuts the executions that later events cannot change. At the end of the events, set `all` to
     /// cut the rest.
-    fn cut(&mut self, all: bool) {
-        while let Some((ended, pieces)) = self.follow.cut_next(&mut self.synth, all) {
+    fn cut(&mut self, synth: &mut Synth, all: bool) {
+        while let Some((ended, pieces)) = self.follow.cut_next(synth, all) {
             let start = ended.start();
             let latency = ended.end - start;
             for &i in ended.what.iter() {
-                let Some(subject) = self.subjects.get_mut(i) else {
+                let Some(subject) = self.list.get_mut(i) else {
                     continue;
                 };
                 subject.sums.add(latency, &pieces);
                 subject.overview.add(start, latency);
-                let kept = Kept {
-                    start,
-                    latency,
-                    pieces: pieces.clone(),
-                };
-                subject.kept.offer(subject.choice, kept);
+                subject
+                    .kept
+                    .offer(subject.choice, (start, latency), &pieces);
             }
         }
+    }
+
+    /// Cuts all executions that are left, and returns the explanations in the order of the
+    /// questions.
+    pub(crate) fn finish(mut self, synth: &mut Synth) -> Vec<Explanation> {
+        self.cut(synth, true);
+        let names = Names {
+            ids: synth.callback_ids(),
+            components: synth.components(),
+        };
+        let subjects = self.list.into_iter();
+        subjects.map(|s| s.explanation(&names)).collect()
     }
 }
 
@@ -387,25 +450,26 @@ pub fn leads_along<'a>(
     ids: &[Option<String>],
     name: impl Fn(u32) -> &'a str,
 ) -> bool {
+    let steps = steps.iter().map(PathStep::of);
     is_path(steps, (&chain.callbacks, &chain.topics), ids, name)
 }
 
 /// Reports whether the steps lead along a chain. As in the model, steps at a synchroniser whose
 /// callback waits for no other input are skipped.
 fn is_path<'a>(
-    steps: &[ChainStep],
+    steps: impl ExactSizeIterator<Item = PathStep>,
     (callbacks, topics): (&[String], &[String]),
     ids: &[Option<String>],
     name: impl Fn(u32) -> &'a str,
 ) -> bool {
-    let mut at = 0;
-    for (i, step) in steps.iter().enumerate() {
+    let (mut at, count) = (0, steps.len());
+    for (i, step) in steps.enumerate() {
         let id = ids.get(step.callback as usize).and_then(Option::as_deref);
         let via = step.name.map(&name);
         let over = at == 0 || via == topics.get(at - 1).map(String::as_str);
         if id.is_some() && id == callbacks.get(at).map(String::as_str) && over {
             at += 1;
-        } else if !step.own || i + 1 == steps.len() {
+        } else if !step.own || i + 1 == count {
             return false;
         }
     }
@@ -426,15 +490,15 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn offer(&mut self, choice: Choice, kept: Kept) {
+    fn offer(&mut self, choice: Choice, (start, latency): (u64, u64), pieces: &[Piece]) {
         let (room, counts) = match choice {
             Choice::Worst(n) => (n.min(KEPT_MAX), false),
-            Choice::Over(limit) if kept.latency <= limit => return,
+            Choice::Over(limit) if latency <= limit => return,
             Choice::At(at) => {
-                let end = kept.start + kept.latency;
-                let off = kept.start.saturating_sub(at).max(at.saturating_sub(end));
+                let end = start + latency;
+                let off = start.saturating_sub(at).max(at.saturating_sub(end));
                 if self.nearest.is_none_or(|n| off < n.0) {
-                    self.nearest = Some((off, kept.start));
+                    self.nearest = Some((off, start));
                 }
                 if off > 0 {
                     return;
@@ -443,9 +507,20 @@ impl Keeper {
             }
             Choice::Over(_) | Choice::All => (KEPT_MAX, true),
         };
+        // The execution would be the first to be left out.
+        let is_least = |least: &Reverse<(u64, u64)>| latency < least.0 .0;
+        if self.heap.len() >= room && self.heap.peek().is_none_or(is_least) {
+            self.left_out += u64::from(counts);
+            return;
+        }
+        let kept = Kept {
+            start,
+            latency,
+            pieces: pieces.to_vec(),
+        };
         let number = self.next;
         self.next += 1;
-        self.heap.push(Reverse((kept.latency, number)));
+        self.heap.push(Reverse((latency, number)));
         self.list.insert(number, kept);
         if self.heap.len() > room {
             if let Some(Reverse((_, number))) = self.heap.pop() {

@@ -3,6 +3,7 @@
 use crate::cut::{By, Joins, Known, Meanwhile, Piece};
 use crate::history::{History, DEFERRAL_NS};
 use onbeat_synth::followed::{ChainStep, Held, Joined};
+use onbeat_synth::named::{Named, ThreadNames};
 use onbeat_synth::Synth;
 use onbeat_trace::Event;
 use std::collections::VecDeque;
@@ -29,7 +30,11 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
+    /// The time before the clock was last advanced.
+    last: u64,
     next_forget: u64,
+    /// The names of threads by now. `None` if the synthesis has them.
+    names: Option<ThreadNames>,
 }
 
 impl<T> Follow<T> {
@@ -41,17 +46,45 @@ impl<T> Follow<T> {
             joins: Joins::default(),
             waiting: VecDeque::new(),
             now: None,
+            last: 0,
             next_forget: 0,
+            names: None,
         }
     }
 
     /// Processes the next event. Afterwards the caller must push the event to its synthesis.
     pub(crate) fn push(&mut self, event: &Event) {
-        let last = self.now.unwrap_or(event.time_ns);
-        let now = last.max(event.time_ns);
-        self.now = Some(now);
-        self.history.drop_until(last);
-        self.history.push(event, now);
+        self.advance(event.time_ns);
+        self.event(event);
+    }
+
+    /// Sets the time of the events that follow. Returns whether it is later than before.
+    pub(crate) fn advance(&mut self, time: u64) -> bool {
+        let last = self.now.unwrap_or(time);
+        let is_later = self.now.is_none_or(|now| now < time);
+        self.last = last;
+        self.now = Some(last.max(time));
+        is_later
+    }
+
+    /// Adds an event to the history. The caller must have advanced the time to this event.
+    pub(crate) fn event(&mut self, event: &Event) {
+        self.history.drop_until(self.last);
+        self.history.push(event, self.now.unwrap_or(0));
+    }
+
+    /// Adds an event of an earlier time, which concerns one thread alone.
+    pub(crate) fn past(&mut self, event: &Event) {
+        self.history.push(event, event.time_ns);
+    }
+
+    /// Takes the names of threads from reports, in place of those that the synthesis has.
+    pub(crate) fn keep_names(&mut self) {
+        self.names.get_or_insert_default();
+    }
+
+    pub(crate) fn named(&mut self, named: &Named) {
+        self.names.get_or_insert_default().set(named);
     }
 
     pub(crate) fn held(&mut self, held: Held) {
@@ -91,10 +124,11 @@ impl<T> Follow<T> {
             joins: &self.joins,
         };
         let mut pieces = known.cut(&ended.steps, ended.end);
+        let names = self.names.as_ref();
         for piece in &mut pieces {
-            piece.by = component(synth, piece.by);
+            piece.by = component(synth, names, piece.by);
             piece.meanwhile = piece.meanwhile.map(|m| Meanwhile {
-                by: component(synth, m.by),
+                by: component(synth, names, m.by),
                 ..m
             });
         }
@@ -114,11 +148,15 @@ impl<T> Follow<T> {
 }
 
 /// Replaces the thread of a culprit by the number of its component.
-fn component(synth: &mut Synth, by: By) -> By {
+fn component(synth: &mut Synth, names: Option<&ThreadNames>, by: By) -> By {
+    let mut number = |tid| match names {
+        Some(names) => synth.component_in(names, tid),
+        None => synth.component_of(tid),
+    };
     match by {
-        By::Thread(tid) => By::Thread(synth.component_of(tid)),
-        By::Owner(tid) => By::Owner(synth.component_of(tid)),
-        By::Waker(tid) => By::Waker(synth.component_of(tid)),
+        By::Thread(tid) => By::Thread(number(tid)),
+        By::Owner(tid) => By::Owner(number(tid)),
+        By::Waker(tid) => By::Waker(number(tid)),
         By::Nobody | By::Callback(_) | By::Reason(_) => by,
     }
 }

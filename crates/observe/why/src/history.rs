@@ -299,6 +299,23 @@ fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
     parts.insert(parts.len() - after, part);
 }
 
+/// Reports whether [`History::push`] ignores this kind of event.
+pub(crate) fn is_ignored(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Exec { .. }
+            | EventKind::Process { .. }
+            | EventKind::Occupied { .. }
+            | EventKind::Bystander { .. }
+            | EventKind::ClockOffset { .. }
+    ) || is_found(kind)
+}
+
+/// Returns an event of a thread that had a CPU.
+pub(crate) fn some_act() -> EventKind {
+    EventKind::Wait
+}
+
 /// The history of all observed threads.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
@@ -404,12 +421,7 @@ impl History {
                     _ => self.lossy.push_back((begin, time)),
                 }
             }
-            EventKind::Exec { .. }
-            | EventKind::Process { .. }
-            | EventKind::Occupied { .. }
-            | EventKind::Bystander { .. }
-            | EventKind::ClockOffset { .. } => {}
-            _ if is_found(&event.kind) => {}
+            _ if is_ignored(&event.kind) => {}
             _ => self.thread(event, time).acted(time),
         }
     }

@@ -13,6 +13,8 @@
 //! - [`every`] cuts the executions of all chains, for tables.
 //! - `explain` collects executions, and keeps those that the caller asked for.
 //! - `compare` compares late executions with the others, and says the result in a sentence.
+//! - [`once`] explains executions of a chain that is known only after the pass: it reads again what
+//!   the pass wrote to a `spool`.
 //! - `overview` keeps the latency of every execution in bounded memory.
 //! - [`lost`] finds out why items were not executed and requests not answered.
 //! - `lines` sums up stretches for tables.
@@ -27,8 +29,10 @@ mod history;
 mod kind;
 pub mod lines;
 pub mod lost;
+pub mod once;
 mod overview;
 pub mod page;
+mod spool;
 mod stretch;
 
 pub use compare::{Comparison, Finding};

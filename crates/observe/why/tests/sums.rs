@@ -10,9 +10,12 @@ use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{generate, Event, EventKind, Reader, Writer, WriterOptions};
-use onbeat_why::{compare, Choice, Explanation, Target, Why};
+use onbeat_why::once::Once;
+use onbeat_why::{compare, Choice, Explanation, Question, Target, Why};
 use proptest::prelude::*;
 use random::{any_event, round, system};
+use serde_json::{json, Value};
+use std::io::Cursor;
 use std::path::Path;
 
 fn run() -> Run {
@@ -51,6 +54,17 @@ fn explain(
     why.finish()
 }
 
+/// Explains all in the pass that makes the model.
+fn explain_at_once(
+    events: &[Event],
+    options: &SynthOptions,
+    questions: Vec<Question>,
+) -> Vec<Explanation> {
+    let mut once = Once::new(options.clone(), Cursor::new(Vec::new()), true);
+    events.iter().for_each(|e| once.push(e));
+    once.finish().spooled.explain(questions).unwrap()
+}
+
 /// Checks that stretches cover each execution, and that the findings add up. Returns the sum of all
 /// latencies.
 fn check(explanation: &Explanation) -> Result<u128, TestCaseError> {
@@ -82,11 +96,13 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
         .iter()
         .filter_map(|c| c.to.as_deref())
         .collect();
+    let mut asked: Vec<(Target, (u64, u64), Value)> = Vec::new();
     for chain in &model.chains {
         let latency = &chain.figures.latency_ns;
         let of = (compare::late_limit(latency), latency.max());
         let target = Target::chain(chain, &cut_to);
-        let explanation = explain(events, &options, target, of);
+        let explanation = explain(events, &options, target.clone(), of);
+        asked.push((target, of, json!(explanation)));
         prop_assert_eq!(explanation.count, latency.count(), "{:#?}", chain);
         let sum = check(&explanation)?;
         if explanation.left_out == 0 {
@@ -97,7 +113,20 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     for callback in &model.callbacks {
         let target = Target::Callback(callback.id.clone());
         let longest = callback.figures.response_ns.max();
-        check(&explain(events, &options, target, (0, longest)))?;
+        let explanation = explain(events, &options, target.clone(), (0, longest));
+        asked.push((target, (0, longest), json!(explanation)));
+        check(&explanation)?;
+    }
+    let question = |(target, (limit_ns, longest_ns), _): &(Target, (u64, u64), Value)| Question {
+        target: target.clone(),
+        choice: Choice::All,
+        limit_ns: *limit_ns,
+        longest_ns: *longest_ns,
+    };
+    let questions = asked.iter().map(question).collect();
+    let at_once = explain_at_once(events, &options, questions);
+    for ((_, _, wanted), explanation) in asked.iter().zip(at_once) {
+        prop_assert_eq!(&json!(explanation), wanted);
     }
     Ok(model.chains.len())
 }

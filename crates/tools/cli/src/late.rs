@@ -46,7 +46,7 @@ pub fn sentences(
         })
         .collect();
     let mut why = Why::of_all(options, known.iter().flatten().cloned().collect());
-    crate::why::feed(&mut reader, |event| why.push(event));
+    crate::why::feed(&mut reader, "causes", |event| why.push(event));
     let mut explained = why.finish_all().into_iter();
     let said = known.iter().map(|question| {
         let explanation = question.as_ref().and_then(|_| explained.next())?;

@@ -2,8 +2,9 @@
 //! caused it.
 
 use super::Spans;
-use crate::causes::{Wait, HOST};
+use crate::causes::Wait;
 use crate::ids::{InstanceId, ThreadIndex};
+use crate::named::HOST;
 use crate::Context;
 use onbeat_trace::UNTOLD;
 

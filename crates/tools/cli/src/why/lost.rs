@@ -26,7 +26,7 @@ pub(crate) fn losses(
     late_above_ns: Option<u64>,
 ) -> Losses {
     let mut lost = Lost::new(options, late_above_ns);
-    super::feed(reader, |event| lost.push(event));
+    super::feed(reader, "causes", |event| lost.push(event));
     lost.finish()
 }
 

@@ -11,7 +11,6 @@ use instant::Clock;
 pub(crate) use lost::losses;
 use onbeat_document::cuts::Ends;
 use onbeat_document::text::duration;
-use onbeat_document::Model;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::traces::{run_of, warn};
@@ -19,12 +18,17 @@ use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use onbeat_trace::{Event, Reader};
-use onbeat_why::{Choice, Explanation, Target, Why};
+use onbeat_why::once::{Once, Seen};
+use onbeat_why::{Choice, Explanation, Question, Target, Why};
 use show::Shown;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use subject::{Asked, Subject};
+use tempfile::SpooledTempFile;
+
+/// The size up to which the spool of a pass stays in memory. A larger one goes to a file without a name.
+const IN_MEMORY_MAX: usize = 8 << 20;
 
 /// Show what made executions of a chain late, each one to the nanosecond
 #[derive(clap::Args)]
@@ -123,14 +127,15 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let at_ns = args.at.as_deref().map(|at| clock.parse(at)).transpose()?;
     let choice = choice(&args, at_ns);
-    let model = model(&mut reader, &args, &mut options)?;
+    let seen = see(&mut reader, &args, &mut options)?;
+    let model = &seen.model;
     let asked = Asked {
         chain: args.chain.as_deref(),
         callback: args.callback.as_deref(),
         ends: ends(&args),
         path,
     };
-    let Some(subject) = asked.find(&model)? else {
+    let Some(subject) = asked.find(model)? else {
         return Err(CliError::InFile {
             path: path.into(),
             what: "no chain was followed. Explain a callback with --callback (`onbeat model` and `onbeat show` list them)".into(),
@@ -140,7 +145,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         Some(over) => ns(over),
         None => subject.limit_ns(),
     };
-    let of = (limit_ns, subject.longest_ns());
+    let longest_ns = subject.longest_ns();
     let cut_to: Vec<&str> = options
         .cuts
         .iter()
@@ -150,7 +155,17 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         Subject::Chain { chain, .. } => Target::chain(chain, &cut_to),
         Subject::Callback(callback) => Target::Callback(callback.id.clone()),
     };
-    let explanation = explain(&mut reader, Why::new(options.clone(), target, choice, of));
+    let question = Question {
+        target,
+        choice,
+        limit_ns,
+        longest_ns,
+    };
+    let explanation = match seen.spooled.explain(vec![question.clone()]) {
+        Ok(explained) => explained.into_iter().next().unwrap_or_default(),
+        // The spool could not be written, for example because the disk is full.
+        Err(_) => explain(&mut reader, Why::of_all(options.clone(), vec![question])),
+    };
     warn(path, reader.warnings());
     let shown = Shown {
         subject: &subject,
@@ -194,21 +209,30 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
     }
 }
 
-/// Makes the model. Completes `options`, so that another pass follows the same chains.
-fn model(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Model, CliError> {
+/// Makes the model, and keeps what explanations need. Completes `options`, so that another pass
+/// follows the same chains.
+fn see(
+    reader: &mut Reader,
+    args: &Args,
+    options: &mut SynthOptions,
+) -> Result<Seen<SpooledTempFile>, CliError> {
     let ends = ends(args);
-    let mut synth = pass(reader, options.clone(), "model");
+    let mut which = "model";
     if !ends.is_empty() || !options.links.is_empty() {
         // Links and cuts name callbacks by ids, which are known only after all events.
+        let synth = pass(reader, options.clone(), which);
         if !ends.is_empty() {
             options.cuts = cuts_of(&args.trace, &synth.clone().finish(), &ends)?;
         }
         options.ids = synth.into_ids();
-        synth = pass(reader, options.clone(), "model of the part");
+        which = "model of the part";
     }
-    let model = synth.clone().finish();
-    options.ids = synth.into_ids();
-    Ok(model)
+    let room = SpooledTempFile::new(IN_MEMORY_MAX);
+    let mut once = Once::new(options.clone(), room, args.callback.is_some());
+    feed(reader, which, |event| once.push(event));
+    let seen = once.finish();
+    options.ids.clone_from(&seen.ids);
+    Ok(seen)
 }
 
 fn ends(args: &Args) -> Ends {
@@ -220,14 +244,14 @@ fn ends(args: &Args) -> Ends {
 }
 
 fn explain(reader: &mut Reader, mut why: Why) -> Explanation {
-    feed(reader, |event| why.push(event));
+    feed(reader, "causes", |event| why.push(event));
     why.finish()
 }
 
-pub(crate) fn feed(reader: &mut Reader, mut push: impl FnMut(&Event)) {
+pub(crate) fn feed(reader: &mut Reader, which: &str, mut push: impl FnMut(&Event)) {
     let written = &reader.manifest().written;
     let (events, bytes) = (written.events, written.bytes);
-    let mut progress = Progress::new(format!("{}, causes", reader.path().display()));
+    let mut progress = Progress::new(format!("{}, {which}", reader.path().display()));
     for (i, event) in reader.events().enumerate() {
         push(&event);
         if i % 8192 == 0 {

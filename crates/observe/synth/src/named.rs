@@ -1,0 +1,108 @@
+//! The names of threads over time.
+
+use crate::index::NameId;
+use onbeat_document::schema::ComponentKind;
+use onbeat_trace::UNTOLD;
+use rustc_hash::FxHashMap;
+
+/// The maximum number of thread names kept. The recorder reports further names again when needed.
+const NAMES_MAX: usize = 1 << 16;
+
+/// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
+pub(crate) const HOST: u32 = UNTOLD - 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CauseThread {
+    pub(crate) kind: ComponentKind,
+    pub(crate) pid: u32,
+    pub(crate) process: Option<NameId>,
+    pub(crate) thread: Option<NameId>,
+}
+
+impl CauseThread {
+    pub(crate) fn nobody(kind: ComponentKind) -> CauseThread {
+        CauseThread {
+            kind,
+            pid: 0,
+            process: None,
+            thread: None,
+        }
+    }
+}
+
+/// A report that the thread `tid` has a name from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    pub(crate) tid: u32,
+    pub(crate) who: CauseThread,
+    pub(crate) bystander: bool,
+}
+
+const KINDS: [ComponentKind; 2] = [ComponentKind::Thread, ComponentKind::Kernel];
+
+impl Named {
+    /// Returns the report as numbers, for [`Named::from_words`] of a copy of the same synthesis.
+    pub fn to_words(&self) -> [u32; 5] {
+        let name = |name: Option<NameId>| name.map_or(0, |n| n.index() as u32 + 1);
+        let kernel = u32::from(self.who.kind == ComponentKind::Kernel);
+        let flags = kernel | u32::from(self.bystander) << 1;
+        let (process, thread) = (name(self.who.process), name(self.who.thread));
+        [self.tid, flags, self.who.pid, process, thread]
+    }
+
+    /// Returns the report that [`Named::to_words`] turned into numbers.
+    pub fn from_words([tid, flags, pid, process, thread]: [u32; 5]) -> Named {
+        let name = |n: u32| n.checked_sub(1).map(|n| NameId::new(n as usize));
+        Named {
+            tid,
+            who: CauseThread {
+                kind: KINDS[flags as usize & 1],
+                pid,
+                process: name(process),
+                thread: name(thread),
+            },
+            bystander: flags & 2 != 0,
+        }
+    }
+}
+
+/// The latest names of threads by their ids.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadNames(FxHashMap<u32, CauseThread>);
+
+impl ThreadNames {
+    /// Sets the names of one thread.
+    pub fn set(&mut self, named: &Named) {
+        if named.bystander && self.0.len() >= NAMES_MAX {
+            // The recorder reports dropped names again.
+            self.0.retain(|_, who| who.pid != 0);
+        }
+        self.0.insert(named.tid, named.who);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Keeps the names for which `stays` returns true.
+    pub(crate) fn retain(&mut self, stays: impl Fn(u32, &CauseThread) -> bool) {
+        self.0.retain(|tid, who| stays(*tid, who));
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &CauseThread> {
+        self.0.values()
+    }
+
+    /// Returns the thread with this id. `by` may also be 0 for an idle CPU, [`UNTOLD`] or [`HOST`].
+    pub(crate) fn who(&self, by: u32) -> CauseThread {
+        match by {
+            0 => CauseThread::nobody(ComponentKind::Idle),
+            UNTOLD => CauseThread::nobody(ComponentKind::Untold),
+            HOST => CauseThread::nobody(ComponentKind::Host),
+            tid => match self.0.get(&tid) {
+                Some(who) => *who,
+                None => CauseThread::nobody(ComponentKind::Unnamed),
+            },
+        }
+    }
+}

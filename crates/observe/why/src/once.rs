@@ -1,0 +1,615 @@
+//! Explains executions after one pass over a recording, in which neither the chain nor the limit is
+//! known.
+//!
+//! [`Once`] makes the model, and meanwhile writes to a spool what explanations need: what threads
+//! did, which callbacks ran, and which executions of chains ended, as numbers. [`Spooled::explain`]
+//! reads the spool and does what [`Why`](crate::Why) does during a pass of its own.
+
+use crate::explain::{Explanation, Question, Subjects};
+use crate::spool::{put, Records, Spool};
+use onbeat_document::Model;
+use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathStep};
+use onbeat_synth::named::Named;
+use onbeat_synth::observe::Observation;
+use onbeat_synth::{Synth, SynthOptions};
+use onbeat_trace::{Event, EventKind};
+use rustc_hash::FxHashMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// The kinds of records. The numbers of a record follow in the order of the comment.
+mod record {
+    /// The number of the thread.
+    pub(super) const SWITCH_IN: u8 = 0;
+    /// The number of the thread.
+    pub(super) const PREEMPTED: u8 = 1;
+    /// The number of the thread.
+    pub(super) const ASLEEP: u8 = 2;
+    /// The number of the thread, and the id of the thread that woke it up.
+    pub(super) const WAKE: u8 = 3;
+    /// The number of the thread, and the time since it was ready.
+    pub(super) const WOKEN: u8 = 4;
+    /// The number of the thread, and the stolen time.
+    pub(super) const STOLEN: u8 = 5;
+    /// The number of the thread, twice the used time, plus 1 if it counts from the last switch.
+    pub(super) const CPU_TIME: u8 = 6;
+    /// The number of the thread, and the id of the mutex's owner.
+    pub(super) const LOCK_WAIT: u8 = 7;
+    /// The number of the thread, and the time since it acted.
+    pub(super) const ACTED: u8 = 8;
+    /// The number of the thread, and what happened to it.
+    pub(super) const LIFE: u8 = 9;
+    /// The pid and the tid of the thread with the next number.
+    pub(super) const THREAD: u8 = 10;
+    /// The waiting thread, the times since the begin and the end, the id of the thread with the CPU.
+    pub(super) const HELD: u8 = 11;
+    /// The thread, the times since the start and the end, the callback, the pid if it matters.
+    pub(super) const RAN: u8 = 12;
+    /// The path and whether it is cut, the number of bytes that follow, the time since the end, and
+    /// the steps.
+    pub(super) const CHAIN: u8 = 13;
+    /// The synchroniser, the time since the join, the number of the path, and the steps.
+    pub(super) const JOINED: u8 = 14;
+    /// A word that says which of the rare records follows.
+    pub(super) const RARE: u8 = 15;
+}
+
+/// The values of a [`record::LIFE`].
+mod life {
+    pub(super) const SCHEDULED: u64 = 0;
+    pub(super) const FORK: u64 = 1;
+    pub(super) const EXIT: u64 = 2;
+}
+
+/// The values of a [`record::RARE`].
+mod rare {
+    /// Events were lost.
+    pub(super) const LOST: u64 = 0;
+    /// The words of a [`Named`](onbeat_synth::named::Named).
+    pub(super) const NAMED: u64 = 1;
+    /// The thread's id, and the times since the callback's start and since its input was there.
+    pub(super) const ARRIVAL: u64 = 2;
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    pid: u32,
+    number: u64,
+    /// The thread has a CPU, so what it does has no effect until it loses the CPU.
+    running: bool,
+    /// The time at which the thread acted last, if that is not written.
+    acted: Option<u64>,
+}
+
+/// Synthesises a model, and spools what explanations need to `W`.
+pub struct Once<W> {
+    synth: Synth,
+    spool: Spool<W>,
+    threads: FxHashMap<u32, Known>,
+    count: u64,
+    now: u64,
+    callbacks: bool,
+    scratch: Vec<u8>,
+}
+
+/// The result of one pass: the model, and a spool for explanations.
+pub struct Seen<W> {
+    /// The model of the recording.
+    pub model: Model,
+    /// The ids of the callbacks, for the options of another pass over the same events.
+    pub ids: Vec<Option<String>>,
+    /// The spooled facts, for explanations.
+    pub spooled: Spooled<W>,
+}
+
+/// The facts of a recording that explanations need.
+pub struct Spooled<W> {
+    synth: Synth,
+    spool: io::Result<W>,
+}
+
+impl<W: Write> Once<W> {
+    /// Starts a pass. Set `callbacks` to explain executions of callbacks afterwards, too.
+    pub fn new(options: SynthOptions, out: W, callbacks: bool) -> Once<W> {
+        let mut synth = Synth::new(options);
+        synth.observe_executions();
+        synth.follow();
+        synth.keep_named();
+        Once {
+            synth,
+            spool: Spool::new(out),
+            threads: FxHashMap::default(),
+            count: 0,
+            now: 0,
+            callbacks,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Processes the next event. The caller must pass events in time order.
+    pub fn push(&mut self, event: &Event) {
+        self.now = self.now.max(event.time_ns);
+        self.spool_event(event);
+        self.synth.push(event);
+        if self.synth.has_followed() {
+            self.spool_followed();
+        }
+    }
+
+    /// Ends the events.
+    pub fn finish(mut self) -> Seen<W> {
+        self.synth.end_of_events();
+        self.spool_followed();
+        Seen {
+            model: self.synth.ended_model(),
+            ids: self.synth.callback_ids(),
+            spooled: Spooled {
+                synth: self.synth,
+                spool: self.spool.finish(),
+            },
+        }
+    }
+
+    /// Writes what [`History::push`](crate::history::History::push) needs of an event.
+    fn spool_event(&mut self, event: &Event) {
+        use record::*;
+        let number = |n: u32| u64::from(n);
+        let (kind, value) = match &event.kind {
+            EventKind::SwitchIn { .. } => (SWITCH_IN, None),
+            EventKind::SwitchOut { state: 0, .. } => (PREEMPTED, None),
+            EventKind::SwitchOut { .. } => (ASLEEP, None),
+            EventKind::Wake { waker_tid } => (WAKE, Some(number(*waker_tid))),
+            EventKind::Woken { ready_ns } => (WOKEN, Some(*ready_ns)),
+            EventKind::Stolen { stolen_ns } => (STOLEN, Some(*stolen_ns)),
+            EventKind::CpuTime {
+                used_ns,
+                since_switch,
+            } => {
+                // A longer time than 2^63 ns is as good as this one.
+                let used = (*used_ns).min(u64::MAX >> 1);
+                (CPU_TIME, Some(used << 1 | u64::from(*since_switch)))
+            }
+            EventKind::LockWait { owner_tid, .. } => (LOCK_WAIT, Some(number(*owner_tid))),
+            EventKind::Thread { .. } => (LIFE, Some(life::SCHEDULED)),
+            EventKind::Fork { .. } => (LIFE, Some(life::FORK)),
+            EventKind::Exit => (LIFE, Some(life::EXIT)),
+            EventKind::Lost { .. } => {
+                put(self.spool.record(self.now, RARE), rare::LOST);
+                return;
+            }
+            kind if crate::history::is_ignored(kind) => return,
+            _ => (ACTED, None),
+        };
+        let now = self.now;
+        let thread = self.threads.get_mut(&event.tid);
+        let Some(thread) =
+            thread.filter(|t| t.pid == event.pid && (kind, value) != (LIFE, Some(life::FORK)))
+        else {
+            let number = self.number(
+                event.pid,
+                event.tid,
+                matches!(kind, SWITCH_IN | CPU_TIME | ACTED),
+            );
+            let to = self.spool.record(now, kind);
+            put(to, number);
+            value.into_iter().for_each(|value| put(to, value));
+            if kind == ACTED {
+                put(to, 0);
+            }
+            return;
+        };
+        match kind {
+            ACTED if thread.running => {
+                thread.acted = Some(now);
+                return;
+            }
+            // These have no effect on when it acted last, or are the last time at which it acted.
+            PREEMPTED | ASLEEP | STOLEN | CPU_TIME => thread.acted = None,
+            WAKE | WOKEN | LOCK_WAIT => {}
+            _ => {
+                if let Some(acted) = thread.acted.take() {
+                    let to = self.spool.record(now, ACTED);
+                    put(to, thread.number);
+                    put(to, now - acted);
+                }
+            }
+        }
+        match kind {
+            SWITCH_IN | CPU_TIME | ACTED => thread.running = true,
+            PREEMPTED | ASLEEP | LIFE => thread.running = false,
+            _ => {}
+        }
+        let to = self.spool.record(now, kind);
+        put(to, thread.number);
+        match (kind, value) {
+            (ACTED, _) => put(to, 0),
+            (_, Some(value)) => put(to, value),
+            _ => {}
+        }
+    }
+
+    /// Writes a thread that is new, or whose id is used again. Returns its number.
+    fn number(&mut self, pid: u32, tid: u32, running: bool) -> u64 {
+        let number = self.count;
+        self.count += 1;
+        let known = Known {
+            pid,
+            number,
+            running,
+            acted: None,
+        };
+        self.threads.insert(tid, known);
+        let to = self.spool.record(self.now, record::THREAD);
+        put(to, u64::from(pid));
+        put(to, u64::from(tid));
+        number
+    }
+
+    /// Writes what the synthesis reported, in the order in which `Subjects` needs it.
+    fn spool_followed(&mut self) {
+        let (now, spool, threads) = (self.now, &mut self.spool, &self.threads);
+        for named in self.synth.drain_named() {
+            let to = spool.record(now, record::RARE);
+            put(to, rare::NAMED);
+            named.to_words().iter().for_each(|w| put(to, u64::from(*w)));
+        }
+        for held in self.synth.drain_held() {
+            if let Some(thread) = threads.get(&held.tid) {
+                let to = spool.record(now, record::HELD);
+                put(to, thread.number);
+                put(to, now.wrapping_sub(held.begin_ns));
+                put(to, now.wrapping_sub(held.end_ns));
+                put(to, u64::from(held.by_tid));
+            }
+        }
+        let mut done: Vec<Vec<ChainStep>> = Vec::new();
+        for joined in self.synth.drain_joins() {
+            let to = spool.record(now, record::JOINED);
+            put(to, u64::from(joined.synchroniser));
+            put(to, now.wrapping_sub(joined.time_ns));
+            put(to, joined.steps.len() as u64);
+            for step in &joined.steps {
+                let name = step.name.map_or(0, |n| u64::from(n) + 1);
+                put(to, u64::from(step.callback) << 1 | u64::from(step.own));
+                put(to, name);
+            }
+            put_times(to, now, &joined.steps);
+            done.push(joined.steps);
+        }
+        let arrivals = self.synth.drain_arrivals();
+        for arrival in arrivals.filter(|_| self.callbacks) {
+            let to = spool.record(now, record::RARE);
+            put(to, rare::ARRIVAL);
+            put(to, u64::from(arrival.tid));
+            put(to, now.wrapping_sub(arrival.start_ns));
+            put(to, now.wrapping_sub(arrival.since_ns));
+        }
+        for observation in self.synth.drain_observations() {
+            if let Observation::Execution {
+                callback,
+                tid,
+                start_ns,
+                end_ns,
+                ..
+            } = observation
+            {
+                let to = spool.record(now, record::RAN);
+                put(to, u64::from(tid));
+                put(to, now.wrapping_sub(start_ns));
+                put(to, now.wrapping_sub(end_ns));
+                put(to, u64::from(callback));
+            }
+        }
+        for end in self.synth.drain_chain_ends() {
+            self.scratch.clear();
+            put(&mut self.scratch, now.wrapping_sub(end.end_ns));
+            put_times(&mut self.scratch, now, &end.steps);
+            let to = spool.record(now, record::CHAIN);
+            put(to, u64::from(end.path) << 1 | u64::from(end.cut));
+            put(to, self.scratch.len() as u64);
+            to.extend_from_slice(&self.scratch);
+            done.push(end.steps);
+        }
+        for steps in done {
+            self.synth.take_back(steps);
+        }
+    }
+}
+
+/// Writes the times, threads and last inputs of steps, which differ between executions of a path.
+fn put_times(to: &mut Vec<u8>, now: u64, steps: &[ChainStep]) {
+    let mut before = now;
+    for step in steps {
+        let has_released = step.released_ns.is_some();
+        let has_last = step.last_input.is_some();
+        let later = step.began_ns.wrapping_sub(step.start_ns);
+        let flags = u64::from(has_released) | u64::from(has_last) << 1 | u64::from(later > 0) << 2;
+        put(to, u64::from(step.tid) << 3 | flags);
+        put(to, zigzag(step.published_ns.wrapping_sub(before)));
+        put(to, step.start_ns.wrapping_sub(step.published_ns));
+        if later > 0 {
+            put(to, later);
+        }
+        if let Some(released) = step.released_ns {
+            put(to, zigzag(released.wrapping_sub(step.start_ns)));
+        }
+        if let Some(last) = step.last_input {
+            put(to, u64::from(last));
+        }
+        before = step.start_ns;
+    }
+}
+
+/// Maps small differences of either sign to small numbers.
+fn zigzag(difference: u64) -> u64 {
+    let signed = difference as i64;
+    ((signed << 1) ^ (signed >> 63)) as u64
+}
+
+fn unzigzag(n: u64) -> u64 {
+    (n >> 1) ^ (n & 1).wrapping_neg()
+}
+
+impl<W: Read + Seek> Spooled<W> {
+    /// Explains executions of chains or callbacks of the model, in the order of the questions. A
+    /// question about a callback needs a pass that was started for callbacks.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the spool could not be written or cannot be read. A pass with [`Why`](crate::Why)
+    /// gives the same explanations without a spool.
+    pub fn explain(mut self, questions: Vec<Question>) -> io::Result<Vec<Explanation>> {
+        let mut spool = self.spool?;
+        spool.seek(SeekFrom::Start(0))?;
+        let mut replay = Replay {
+            records: Records::new(spool),
+            subjects: Subjects::new(self.synth.callback_ids(), questions),
+            threads: Vec::new(),
+            paths: FxHashMap::default(),
+        };
+        replay.subjects.name_threads();
+        replay.run(&mut self.synth)?;
+        Ok(replay.subjects.finish(&mut self.synth))
+    }
+}
+
+struct Replay<R> {
+    records: Records<R>,
+    subjects: Subjects,
+    threads: Vec<(u32, u32)>,
+    /// The callbacks of the paths that the questions ask for, by path and cut. `None` for others.
+    paths: FxHashMap<u64, Option<Vec<PathStep>>>,
+}
+
+fn wrong(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+impl<R: Read> Replay<R> {
+    fn run(&mut self, synth: &mut Synth) -> io::Result<()> {
+        let mut now = None;
+        while let Some((time, kind)) = self.records.next()? {
+            if now != Some(time) {
+                now = Some(time);
+                self.subjects.advance(synth, time);
+            }
+            self.record(synth, time, kind)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, synth: &mut Synth, now: u64, kind: u8) -> io::Result<()> {
+        let r = &mut self.records;
+        match kind {
+            record::THREAD => {
+                let thread = (r.short()?, r.short()?);
+                self.threads.push(thread);
+            }
+            record::HELD => {
+                let thread = r.number()?;
+                let held = Held {
+                    tid: self.thread(thread)?.1,
+                    begin_ns: now.wrapping_sub(self.records.number()?),
+                    end_ns: now.wrapping_sub(self.records.number()?),
+                    by_tid: self.records.short()?,
+                };
+                self.subjects.held(held);
+            }
+            record::RAN => {
+                let tid = r.short()?;
+                let (start, end) = (r.number()?, r.number()?);
+                let times = (now.wrapping_sub(start), now.wrapping_sub(end));
+                let callback = r.short()?;
+                self.subjects.ran(callback, tid, times);
+            }
+            record::CHAIN => self.chain(synth, now)?,
+            record::JOINED => {
+                let synchroniser = r.short()?;
+                let time_ns = now.wrapping_sub(r.number()?);
+                let mut path = Vec::new();
+                for _ in 0..r.number()? {
+                    let callback = r.number()?;
+                    path.push(PathStep {
+                        callback: (callback >> 1) as u32,
+                        own: callback & 1 == 1,
+                        name: r.number()?.checked_sub(1).map(|n| n as u32),
+                    });
+                }
+                let joined = Joined {
+                    synchroniser,
+                    time_ns,
+                    steps: times(r, now, &path)?,
+                };
+                self.subjects.joined(joined);
+            }
+            record::RARE => match r.number()? {
+                rare::LOST => {
+                    let lost = EventKind::Lost {
+                        probe: Default::default(),
+                        count: 1,
+                    };
+                    self.event((0, 0), (now, now), lost);
+                }
+                rare::NAMED => {
+                    let mut words = [0; 5];
+                    for word in &mut words {
+                        *word = r.short()?;
+                    }
+                    self.subjects.named(&Named::from_words(words));
+                }
+                rare::ARRIVAL => {
+                    let arrival = Arrival {
+                        callback: 0,
+                        tid: r.short()?,
+                        start_ns: now.wrapping_sub(r.number()?),
+                        since_ns: now.wrapping_sub(r.number()?),
+                        released: false,
+                    };
+                    self.subjects.arrived(&arrival);
+                }
+                _ => return Err(wrong("a rare record is unknown")),
+            },
+            _ => {
+                let thread = r.number()?;
+                let thread = self.thread(thread)?;
+                let (time, event) = self.thread_event(now, kind)?;
+                self.event(thread, (time, now), event);
+            }
+        }
+        Ok(())
+    }
+
+    fn thread(&self, number: u64) -> io::Result<(u32, u32)> {
+        let thread = self.threads.get(number as usize).copied();
+        thread.ok_or_else(|| wrong("a thread is unknown"))
+    }
+
+    fn event(&mut self, (pid, tid): (u32, u32), (time_ns, now): (u64, u64), kind: EventKind) {
+        let event = Event {
+            time_ns,
+            cpu: 0,
+            pid,
+            tid,
+            kind,
+        };
+        match time_ns < now {
+            true => self.subjects.past_event(&event),
+            false => self.subjects.event(&event),
+        }
+    }
+
+    /// Returns an event that has the same effect on a thread's history as the recorded one.
+    fn thread_event(&mut self, now: u64, kind: u8) -> io::Result<(u64, EventKind)> {
+        let r = &mut self.records;
+        let event = match kind {
+            record::SWITCH_IN => EventKind::SwitchIn {
+                prev_tid: 0,
+                priority: 0,
+                policy: 0,
+            },
+            record::PREEMPTED | record::ASLEEP => EventKind::SwitchOut {
+                next_tid: 0,
+                state: u16::from(kind == record::ASLEEP),
+            },
+            record::WAKE => EventKind::Wake {
+                waker_tid: r.short()?,
+            },
+            record::WOKEN => EventKind::Woken {
+                ready_ns: r.number()?,
+            },
+            record::STOLEN => EventKind::Stolen {
+                stolen_ns: r.number()?,
+            },
+            record::CPU_TIME => {
+                let used = r.number()?;
+                EventKind::CpuTime {
+                    used_ns: used >> 1,
+                    since_switch: used & 1 == 1,
+                }
+            }
+            record::LOCK_WAIT => EventKind::LockWait {
+                lock: 0,
+                owner_tid: r.short()?,
+            },
+            record::LIFE => match r.number()? {
+                life::SCHEDULED => EventKind::Thread {
+                    comm: Default::default(),
+                    policy: 0,
+                    priority: 0,
+                    cpus: 0,
+                },
+                life::FORK => EventKind::Fork {
+                    parent_pid: 0,
+                    parent_tid: 0,
+                    comm: Default::default(),
+                },
+                _ => EventKind::Exit,
+            },
+            record::ACTED => {
+                let acted = now.wrapping_sub(r.number()?);
+                return Ok((acted, crate::history::some_act()));
+            }
+            _ => return Err(wrong("a record is unknown")),
+        };
+        Ok((now, event))
+    }
+
+    fn chain(&mut self, synth: &Synth, now: u64) -> io::Result<()> {
+        let r = &mut self.records;
+        let (number, bytes) = (r.number()?, r.number()?);
+        let (path, cut) = ((number >> 1) as u32, number & 1 == 1);
+        let subjects = &mut self.subjects;
+        let of = self.paths.entry(number).or_insert_with(|| {
+            let steps = synth.path_steps(path);
+            let is_asked = subjects.asks_for(synth, (path, cut), steps.iter().copied());
+            is_asked.then_some(steps)
+        });
+        let Some(steps) = of else {
+            r.skip(bytes);
+            return Ok(());
+        };
+        let end_ns = now.wrapping_sub(r.number()?);
+        let end = ChainEnd {
+            path,
+            end_ns,
+            cut,
+            reread: false,
+            steps: times(r, now, steps)?,
+        };
+        self.subjects.chain_ended(synth, end);
+        Ok(())
+    }
+}
+
+/// Reads what [`put_times`] wrote, and adds it to the steps of a path.
+fn times<R: Read>(r: &mut Records<R>, now: u64, path: &[PathStep]) -> io::Result<Vec<ChainStep>> {
+    let mut before = now;
+    let mut steps = Vec::with_capacity(path.len());
+    for at in path {
+        let flags = r.number()?;
+        let published_ns = before.wrapping_add(unzigzag(r.number()?));
+        let start_ns = published_ns.wrapping_add(r.number()?);
+        let later = if flags & 4 != 0 { r.number()? } else { 0 };
+        let released_ns = match flags & 1 {
+            0 => None,
+            _ => Some(start_ns.wrapping_add(unzigzag(r.number()?))),
+        };
+        let last_input = match flags & 2 {
+            0 => None,
+            _ => Some(r.short()?),
+        };
+        steps.push(ChainStep {
+            callback: at.callback,
+            name: at.name,
+            own: at.own,
+            published_ns,
+            start_ns,
+            began_ns: start_ns.wrapping_add(later),
+            released_ns,
+            last_input,
+            pid: 0,
+            tid: (flags >> 3) as u32,
+        });
+        before = start_ns;
+    }
+    Ok(steps)
+}

@@ -1,0 +1,191 @@
+//! Writes and reads what a pass over a recording saw, as compact bytes.
+//!
+//! Records are numbers of variable length. Each begins with the time since the record before it,
+//! together with its kind. Blocks contain whole records and begin with their length.
+
+use std::io::{self, Read, Write};
+
+const BLOCK: usize = 1 << 16;
+
+/// The number of bits of a record's first number that hold its kind.
+const KIND_BITS: u32 = 4;
+
+/// The shortest time that does not fit beside the kind. It then follows as a number of its own.
+const LONG: u64 = u64::MAX >> KIND_BITS;
+
+/// Appends a number: seven bits per byte, the lowest first.
+#[inline]
+pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        to.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    to.push(n as u8);
+}
+
+/// Writes records to `out`. After an error, it drops all records, and [`Spool::finish`] fails.
+pub(crate) struct Spool<W> {
+    out: W,
+    block: Vec<u8>,
+    time: u64,
+    failed: Option<io::Error>,
+}
+
+impl<W: Write> Spool<W> {
+    pub(crate) fn new(out: W) -> Spool<W> {
+        Spool {
+            out,
+            block: Vec::with_capacity(2 * BLOCK),
+            time: 0,
+            failed: None,
+        }
+    }
+
+    /// Begins a record at `time`, which must not be before the time of an earlier record. Returns
+    /// the bytes to which the caller must append the record's numbers.
+    #[inline]
+    pub(crate) fn record(&mut self, time: u64, kind: u8) -> &mut Vec<u8> {
+        if self.block.len() >= BLOCK {
+            self.flush();
+        }
+        let since = time - self.time;
+        self.time = time;
+        put(
+            &mut self.block,
+            since.min(LONG) << KIND_BITS | u64::from(kind),
+        );
+        if since >= LONG {
+            put(&mut self.block, since);
+        }
+        &mut self.block
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() {
+            let length = (self.block.len() as u32).to_le_bytes();
+            let out = &mut self.out;
+            let written = out.write_all(&length);
+            let written = written.and_then(|()| out.write_all(&self.block));
+            self.failed = written.err();
+        }
+        self.block.clear();
+    }
+
+    /// Returns the bytes that are written, at their end.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        self.flush();
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.out),
+        }
+    }
+}
+
+/// Reads one record after another.
+pub(crate) struct Records<R> {
+    from: R,
+    block: Vec<u8>,
+    at: usize,
+    time: u64,
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a record is damaged")
+}
+
+impl<R: Read> Records<R> {
+    pub(crate) fn new(from: R) -> Records<R> {
+        Records {
+            from,
+            block: Vec::new(),
+            at: 0,
+            time: 0,
+        }
+    }
+
+    /// Returns the time and the kind of the next record, or `None` at the end.
+    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, u8)>> {
+        while self.at >= self.block.len() {
+            let mut length = [0; 4];
+            match self.from.read(&mut length[..1])? {
+                0 => return Ok(None),
+                _ => self.from.read_exact(&mut length[1..])?,
+            }
+            self.block.resize(u32::from_le_bytes(length) as usize, 0);
+            self.from.read_exact(&mut self.block)?;
+            self.at = 0;
+        }
+        let first = self.number()?;
+        let since = match first >> KIND_BITS {
+            LONG => self.number()?,
+            since => since,
+        };
+        self.time = self.time.wrapping_add(since);
+        Ok(Some((self.time, first as u8 & ((1 << KIND_BITS) - 1))))
+    }
+
+    #[inline]
+    pub(crate) fn number(&mut self) -> io::Result<u64> {
+        let (mut n, mut shift) = (0, 0);
+        loop {
+            let byte = *self.block.get(self.at).ok_or_else(damaged)?;
+            self.at += 1;
+            if shift < u64::BITS {
+                n |= u64::from(byte & 0x7f) << shift;
+            }
+            shift += 7;
+            if byte < 0x80 {
+                return Ok(n);
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn short(&mut self) -> io::Result<u32> {
+        Ok(self.number()? as u32)
+    }
+
+    /// Skips bytes of the record.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        self.at = self.at.saturating_add(bytes as usize);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let numbers = [0, 1, 127, 128, 1 << 40, u64::MAX];
+        let mut spool = Spool::new(Vec::new());
+        for round in 0..20_000u64 {
+            let kind = (round % 16) as u8;
+            let time = if round < 10_000 {
+                round * 1000
+            } else {
+                u64::MAX
+            };
+            let to = spool.record(time, kind);
+            numbers.iter().for_each(|n| put(to, *n));
+        }
+        let written = spool.finish().unwrap();
+        assert!(written.len() > 2 * BLOCK);
+        let mut records = Records::new(written.as_slice());
+        for round in 0..20_000u64 {
+            let (time, kind) = records.next().unwrap().unwrap();
+            let wanted = if round < 10_000 {
+                round * 1000
+            } else {
+                u64::MAX
+            };
+            assert_eq!((time, u64::from(kind)), (wanted, round % 16));
+            records.skip(2);
+            let rest: Vec<u64> = (2..6).map(|_| records.number().unwrap()).collect();
+            assert_eq!(rest, numbers[2..]);
+        }
+        assert_eq!(records.next().unwrap(), None);
+        let mut torn = Records::new(&written[..100]);
+        assert!(torn.next().is_err());
+    }
+}

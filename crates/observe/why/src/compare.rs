@@ -115,6 +115,8 @@ pub(crate) struct Sums {
     late: (u64, u128),
     others: (u64, u128),
     causes: FxHashMap<Cause, Times>,
+    /// The causes of the execution that is being added. It is reused.
+    room: Vec<(Cause, u64)>,
 }
 
 impl Sums {
@@ -125,6 +127,7 @@ impl Sums {
             late: (0, 0),
             others: (0, 0),
             causes: FxHashMap::default(),
+            room: Vec::new(),
         }
     }
 
@@ -142,7 +145,7 @@ impl Sums {
         group.0 += 1;
         group.1 += u128::from(latency);
         self.longest_ns = self.longest_ns.max(latency);
-        let mut times: Vec<(Cause, u64)> = Vec::new();
+        let mut times = std::mem::take(&mut self.room);
         for piece in pieces {
             let mut cause = Cause {
                 kind: piece.kind,
@@ -164,11 +167,12 @@ impl Sums {
                 *sum += u128::from(ns);
             }
         }
-        for (cause, ns) in times {
+        for (cause, ns) in times.drain(..) {
             let of = self.causes.entry(cause).or_default();
             let dist = if late { &mut of.late } else { &mut of.others };
             dist.record(ns);
         }
+        self.room = times;
     }
 
     /// Returns the part of all latencies whose cause is unknown, 0 to 1.

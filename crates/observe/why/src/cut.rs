@@ -131,7 +131,7 @@ impl Known<'_> {
         };
         let mut pieces = Pieces {
             at: first.start_ns,
-            list: Vec::new(),
+            list: Vec::with_capacity(4 * steps.len()),
         };
         for (i, step) in steps.iter().enumerate() {
             let until = steps.get(i + 1).map_or(end, |next| next.published_ns);
@@ -285,6 +285,9 @@ impl Known<'_> {
 /// Splits a slice by the executions that overlap it. Calls `report` with the end of each part and
 /// the innermost callback that ran in it.
 fn split(slice: &Slice, ran: &[Ran], mut report: impl FnMut(u64, Option<u32>)) {
+    if ran.is_empty() {
+        return report(slice.end, None);
+    }
     let within = |t: &u64| slice.begin < *t && *t < slice.end;
     let ends = ran.iter().flat_map(|r| [r.0, r.1]).filter(within);
     let mut ends: Vec<u64> = ends.chain([slice.end]).collect();

@@ -89,6 +89,8 @@ pub struct Once<W> {
     now: u64,
     callbacks: bool,
     scratch: Vec<u8>,
+    /// Lists of steps that are written. It is reused.
+    done: Vec<Vec<ChainStep>>,
 }
 
 /// The result of one pass: the model, and a spool for explanations.
@@ -122,6 +124,7 @@ impl<W: Write> Once<W> {
             now: 0,
             callbacks,
             scratch: Vec::new(),
+            done: Vec::new(),
         }
     }
 
@@ -261,7 +264,6 @@ impl<W: Write> Once<W> {
                 put(to, u64::from(held.by_tid));
             }
         }
-        let mut done: Vec<Vec<ChainStep>> = Vec::new();
         for joined in self.synth.drain_joins() {
             let to = spool.record(now, record::JOINED);
             put(to, u64::from(joined.synchroniser));
@@ -273,7 +275,7 @@ impl<W: Write> Once<W> {
                 put(to, name);
             }
             put_times(to, now, &joined.steps);
-            done.push(joined.steps);
+            self.done.push(joined.steps);
         }
         let arrivals = self.synth.drain_arrivals();
         for arrival in arrivals.filter(|_| self.callbacks) {
@@ -307,9 +309,9 @@ impl<W: Write> Once<W> {
             put(to, u64::from(end.path) << 1 | u64::from(end.cut));
             put(to, self.scratch.len() as u64);
             to.extend_from_slice(&self.scratch);
-            done.push(end.steps);
+            self.done.push(end.steps);
         }
-        for steps in done {
+        for steps in self.done.drain(..) {
             self.synth.take_back(steps);
         }
     }

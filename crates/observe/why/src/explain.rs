@@ -227,6 +227,10 @@ pub(crate) struct Subjects {
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
+/// The longest execution of a callback whose arrival is known, in ns. An execution that never ends must
+/// not keep its arrival for ever.
+const LONGEST_NS: u64 = 600_000_000_000;
+
 impl Subjects {
     pub(crate) fn new(ids: Vec<Option<String>>, questions: Vec<Question>) -> Subjects {
         let longest_ns = questions.iter().map(|q| q.longest_ns).max();
@@ -260,6 +264,7 @@ impl Subjects {
         if self.follow.advance(time) {
             self.cut(synth, false);
             if let Some(from) = self.follow.forget() {
+                let from = from.saturating_sub(LONGEST_NS);
                 self.arrivals.retain(|key, _| key.1 >= from);
             }
         }

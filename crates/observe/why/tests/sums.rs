@@ -125,8 +125,13 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     };
     let questions = asked.iter().map(question).collect();
     let at_once = explain_at_once(events, &options, questions);
+    // Of events in any order, one pass explains as many executions, but perhaps with other begins.
+    let in_time = events.is_sorted_by_key(|event| event.time_ns);
     for ((_, _, wanted), explanation) in asked.iter().zip(at_once) {
-        prop_assert_eq!(&json!(explanation), wanted);
+        check(&explanation)?;
+        if in_time {
+            prop_assert_eq!(&json!(explanation), wanted);
+        }
     }
     Ok(model.chains.len())
 }

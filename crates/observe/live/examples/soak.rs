@@ -1,6 +1,6 @@
 //! Watches processes that come and go with fresh names for many hours, and checks that memory stays
 //! flat: `cargo run --release -p onbeat-live --example soak TRACE [HOURS]`. Copies of the recorded
-//! system begin one after the other. The figures of a lasting copy must be complete at the end.
+//! system begin one after the other. Another copy lasts. Its executions are printed at the end.
 
 #[allow(dead_code)]
 #[path = "../tests/churn/mod.rs"]
@@ -15,7 +15,7 @@ use onbeat_trace::{Event, Reader};
 use std::collections::BTreeMap;
 use std::error::Error;
 
-/// The growth of memory after the first tenth that is allowed, in percent.
+/// The allowed growth of memory after the first tenth of the run, in percent.
 const GROWTH_MAX: u64 = 5;
 
 /// The number of copies of the system that begin in an hour.
@@ -89,7 +89,6 @@ fn run() -> Run {
     }
 }
 
-/// Returns the resident memory of this process.
 fn resident_kb() -> Result<u64, Box<dyn Error>> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

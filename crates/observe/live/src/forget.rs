@@ -1,27 +1,28 @@
-//! Forgets what has not been seen for long, so that memory stays flat.
+//! Forgets figures without recent events and nodes that ended, so that memory stays flat.
 
 use crate::window::SECOND_NS;
 use crate::Live;
 use onbeat_synth::{Forgotten, KeptCounts};
 use rustc_hash::FxHashSet;
 
-/// The time from one search for ended nodes to the next.
+/// The time in ns from one search for ended nodes to the next.
 const SEARCH_NS: u64 = 60 * SECOND_NS;
 
-/// The most process ids that are kept until the caller takes them.
+/// The maximum number of process ids that are kept until the caller takes them.
 const LEFT_OUT_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Forgetting {
     after_ns: u64,
     nodes_after_ns: u64,
-    /// The time from which on the next search for ended nodes is due.
+    /// The time at which the next search for ended nodes is due.
     next_search_ns: u64,
     /// The number of nodes that were forgotten.
     nodes: u64,
     /// The number of processes that have created too much.
     left_out_processes: u64,
-    /// The ids of such processes since the last call of [`Live::drain_left_out_processes`].
+    /// The ids of the processes that have created too much since the last call of
+    /// [`Live::drain_left_out_processes`].
     new_left_out: Vec<u32>,
 }
 
@@ -39,7 +40,7 @@ impl Forgetting {
 }
 
 impl Live {
-    /// Counts the processes that have created too much.
+    /// Counts the processes that the synthesis has left out since the last call, and keeps their ids.
     pub(crate) fn take_left_out(&mut self) {
         for pid in self.synth.drain_left_out() {
             self.forgetting.left_out_processes += 1;
@@ -49,19 +50,19 @@ impl Live {
         }
     }
 
-    /// Returns the number of processes that have created too many names and callbacks. Their later
-    /// events are left out.
+    /// Returns the number of processes that have created too many names and callbacks. The model leaves out
+    /// their later events.
     pub fn left_out_processes(&self) -> u64 {
         self.forgetting.left_out_processes
     }
 
-    /// Returns the ids of the processes that have created too much since the last call. Ids beyond 64 are
-    /// left out.
+    /// Returns the ids of the processes that have created too much since the last call, but at most 64 ids.
     pub fn drain_left_out_processes(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.forgetting.new_left_out)
     }
 
-    /// Forgets what ended or was last seen long before `now_ns`.
+    /// Forgets the figures that were last seen long before `now_ns`. Once a minute, also forgets the nodes
+    /// that ended long before.
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let before = now_ns.saturating_sub(self.forgetting.after_ns);
         self.callbacks.forget_before(before);
@@ -78,7 +79,8 @@ impl Live {
         }
     }
 
-    /// Removes everything that refers to numbers which the synthesis uses for other things from now on.
+    /// Removes everything that refers to forgotten numbers. The synthesis uses these numbers for other
+    /// things from now on.
     fn drop_numbers(&mut self, forgotten: &Forgotten) {
         if forgotten.is_empty() {
             return;
@@ -107,13 +109,13 @@ impl Live {
         self.is_stale |= !callbacks.is_empty();
     }
 
-    /// Returns the number of nodes that were forgotten, because their processes ended more than
+    /// Returns the number of nodes that were forgotten because their processes ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub fn forgotten_nodes(&self) -> u64 {
         self.forgetting.nodes
     }
 
-    /// Returns the numbers of things that the synthesis keeps, and the number of entries with figures.
+    /// Returns how many things the synthesis keeps, and how many entries with figures the live model keeps.
     pub fn kept(&self) -> (KeptCounts, usize) {
         let of_data = self.edges.len() + self.published.len() + self.paths.len();
         let of_machine = self.machine.threads.len() + self.machine.holders.len();
@@ -130,8 +132,8 @@ impl Live {
         self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
     }
 
-    /// Returns the number of values that were not counted because 4096 callbacks, paths, edges, topics
-    /// or threads were followed already.
+    /// Returns the number of values that were not counted. A value is not counted if it needs a new entry
+    /// and 4096 callbacks, paths, edges, topics or threads are followed already.
     pub fn left_out(&self) -> u64 {
         let of_machine = self.machine.threads.left_out() + self.machine.holders.left_out();
         let of_data = self.edges.left_out() + self.published.left_out();

@@ -49,7 +49,7 @@ pub struct CauseRow {
     pub usual_ns: u64,
 }
 
-/// The kind of culprit whose number is that of a callback. All others have numbers of components.
+/// The kind of a culprit that is a callback. The numbers of all other kinds are those of components.
 const CALLBACK: u8 = 0;
 
 fn number(culprit: CulpritId) -> (u8, u32) {
@@ -95,7 +95,7 @@ impl Causes {
         }
     }
 
-    /// Forgets causes for which `is_gone` returns true: with a callback, or with a component.
+    /// Forgets the causes that refer to a callback or component which is gone.
     pub(crate) fn forget(
         &mut self,
         is_gone_callback: impl Fn(u32) -> bool,

@@ -6,9 +6,9 @@
 //! and of the last minute ([`window`]). [`view`] makes rows of them for a screen or for scripts.
 //!
 //! Memory is bounded: a window has a fixed number of slots, distributions have a fixed number of
-//! buckets, and there is a limit for the entries. What has not been seen for
-//! [`LiveOptions::forget_after_ns`] is forgotten and counted, and nodes some time after their end
-//! ([`forget`]).
+//! buckets, and there is a limit for the entries. A live model forgets figures that have not been
+//! seen for [`LiveOptions::forget_after_ns`], and counts them. It forgets nodes some time after their
+//! end ([`forget`]).
 
 mod forget;
 mod kept;
@@ -200,7 +200,8 @@ impl Live {
 
     fn push_one(&mut self, event: &Event) {
         let (first, now) = *self.span.get_or_insert((event.time_ns, event.time_ns));
-        // As in the synthesis, an event is never earlier than the events before it.
+        // An event with an earlier time than the event before it counts at that event's time. The synthesis
+        // does the same.
         let time_ns = event.time_ns.max(now);
         if time_ns / SECOND_NS > now / SECOND_NS {
             self.take();

@@ -254,8 +254,8 @@ pub struct View {
     pub forgotten: u64,
     /// The number of nodes that were forgotten some time after their processes had ended.
     pub forgotten_nodes: u64,
-    /// The number of processes that have created too many names and callbacks. Their later events are
-    /// left out.
+    /// The number of processes that have created too many names and callbacks. The figures leave out their
+    /// later events.
     pub left_out_processes: u64,
     /// The number of values that were not counted because a table of entries was full.
     pub left_out: u64,

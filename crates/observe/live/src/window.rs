@@ -141,7 +141,7 @@ impl<T: Default> Windows<T> {
 }
 
 impl Windows<u64> {
-    /// Adds the time from `from_ns` to `to_ns` to each span, as far as it lies in the span.
+    /// Adds the time from `from_ns` to `to_ns` to each span. A span gets only the part that lies in it.
     pub(crate) fn add_span(&mut self, from_ns: u64, to_ns: u64) {
         self.total = self.total.saturating_add(to_ns.saturating_sub(from_ns));
         for ring in [&mut self.seconds, &mut self.tens] {
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_stretch_of_time_counts_in_each_span_only_as_far_as_it_lies_there() {
         let mut windows = Windows::default();
-        // Five hours without an event between.
+        // Five hours pass without an event.
         windows.add_span(SECOND_NS / 2, 18_000 * SECOND_NS + SECOND_NS / 4);
         let sums = Span::ALL.map(|span| sum(&windows, span, 18_000));
         let quarter = SECOND_NS / 4;

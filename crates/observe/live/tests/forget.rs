@@ -1,4 +1,4 @@
-//! A live model forgets what ended long ago, and nothing else changes by it.
+//! A live model forgets what ended long ago. Everything else stays the same.
 
 #[allow(dead_code)]
 mod churn;
@@ -93,8 +93,8 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
     all
 }
 
-/// Compares the model of a live model that forgets with one that does not. All callbacks of the nodes
-/// for which `lives` returns true must be there, with the same figures, edges and chains.
+/// Compares `some`, from a live model that forgets, with `all`, from one that does not. All callbacks of
+/// the nodes for which `lives` returns true must be in `some`, with the same figures, edges and chains.
 fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<(), TestCaseError> {
     let callbacks = all.callbacks.iter().filter(|c| lives(&c.node));
     let living: Vec<_> = callbacks.collect();
@@ -120,7 +120,7 @@ fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// Compares the figures since the start with those of the live model's own synthesis.
+/// Compares a live model's figures since the start with `model`, which its own synthesis made.
 fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
     for callback in &model.callbacks {
         let ids = live.callback_ids().iter();
@@ -153,7 +153,7 @@ fn check_short_lived(
     all.end();
     some.refresh();
     let (some_model, all_model) = (some.model(), all.model());
-    // The last process of /a ended two hours ago, too.
+    // The last process of /a also ended two hours ago.
     prop_assert_eq!(some.forgotten_nodes(), u64::from(generations));
     compare(&some_model, &all_model, |node| ["/b", "/c"].contains(&node))?;
     compare_figures(&some, &some_model)?;
@@ -207,7 +207,7 @@ proptest! {
 fn recorded() -> Recorded {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../demos/recorded/parking");
     let mut reader = Reader::open(&trace).expect("opened");
-    // The creation of the system and its first executions.
+    // The first 6000 events show the creation of the system and its first executions.
     Recorded::new(reader.events().take(6000).collect())
 }
 
@@ -289,7 +289,7 @@ fn a_jump_of_the_time_by_hours_leaves_the_windows_right() {
     );
     let callbacks = view.callbacks.len();
     assert!(callbacks > 5);
-    // The time goes back by three hours. It counts as standing still.
+    // Events whose times go back by three hours count at the latest time so far.
     let third = push(&mut live, 3 * HOUR_NS, false);
     let view = live.view(Wanted::ALL);
     assert_eq!(view.events.start, first + second + third);
@@ -340,7 +340,7 @@ fn a_process_that_creates_without_end_is_left_out_and_the_others_are_watched() {
     let model = live.model();
     let executions = model.callbacks.iter().map(|c| c.figures.executions());
     assert_eq!(executions.sum::<u64>(), 50 * 4);
-    // The end of the process makes room for another one with its id.
+    // After its end, the process is forgotten too, and its id can be used again.
     let end = last + 3 * SECOND_NS;
     live.push(&[Event {
         time_ns: end,

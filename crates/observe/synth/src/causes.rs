@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 /// observed threads come in addition.
 const SWITCHES: usize = 64;
 
-/// The number of thread names from which on those of ended threads are forgotten with their process.
+/// The maximum number of thread names before names of ended threads are forgotten even if their process is
+/// kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
@@ -242,7 +243,8 @@ impl Causes {
         self.number(by) as u32
     }
 
-    /// Does the same as [`Causes::component_number`] with the names that threads had at another time.
+    /// Returns the number of the component that the thread belonged to when threads had these names. `by`
+    /// is as for [`Causes::component_number`].
     pub(super) fn component_number_in(&mut self, names: &ThreadNames, by: u32) -> u32 {
         self.number_of(names.who(by)) as u32
     }
@@ -337,10 +339,11 @@ impl Causes {
         number
     }
 
-    /// Forgets processes that ended. The time that their threads took from others stays: it counts for
-    /// the process in `gone` that continues them, or else for all programs with threads of that name.
+    /// Forgets the processes in `gone`. The values of `gone` are the processes that continue them. The time
+    /// that their threads took from others is kept. It counts for the process that continues them. If there
+    /// is none, it counts for all programs with threads of that name.
     ///
-    /// Returns the numbers of the components that were united with others.
+    /// Returns the numbers of the components that were merged into others.
     pub(super) fn forget<'a>(
         &mut self,
         gone: &BTreeMap<u32, Option<u32>>,

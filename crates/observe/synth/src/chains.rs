@@ -451,7 +451,8 @@ impl Paths {
         self.nodes.len() - self.free.len()
     }
 
-    /// Forgets the paths through forgotten vertices, and returns them. No step may be on one of them.
+    /// Forgets the paths through `vertices`, and returns them. The caller must have dropped all steps on
+    /// these paths.
     pub(crate) fn forget(&mut self, vertices: &Marks) -> Vec<PathId> {
         let mut free = Marks::default();
         for path in &self.free {
@@ -464,7 +465,7 @@ impl Paths {
         let mut is_free = free;
         for &path in &gone {
             is_free.add(path.index());
-            // The place has no figures, so that nobody takes it for a path.
+            // Without figures, the free place is not reported as a path.
             let node = &mut self.nodes[path.index()];
             (node.parent, node.terminal, node.cut) = (None, None, None);
             (node.lost, node.dropped) = (PerMode::default(), PerMode::default());
@@ -746,7 +747,7 @@ impl Paths {
         all
     }
 
-    /// Returns the steps that lead to `step`, first to last. `room` is an empty list to use.
+    /// Returns the steps that lead to `step`, first to last, in the empty list `room`.
     fn steps_to(&self, steps: &Steps, step: StepId, room: Vec<ChainStep>) -> Vec<ChainStep> {
         let first = Some(steps.steps[step.index()]);
         let parent = |s: &Step| Some(steps.steps[s.parent?.index()]);

@@ -70,7 +70,7 @@ impl Synth {
         self.ended_model()
     }
 
-    /// Returns the model after [`Synth::end_of_events`].
+    /// Returns the model of all events. The caller must have called [`Synth::end_of_events`].
     pub fn ended_model(&self) -> Model {
         conclude(Finish::of(self).evidence())
     }

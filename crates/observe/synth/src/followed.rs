@@ -88,8 +88,8 @@ pub struct Held {
     pub by_tid: u32,
 }
 
-/// A callback or synchroniser of a path, without the times of one execution. The fields are those of
-/// [`ChainStep`].
+/// A callback or synchroniser of a path, without the times of an execution. The fields have the meaning of
+/// the same fields of [`ChainStep`].
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathStep {

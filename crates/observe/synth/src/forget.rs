@@ -9,29 +9,30 @@ use crate::marks::Marks;
 use crate::Synth;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The numbers of what was forgotten. The synthesis uses them again for other things.
+/// The result of [`Synth::forget`]: things that were forgotten. The synthesis uses the indices again for
+/// other things.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
-    /// The number of nodes.
+    /// How many nodes were forgotten.
     pub nodes: u64,
     /// The callbacks and synchronisers, as indices into [`Synth::callback_ids`].
     pub callbacks: Vec<u32>,
     /// The paths, as in [`ChainEnd::path`](crate::followed::ChainEnd::path).
     pub paths: Vec<u32>,
-    /// The names, for [`Synth::name`].
+    /// The numbers of the names, as in [`Synth::name`].
     pub names: Vec<u32>,
-    /// The components, as indices into [`Synth::components`].
+    /// The components that were merged into others, as indices into [`Synth::components`].
     pub components: Vec<u32>,
 }
 
 impl Forgotten {
-    /// Returns true if no number was forgotten.
+    /// Returns true if nothing was forgotten.
     pub fn is_empty(&self) -> bool {
         *self == Forgotten::default()
     }
 }
 
-/// The numbers of things that a synthesis keeps.
+/// How many things of each kind a synthesis keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct KeptCounts {
@@ -44,7 +45,7 @@ pub struct KeptCounts {
 }
 
 impl Synth {
-    /// Returns the numbers of things that the synthesis keeps.
+    /// Returns how many things of each kind the synthesis keeps.
     pub fn kept(&self) -> KeptCounts {
         let entities = &self.cx.entities;
         KeptCounts {
@@ -61,8 +62,8 @@ impl Synth {
     /// callbacks, edges and chains. Nodes stay while data in flight comes from them, or while a node with
     /// the same name lives. The figures of everything that lives stay the same.
     ///
-    /// The caller must have drained all that the synthesis keeps for it. The caller must forget the
-    /// returned numbers before it pushes the next event.
+    /// Before this call, the caller must drain everything that the synthesis keeps for it. After the call
+    /// and before the next event, the caller must drop everything that refers to the returned indices.
     pub fn forget(&mut self, after_ns: u64) -> Forgotten {
         let Some(before) = self.recording.now.checked_sub(after_ns) else {
             return Forgotten::default();
@@ -88,8 +89,8 @@ impl Synth {
         }
     }
 
-    /// Returns the vertices and the nodes that ended before `time` and to which nothing refers. Returns
-    /// also the nodes to which something refers.
+    /// Returns three sets: the vertices to forget, the nodes to forget, and the nodes that are in use. The
+    /// first two ended before `time`, and nothing refers to them.
     fn ended_before(&mut self, time: u64) -> (Marks, Marks, Marks) {
         let nodes = &self.cx.entities.nodes;
         let mut used = Marks::default();
@@ -102,7 +103,8 @@ impl Synth {
         for vertex in self.cx.entities.kept().filter_map(|(_, e)| e.vertex) {
             pinned.add(vertex.index());
         }
-        // The vertices that stay refer to further nodes, so that more may stay.
+        // A vertex that stays keeps the nodes to which it refers, and these keep further vertices. The loop
+        // ends when no further node is in use.
         let mut ended = nodes.ended_before(time, &used);
         let gone = loop {
             let mut gone = Marks::default();
@@ -128,8 +130,10 @@ impl Synth {
         (gone, ended, used)
     }
 
-    /// Forgets the processes that ended before `time`. If other processes run the same nodes, their
-    /// figures go to one of these. Returns the numbers of components that were united with others.
+    /// Forgets the processes that ended before `time`. A living process that runs the same nodes takes over
+    /// their figures. If there is none, but callbacks still refer to the process, it stays.
+    ///
+    /// Returns the numbers of the components that were merged into others.
     fn forget_processes(&mut self, time: u64) -> Vec<u32> {
         let nodes = &self.cx.entities.nodes;
         let mut nodes_of: BTreeMap<u32, BTreeSet<NodeId>> = BTreeMap::new();

@@ -85,8 +85,8 @@ impl Helpers {
         of.cpus.unite(&candidate.cpus);
     }
 
-    /// Moves the figures of a process that ended to the process `to` that continues it. Drops them if
-    /// there is none.
+    /// Forgets the process `pid`, which ended. Moves its figures to the process `to` that continues it, or
+    /// drops them if `to` is `None`.
     pub(super) fn forget(&mut self, pid: u32, to: Option<u32>) {
         let names = self.0.range((pid, None)..);
         let names = names

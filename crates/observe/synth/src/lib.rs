@@ -215,7 +215,8 @@ impl Synth {
         self.flow.observer.list();
     }
 
-    /// Starts to keep observations of executions, like [`Synth::observe`], and no others.
+    /// Starts to keep observations of executions, but no other observations. From now on, the caller must
+    /// call [`Synth::drain_observations`] after every few events.
     pub fn observe_executions(&mut self) {
         self.flow.observer.list_executions();
     }
@@ -307,7 +308,7 @@ impl Synth {
         followed.get_or_insert_default().ends.drain(..)
     }
 
-    /// Takes back a list of steps that the caller does not need any more, to use its memory again.
+    /// Takes back the memory of a list of steps that the caller does not need any more.
     pub fn take_back(&mut self, mut steps: Vec<ChainStep>) {
         if let Some(followed) = &mut self.flow.lineage.paths.followed {
             steps.clear();
@@ -333,7 +334,8 @@ impl Synth {
         self.cx.causes.component_number(tid)
     }
 
-    /// Does the same as [`Synth::component_of`] with the names that threads had at another time.
+    /// Returns the number of the component that a thread belonged to when threads had these names. Arguments
+    /// and result are as for [`Synth::component_of`].
     pub fn component_in(&mut self, names: &ThreadNames, tid: u32) -> u32 {
         self.cx.causes.component_number_in(names, tid)
     }
@@ -346,7 +348,7 @@ impl Synth {
     }
 
     /// Returns the ids of the processes that have created more than
-    /// [`SynthOptions::created_max`] since the last call. Their further events are left out.
+    /// [`SynthOptions::created_max`] since the last call. The synthesis leaves out their further events.
     pub fn drain_left_out(&mut self) -> std::vec::Drain<'_, u32> {
         self.cx.entities.processes.left_out.drain(..)
     }

@@ -5,10 +5,11 @@ use onbeat_document::schema::ComponentKind;
 use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 
-/// The maximum number of thread names kept. The recorder reports further names again when needed.
+/// The number of thread names above which names of bystanders are dropped. The recorder reports them again
+/// when needed.
 const NAMES_MAX: usize = 1 << 16;
 
-/// The thread id that stands for the hypervisor, in waits during which the hypervisor had the CPU.
+/// The thread id of waits during which the hypervisor had the CPU.
 pub(crate) const HOST: u32 = UNTOLD - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +42,8 @@ pub struct Named {
 const KINDS: [ComponentKind; 2] = [ComponentKind::Thread, ComponentKind::Kernel];
 
 impl Named {
-    /// Returns the report as numbers, for [`Named::from_words`] of a copy of the same synthesis.
+    /// Returns the report as numbers, from which [`Named::from_words`] makes the report again. They contain
+    /// numbers of names, so only the same synthesis or a copy of it can use them.
     pub fn to_words(&self) -> [u32; 5] {
         let name = |name: Option<NameId>| name.map_or(0, |n| n.index() as u32 + 1);
         let kernel = u32::from(self.who.kind == ComponentKind::Kernel);
@@ -74,7 +76,7 @@ impl ThreadNames {
     /// Sets the names of one thread.
     pub fn set(&mut self, named: &Named) {
         if named.bystander && self.0.len() >= NAMES_MAX {
-            // The recorder reports dropped names again.
+            // Bystanders have no process id here.
             self.0.retain(|_, who| who.pid != 0);
         }
         self.0.insert(named.tid, named.who);

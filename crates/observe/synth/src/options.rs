@@ -48,12 +48,13 @@ pub struct SynthOptions {
     /// a callback first runs. The id of a timer created before the recording then lacks the period.
     pub ids: Vec<Option<String>>,
     /// The number of things that a process may create before synthesis leaves out its further events. A
-    /// callback counts as [`CALLBACK_COST`]; a node or endpoint with a new name counts as one. Every hour
-    /// in which [`Synth::forget`](super::Synth::forget) is called once a minute takes off about two thirds.
+    /// callback counts as [`CALLBACK_COST`] things; a node or endpoint with a new name counts as one. Each
+    /// call of [`Synth::forget`](super::Synth::forget) takes a sixtieth off the count. One call a minute
+    /// takes off about two thirds in an hour.
     pub created_max: u32,
 }
 
-/// The number of created things as which a callback counts.
+/// How many created things a callback counts as, for [`SynthOptions::created_max`].
 pub const CALLBACK_COST: u32 = 8;
 
 impl SynthOptions {

@@ -230,8 +230,8 @@ impl Origins {
         }
     }
 
-    /// Forgets which data passed loops that forgotten callbacks closed. No origin in use may have one of
-    /// these callbacks as its source.
+    /// Forgets which data passed the loops that `vertices` closed. No origin in use may have one of these
+    /// callbacks as its source.
     pub(crate) fn forget(&mut self, vertices: &Marks) {
         let mut bits = 0;
         for (i, closes) in self.loops.iter_mut().enumerate() {

@@ -115,7 +115,7 @@ pub(crate) struct Sums {
     late: (u64, u128),
     others: (u64, u128),
     causes: FxHashMap<Cause, Times>,
-    /// The causes of the execution that is being added. It is reused.
+    /// The causes of the execution that is being added. The list is kept to reuse its memory.
     room: Vec<(Cause, u64)>,
 }
 

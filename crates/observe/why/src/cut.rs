@@ -13,7 +13,7 @@ use onbeat_synth::Synth;
 use rustc_hash::FxHashMap;
 
 /// The longest time in ns from the end of an execution to the start of the next one in its callback
-/// group: the executor looks for work anew, and wakes up a thread.
+/// group. In between, the executor looks for work and wakes up a thread.
 const TURN_NS: u64 = 10_000_000;
 
 /// The culprit of a stretch, by its number.
@@ -236,9 +236,10 @@ impl Known<'_> {
         }
     }
 
-    /// Returns the executions on other threads for which a callback waited because they had its
-    /// callback group. The recording does not show groups. A callback waited for an execution if it
-    /// began right afterwards, and if both callbacks belong to one node and never ran at once.
+    /// Returns the executions on other threads for which the callback of `step` waited because they
+    /// had its callback group. The recording does not show groups. The callback counts as waiting for
+    /// an execution of another callback if both callbacks belong to one node and never ran at once.
+    /// It must also have begun right after that execution, or after others that followed it directly.
     fn group(&self, step: &ChainStep, begin: u64, until: u64) -> Vec<Ran> {
         let mut beside = self.history.executions_beside(step.tid, begin, until);
         beside.retain(|&(_, _, other)| {

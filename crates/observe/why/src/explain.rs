@@ -210,7 +210,7 @@ impl Why {
     }
 }
 
-/// The chains and callbacks whose executions are explained, and what was seen that their
+/// The chains and callbacks whose executions are explained, and the observations that the
 /// explanations need.
 pub(crate) struct Subjects {
     ids: Vec<Option<String>>,
@@ -227,8 +227,8 @@ pub(crate) struct Subjects {
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
-/// The longest execution of a callback whose arrival is known, in ns. An execution that never ends must
-/// not keep its arrival for ever.
+/// The least time in ns for which an execution's arrival is kept after the execution's start. Arrivals of
+/// executions that never end are dropped later.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 impl Subjects {
@@ -254,12 +254,12 @@ impl Subjects {
         }
     }
 
-    /// Names threads by the reports of [`Subjects::named`], not by what the synthesis knows.
+    /// From now on, names threads by the reports of [`Subjects::named`] instead of by the synthesis.
     pub(crate) fn name_threads(&mut self) {
         self.follow.keep_names();
     }
 
-    /// Sets the time of what is reported next. First cuts the executions that this cannot change.
+    /// Sets the time of the next reports, and cuts the executions that these reports cannot change.
     pub(crate) fn advance(&mut self, synth: &mut Synth, time: u64) {
         if self.follow.advance(time) {
             self.cut(synth, false);
@@ -512,7 +512,7 @@ impl Keeper {
             }
             Choice::Over(_) | Choice::All => (KEPT_MAX, true),
         };
-        // The execution would be the first to be left out.
+        // All kept executions have a higher latency.
         let is_least = |least: &Reverse<(u64, u64)>| latency < least.0 .0;
         if self.heap.len() >= room && self.heap.peek().is_none_or(is_least) {
             self.left_out += u64::from(counts);

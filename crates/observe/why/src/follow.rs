@@ -30,10 +30,10 @@ pub(crate) struct Follow<T> {
     joins: Joins,
     waiting: VecDeque<Ended<T>>,
     now: Option<u64>,
-    /// The time before the clock was last advanced.
+    /// The time before the latest call of [`Follow::advance`].
     last: u64,
     next_forget: u64,
-    /// The names of threads by now. `None` if the synthesis has them.
+    /// The current names of threads. `None` if the names in the synthesis are used.
     names: Option<ThreadNames>,
 }
 
@@ -73,12 +73,13 @@ impl<T> Follow<T> {
         self.history.push(event, self.now.unwrap_or(0));
     }
 
-    /// Adds an event of an earlier time, which concerns one thread alone.
+    /// Adds an event at its own time, which may be earlier than the current time. The event must affect only
+    /// its thread.
     pub(crate) fn past(&mut self, event: &Event) {
         self.history.push(event, event.time_ns);
     }
 
-    /// Takes the names of threads from reports, in place of those that the synthesis has.
+    /// From now on, uses the names in the reports of [`Follow::named`] instead of those in the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }

@@ -20,11 +20,12 @@ pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 /// The synthesis may report the end of an execution after later ends, by at most this time in ns.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
-/// The longest time in ns for which two executions of one callback group seem to overlap. The group
-/// is free right before the first one ends, and the interpreter's lock may lie in between.
+/// The longest time in ns for which two executions of one callback group can seem to overlap. The
+/// group becomes free shortly before the first execution's end is recorded. A wait for the interpreter's
+/// lock can lie between the two.
 const SEEMING_NS: u64 = 2_000_000;
 
-/// The most pairs of callbacks that are kept as seen at once.
+/// The maximum number of pairs in `History::at_once`.
 const AT_ONCE_MAX: usize = 1 << 16;
 
 /// The state of a thread during a slice of time.
@@ -311,7 +312,7 @@ pub(crate) fn is_ignored(kind: &EventKind) -> bool {
     ) || is_found(kind)
 }
 
-/// Returns an event of a thread that had a CPU.
+/// Returns an event that shows only that its thread had a CPU.
 pub(crate) fn some_act() -> EventKind {
     EventKind::Wait
 }
@@ -470,7 +471,7 @@ impl History {
         executions.flatten().collect()
     }
 
-    /// Reports whether two callbacks were never seen to run at once so far.
+    /// Reports whether the recording has not shown two callbacks running at once so far.
     pub(crate) fn exclude_each_other(&self, a: u32, b: u32) -> bool {
         !self.at_once.contains(&(a.min(b), a.max(b)))
     }

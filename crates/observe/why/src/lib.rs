@@ -12,9 +12,9 @@
 //! - `follow` keeps ended executions until they can be cut.
 //! - [`every`] cuts the executions of all chains, for tables.
 //! - `explain` collects executions, and keeps those that the caller asked for.
-//! - `compare` compares late executions with the others, and says the result in a sentence.
-//! - [`once`] explains executions of a chain that is known only after the pass: it reads again what
-//!   the pass wrote to a `spool`.
+//! - `compare` compares late executions with the others, and reports the result in a sentence.
+//! - [`once`] explains executions of a chain that is known only after the pass. The pass writes to a
+//!   `spool`, which [`once`] reads afterwards.
 //! - `overview` keeps the latency of every execution in bounded memory.
 //! - [`lost`] finds out why items were not executed and requests not answered.
 //! - `lines` sums up stretches for tables.

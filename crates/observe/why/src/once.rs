@@ -1,9 +1,10 @@
 //! Explains executions after one pass over a recording, in which neither the chain nor the limit is
 //! known.
 //!
-//! [`Once`] makes the model, and meanwhile writes to a spool what explanations need: what threads
-//! did, which callbacks ran, and which executions of chains ended, as numbers. [`Spooled::explain`]
-//! reads the spool and does what [`Why`](crate::Why) does during a pass of its own.
+//! [`Once`] makes the model. Meanwhile it writes to a spool what explanations need: the acts of
+//! threads, the executions of callbacks, and the executions of chains, as numbers.
+//! [`Spooled::explain`] reads the spool, and explains like [`Why`](crate::Why), which needs a pass of
+//! its own.
 
 use crate::explain::{Explanation, Question, Subjects};
 use crate::spool::{put, Records, Spool};
@@ -16,7 +17,8 @@ use onbeat_trace::{Event, EventKind};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// The kinds of records. The numbers of a record follow in the order of the comment.
+/// The kinds of records. Each comment lists the numbers that follow the kind, in their order. Times are in
+/// ns. The number of a thread is its place among the records of kind `THREAD`, from 0.
 mod record {
     /// The number of the thread.
     pub(super) const SWITCH_IN: u8 = 0;
@@ -36,20 +38,22 @@ mod record {
     pub(super) const LOCK_WAIT: u8 = 7;
     /// The number of the thread, and the time since it acted.
     pub(super) const ACTED: u8 = 8;
-    /// The number of the thread, and what happened to it.
+    /// The number of the thread, and a value of [`life`](super::life).
     pub(super) const LIFE: u8 = 9;
     /// The pid and the tid of the thread with the next number.
     pub(super) const THREAD: u8 = 10;
-    /// The waiting thread, the times since the begin and the end, the id of the thread with the CPU.
+    /// The number of the waiting thread, the times since the begin and the end of the wait, and the id
+    /// of the thread that had the CPU.
     pub(super) const HELD: u8 = 11;
-    /// The thread, the times since the start and the end, the callback, the pid if it matters.
+    /// The id of the thread, the times since the start and the end of the execution, and the callback.
     pub(super) const RAN: u8 = 12;
-    /// The path and whether it is cut, the number of bytes that follow, the time since the end, and
-    /// the steps.
+    /// Twice the path, plus 1 if the chain is cut; the number of bytes that follow; the time since the
+    /// end; the times of the steps.
     pub(super) const CHAIN: u8 = 13;
-    /// The synchroniser, the time since the join, the number of the path, and the steps.
+    /// The synchroniser, the time since the join, the number of steps, the callback and the name of
+    /// each step, and the times of the steps.
     pub(super) const JOINED: u8 = 14;
-    /// A word that says which of the rare records follows.
+    /// A value of [`rare`](super::rare), and the numbers of that record.
     pub(super) const RARE: u8 = 15;
 }
 
@@ -62,11 +66,11 @@ mod life {
 
 /// The values of a [`record::RARE`].
 mod rare {
-    /// Events were lost.
+    /// No numbers. Events were lost.
     pub(super) const LOST: u64 = 0;
     /// The words of a [`Named`](onbeat_synth::named::Named).
     pub(super) const NAMED: u64 = 1;
-    /// The thread's id, and the times since the callback's start and since its input was there.
+    /// The thread's id, the time since the callback's start, and the time since its input arrived.
     pub(super) const ARRIVAL: u64 = 2;
 }
 
@@ -74,13 +78,13 @@ mod rare {
 struct Known {
     pid: u32,
     number: u64,
-    /// The thread has a CPU, so what it does has no effect until it loses the CPU.
+    /// The thread has a CPU. Until it loses the CPU, only the time of its latest act matters.
     running: bool,
-    /// The time at which the thread acted last, if that is not written.
+    /// The time of the thread's latest act, if no record shows it yet.
     acted: Option<u64>,
 }
 
-/// Synthesises a model, and spools what explanations need to `W`.
+/// Makes a model from events, and writes to `W` what explanations need.
 pub struct Once<W> {
     synth: Synth,
     spool: Spool<W>,
@@ -89,7 +93,7 @@ pub struct Once<W> {
     now: u64,
     callbacks: bool,
     scratch: Vec<u8>,
-    /// Lists of steps that are written. It is reused.
+    /// Lists of steps that are written, until the synthesis takes back their memory.
     done: Vec<Vec<ChainStep>>,
 }
 
@@ -99,11 +103,11 @@ pub struct Seen<W> {
     pub model: Model,
     /// The ids of the callbacks, for the options of another pass over the same events.
     pub ids: Vec<Option<String>>,
-    /// The spooled facts, for explanations.
+    /// The facts that explanations need.
     pub spooled: Spooled<W>,
 }
 
-/// The facts of a recording that explanations need.
+/// The facts of a recording that explanations need, in a spool.
 pub struct Spooled<W> {
     synth: Synth,
     spool: io::Result<W>,
@@ -138,7 +142,7 @@ impl<W: Write> Once<W> {
         }
     }
 
-    /// Ends the events.
+    /// Ends the pass. Returns the model and the spool.
     pub fn finish(mut self) -> Seen<W> {
         self.synth.end_of_events();
         self.spool_followed();
@@ -167,7 +171,7 @@ impl<W: Write> Once<W> {
                 used_ns,
                 since_switch,
             } => {
-                // A longer time than 2^63 ns is as good as this one.
+                // The flag needs one bit, so longer times are cut to 2^63 - 1 ns.
                 let used = (*used_ns).min(u64::MAX >> 1);
                 (CPU_TIME, Some(used << 1 | u64::from(*since_switch)))
             }
@@ -230,7 +234,7 @@ impl<W: Write> Once<W> {
         }
     }
 
-    /// Writes a thread that is new, or whose id is used again. Returns its number.
+    /// Writes a record for a thread that is new, or whose id is used again. Returns the thread's number.
     fn number(&mut self, pid: u32, tid: u32, running: bool) -> u64 {
         let number = self.count;
         self.count += 1;
@@ -378,7 +382,8 @@ struct Replay<R> {
     records: Records<R>,
     subjects: Subjects,
     threads: Vec<(u32, u32)>,
-    /// The callbacks of the paths that the questions ask for, by path and cut. `None` for others.
+    /// The steps of each path, by the first number of a chain's record. `None` if no question asks for
+    /// the path.
     paths: FxHashMap<u64, Option<Vec<PathStep>>>,
 }
 

@@ -1,7 +1,7 @@
-//! Writes and reads what a pass over a recording saw, as compact bytes.
+//! Writes and reads the observations of a pass over a recording, as compact bytes.
 //!
-//! Records are numbers of variable length. Each begins with the time since the record before it,
-//! together with its kind. Blocks contain whole records and begin with their length.
+//! A record is a list of numbers of variable length. Its first number holds its kind and the time since
+//! the record before it. A block is its length in bytes, followed by whole records.
 
 use std::io::{self, Read, Write};
 
@@ -10,10 +10,10 @@ const BLOCK: usize = 1 << 16;
 /// The number of bits of a record's first number that hold its kind.
 const KIND_BITS: u32 = 4;
 
-/// The shortest time that does not fit beside the kind. It then follows as a number of its own.
+/// The shortest time that does not fit beside the kind. Such a time follows as a number of its own.
 const LONG: u64 = u64::MAX >> KIND_BITS;
 
-/// Appends a number: seven bits per byte, the lowest first.
+/// Appends a number, with seven bits per byte and the lowest bits first.
 #[inline]
 pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -71,7 +71,7 @@ impl<W: Write> Spool<W> {
         self.block.clear();
     }
 
-    /// Returns the bytes that are written, at their end.
+    /// Writes the last block. Returns `out`, whose position is after that block.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.flush();
         match self.failed {
@@ -145,7 +145,7 @@ impl<R: Read> Records<R> {
         Ok(self.number()? as u32)
     }
 
-    /// Skips bytes of the record.
+    /// Skips the next `bytes` bytes of the record.
     pub(crate) fn skip(&mut self, bytes: u64) {
         self.at = self.at.saturating_add(bytes as usize);
     }

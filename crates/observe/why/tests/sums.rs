@@ -54,7 +54,7 @@ fn explain(
     why.finish()
 }
 
-/// Explains all in the pass that makes the model.
+/// Answers all questions from the one pass that makes the model.
 fn explain_at_once(
     events: &[Event],
     options: &SynthOptions,
@@ -125,7 +125,7 @@ fn check_all(events: &[Event], options: SynthOptions) -> Result<usize, TestCaseE
     };
     let questions = asked.iter().map(question).collect();
     let at_once = explain_at_once(events, &options, questions);
-    // Of events in any order, one pass explains as many executions, but perhaps with other begins.
+    // Explanations are equal only if the events are in time order. Otherwise the begins can differ.
     let in_time = events.is_sorted_by_key(|event| event.time_ns);
     for ((_, _, wanted), explanation) in asked.iter().zip(at_once) {
         check(&explanation)?;

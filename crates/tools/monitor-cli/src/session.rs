@@ -59,7 +59,7 @@ pub struct Session {
     written_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
-    /// The number of forgotten nodes in the latest line about them, and the time of that line.
+    /// The number of all nodes forgotten up to the latest line about them, and the time of that line in ns.
     forgotten: (u64, u64),
     /// Lines begin with the time since the first event.
     has_times: bool,
@@ -334,7 +334,8 @@ impl Session {
         }
     }
 
-    /// Reports at most once an hour how many nodes were forgotten, and each process that creates too much.
+    /// Reports each process that has created too much. Reports the number of forgotten nodes at most once
+    /// an hour.
     fn report_forgotten(&mut self) {
         for pid in self.watch.left_out_processes() {
             let text = format!(
@@ -359,7 +360,7 @@ impl Session {
         let since = self.watch.now_ns().saturating_sub(self.watch.start_ns());
         let mut lines = Vec::new();
         if self.measured.len() >= REPORTED_MAX {
-            // Names that do not repeat make room for others.
+            // Drops the names that are not among the current findings, so that new names have room.
             let findings = self.watch.findings.iter();
             let keys = findings.map(|f| (f.requirement.clone(), f.id.clone()));
             let present: BTreeSet<_> = keys.collect();

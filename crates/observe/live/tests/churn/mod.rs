@@ -8,7 +8,7 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 /// The distance between the process ids of two generations.
 const IDS: u32 = 100_000;
 
-/// A recorded system, of which copies come and go.
+/// A recorded system, which can be played several times with other ids and names.
 pub struct Recorded {
     events: Vec<Event>,
     first_ns: u64,
@@ -41,8 +41,8 @@ impl Recorded {
         self.events.last().expect("events").time_ns - self.first_ns
     }
 
-    /// Returns the system as it runs in the copy `generation` from `start_ns` on. Its processes have
-    /// other ids, its nodes and topics other names, and all processes exit at the end.
+    /// Returns the events of the copy `generation` of the system, from `start_ns` on. Processes have other
+    /// ids, nodes and topics have other names, and all processes exit at the end.
     pub fn copy(&self, generation: u32, start_ns: u64) -> impl Iterator<Item = Event> + '_ {
         let ids = 1_000_000 + generation % 20_000 * IDS;
         let events = self.events.iter().filter(|e| e.kind != EventKind::Exit);
@@ -69,8 +69,8 @@ impl Recorded {
             .chain(pids.iter().map(move |pid| exit(pid, *pid)))
     }
 
-    /// Returns the system as it goes on in its own processes from `start_ns` on. It creates nothing if
-    /// `is_first` is not set.
+    /// Returns the events of the system in its own processes, from `start_ns` on. No process exits. Unless
+    /// `is_first` is set, the events that create nodes and endpoints are left out.
     pub fn lasting(&self, start_ns: u64, is_first: bool) -> impl Iterator<Item = Event> + '_ {
         let lasts =
             move |e: &&Event| e.kind != EventKind::Exit && (is_first || !table::is_state(&e.kind));
@@ -137,7 +137,7 @@ impl Recorded {
     }
 }
 
-/// Returns an event that says nothing of the system.
+/// Returns an event that only lets time pass.
 pub fn nothing(time_ns: u64) -> Event {
     Event {
         time_ns,

@@ -5,20 +5,21 @@ use crate::ids::{EntityId, NodeId};
 use crate::index::VertexId;
 use crate::marks::Marks;
 
-/// The maximum number of names that are kept for one changed name. From then on they are only counted.
+/// The maximum number of original names that are kept for one changed name. If there are more, all of them
+/// are dropped and only counted.
 const RENAMED_MAX: usize = 256;
 
 impl Entities {
-    /// Frees the entities that ended before `time`. The caller takes them with
-    /// [`Entities::take_freed`].
+    /// Frees the entities that ended before `time`. The caller must then call
+    /// [`Entities::take_freed`] to get them.
     pub(crate) fn free_ended(&mut self, time: u64) {
         while self.ended.dead.front().is_some_and(|dead| dead.0 < time) {
             self.free_oldest();
         }
     }
 
-    /// Removes all references of freed entities, so that they do not keep other things, and the
-    /// references of processes to freed entities.
+    /// Removes the references from processes to freed entities. Also removes the references from freed
+    /// entities to nodes, names and vertices, so that these can be forgotten.
     pub(crate) fn clear_freed(&mut self) {
         let freed = self.is_freed();
         for process in &mut self.processes.list {
@@ -81,7 +82,8 @@ impl Entities {
         }
     }
 
-    /// Marks the stand-ins that only settings of endpoints refer to.
+    /// Marks the nodes with QoS settings that are not in `ended`. Some of them are stand-ins to which
+    /// nothing else refers.
     pub(crate) fn mark_qos_nodes(&self, ended: &Marks, marks: &mut Marks) {
         for (_, node, _) in self.qos.keys() {
             if !ended.has(self.nodes.settled(*node).index()) {
@@ -91,7 +93,7 @@ impl Entities {
     }
 
     /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
-    /// nodes of the first kind.
+    /// nodes in `ended`.
     pub(crate) fn forget_nodes(&mut self, ended: &Marks, used: &Marks) -> u64 {
         let nodes = &self.nodes;
         let stays = |node: NodeId| !ended.has(nodes.settled(node).index());

@@ -46,18 +46,18 @@ impl Endpoints {
     }
 }
 
-/// The names that rules for names changed into one name.
+/// The original names that the name rules changed into one name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,
-    /// The number of names that are not in `from` any more.
+    /// The number of names that were dropped from `from` because it had too many.
     pub(crate) forgotten: u64,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Ended {
-    /// The entities that ended, oldest first, each with the time of its end in ns. A number is used again when [`KEEP_DEAD`] more entities
-    /// have ended.
+    /// The entities that ended, oldest first, each with the time of its end in ns. An entity's number is used
+    /// again when [`KEEP_DEAD`] more entities have ended.
     dead: VecDeque<(u64, EntityId)>,
     free: Vec<EntityId>,
     freed: Vec<EntityId>,

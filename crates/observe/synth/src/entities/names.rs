@@ -9,7 +9,7 @@ pub(crate) struct Names {
     index: FxHashMap<Box<str>, NameId>,
     list: Vec<Box<str>>,
     free: Vec<NameId>,
-    /// The names that nothing used when [`Names::forget_unused`] was called last.
+    /// The names that were not in use at the latest call of [`Names::forget_unused`].
     unused: Marks,
 }
 
@@ -37,8 +37,8 @@ impl Names {
         self.index.len()
     }
 
-    /// Forgets the names that are not in `used` and were not in it at the last call either, and returns
-    /// them. A name that was only just seen therefore stays.
+    /// Forgets and returns the names that are in `used` neither in this call nor in the call before. A name
+    /// that appeared between the two calls therefore stays.
     pub(crate) fn forget_unused(&mut self, used: &Marks) -> Vec<NameId> {
         let mut unused = Marks::default();
         let mut forgotten = Vec::new();

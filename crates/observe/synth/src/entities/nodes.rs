@@ -13,10 +13,10 @@ pub(crate) struct Node {
     /// The program that created the node, if known. It distinguishes nodes of equal name.
     program: Option<NameId>,
     pub(crate) live: bool,
-    /// The time of the node's latest end, in ns.
+    /// The time in ns at which the node ended last. A node can begin again in a new process.
     ended_ns: u64,
     pub(crate) identity: Identity,
-    /// The number of forgotten nodes with this name and program that appeared earlier.
+    /// The number of nodes with this name and program that appeared before this one and were forgotten.
     forgotten_before: usize,
 }
 
@@ -35,7 +35,8 @@ pub(crate) enum Identity {
 pub(crate) struct Nodes {
     list: Vec<Node>,
     of_name: FxHashMap<NameId, Vec<NodeId>>,
-    /// The numbers of forgotten nodes by program, for each name in `of_name` that had such nodes.
+    /// For each name in `of_name` of which nodes were forgotten: their programs, each with the number of its
+    /// forgotten nodes.
     forgotten: FxHashMap<NameId, Vec<(Option<NameId>, usize)>>,
     free: Vec<NodeId>,
 }
@@ -125,7 +126,7 @@ impl Nodes {
         self.list.len() - self.free.len()
     }
 
-    /// Marks a node, and the nodes that it turned out to be.
+    /// Marks a node. If the node is a stand-in, also marks the node that it turned out to be.
     pub(crate) fn mark(&self, mut node: NodeId, marks: &mut Marks) {
         marks.add(node.index());
         while let Identity::Same(other) = self.list[node.index()].identity {
@@ -134,8 +135,8 @@ impl Nodes {
         }
     }
 
-    /// Returns the nodes whose latest process ended before `time`. They do not include nodes in `used`, and
-    /// known nodes with the name of a known node that stays.
+    /// Returns the nodes whose latest process ended before `time`, except for nodes in `used`. If one known
+    /// node stays, all known nodes with its name stay.
     pub(crate) fn ended_before(&self, time: u64, used: &Marks) -> Marks {
         let mut ended = Marks::default();
         for alike in self.of_name.values() {
@@ -155,7 +156,7 @@ impl Nodes {
     }
 
     /// Forgets the nodes in `ended`, and the stand-ins that are not in `used`. Returns the number of
-    /// nodes of the first kind.
+    /// nodes in `ended`.
     pub(crate) fn forget(&mut self, ended: &Marks, used: &Marks) -> u64 {
         let mut listed = Marks::default();
         for node in self.of_name.values().flatten() {
@@ -176,7 +177,7 @@ impl Nodes {
         ended.iter().count() as u64
     }
 
-    /// Forgets the nodes with this name that are in `ended`. The ids of the others stay the same.
+    /// Forgets the nodes with this name that are in `ended`. The other nodes with this name keep their ids.
     fn forget_alike(&mut self, name: NameId, ended: &Marks) {
         let Some(alike) = self.of_name.remove(&name) else {
             return;

@@ -52,9 +52,9 @@ pub(crate) struct Rings {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Created {
-    /// The number of things that the process has created, less a part for each minute.
+    /// The number of things that the process has created. A sixtieth is taken off each minute.
     count: u32,
-    /// The process has created too much, and its events are left out.
+    /// The process has exceeded [`Processes::created_max`], so its events are left out.
     is_too_much: bool,
 }
 
@@ -97,7 +97,8 @@ pub(crate) struct Processes {
     pub(super) list: Vec<Process>,
     of_pid: FxHashMap<u32, ProcessIndex>,
     free: Vec<ProcessIndex>,
-    /// The ends of processes that are not forgotten yet, each with its time in ns, oldest first.
+    /// The processes that ended and are not forgotten yet, oldest first: the time of the end in ns, and the
+    /// process id.
     ended: VecDeque<(u64, u32)>,
     /// The ids of the processes that have created too much, until the caller takes them.
     pub(crate) left_out: Vec<u32>,
@@ -125,7 +126,7 @@ impl Processes {
         self.of_pid.get(&pid).copied()
     }
 
-    /// Counts things that a process has created.
+    /// Adds `n` to the things that a process has created. Leaves out the process if it has created too many.
     pub(crate) fn count_created(&mut self, p: ProcessIndex, n: u32) {
         let process = &mut self.list[p.index()];
         let created = &mut process.created;
@@ -136,7 +137,7 @@ impl Processes {
         }
     }
 
-    /// Lets every process create more: takes off a sixtieth of what counts as created.
+    /// Takes off a sixtieth of each process's count of created things, so that it may create more.
     pub(crate) fn pass_minute(&mut self) {
         for process in &mut self.list {
             let count = &mut process.created.count;
@@ -144,8 +145,8 @@ impl Processes {
         }
     }
 
-    /// Returns the ids of the processes that ended before `time`, without ids that later processes have
-    /// had since.
+    /// Returns the ids of the processes that ended before `time`. Leaves out ids that later processes use
+    /// or have used.
     pub(crate) fn ended_before(&self, time: u64) -> BTreeSet<u32> {
         let ends = self.ended.iter().copied();
         let (old, later): (Vec<(u64, u32)>, Vec<_>) = ends.partition(|end| end.0 < time);
@@ -155,7 +156,7 @@ impl Processes {
         old.filter(|pid| !is_used(pid)).collect()
     }
 
-    /// Forgets the ends of processes before `time`, except for those in `kept`.
+    /// Forgets that the processes ended which ended before `time`, except for processes in `kept`.
     pub(crate) fn forget_ends(&mut self, time: u64, kept: &BTreeSet<u32>) {
         self.ended
             .retain(|end| end.0 >= time || kept.contains(&end.1));

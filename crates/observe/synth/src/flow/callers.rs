@@ -93,7 +93,7 @@ impl Callers {
 }
 
 impl Callers {
-    /// Forgets identifiers of clients that are not tied to a client any more.
+    /// Forgets the client identifiers that do not belong to any client now.
     pub(super) fn forget(&mut self, entities: &Entities) {
         self.clients.retain(|gid, client| {
             let it = entities.get(*client);

@@ -10,7 +10,7 @@ use crate::marks::Marks;
 use crate::Context;
 
 impl Flow {
-    /// Drops data in flight from before `time`, and what freed entities sent.
+    /// Drops data in flight that was sent before `time`, and calls of freed clients.
     pub(crate) fn drop_old(&mut self, cx: &mut Context, time: u64, freed: &Marks) {
         self.drop_old_calls(cx, time, freed);
         self.drop_old_answers(time);
@@ -51,7 +51,8 @@ impl Flow {
         self.instances.mark(nodes, (vertices, of_nodes));
     }
 
-    /// Marks the stand-ins that only groups refer to.
+    /// Marks the nodes with groups that are not in `ended`. Some of them are stand-ins to which nothing else
+    /// refers.
     pub(crate) fn mark_group_nodes(&self, nodes: &Nodes, ended: &Marks, marks: &mut Marks) {
         for &node in self.groups.keys() {
             if !ended.has(nodes.settled(node).index()) {

@@ -80,7 +80,8 @@ pub(crate) struct Services {
 const MAX_CALLS: usize = 8192;
 
 impl Call {
-    /// Reports whether the call began before `time` and does not run any more.
+    /// Reports whether the call's callback is not running, and the call began before `time` or at an unknown
+    /// time.
     fn is_old(&self, time: u64) -> bool {
         let began = self.request.map(|request| request.began);
         let began = began.or(self.received).or(self.responded);
@@ -114,7 +115,7 @@ impl Services {
         self.actions.mark_names(names);
     }
 
-    /// Forgets what belongs to names that nothing uses any more.
+    /// Forgets unknown callers and action figures whose names are not in `used`.
     pub(super) fn forget_names(&mut self, used: &Marks) {
         self.unknown_callers.retain(|name| used.has(name.index()));
         self.actions

@@ -609,8 +609,8 @@ impl Output {
 }
 
 impl Group {
-    /// Drops the lineages of inputs and messages for which `is_stale` returns true. The function also gets
-    /// their times.
+    /// Drops the lineages of inputs and messages for which `is_stale` returns true. The second argument of
+    /// `is_stale` is the time of the input or message.
     pub(super) fn drop_lineages(
         &mut self,
         steps: &mut Steps,

@@ -122,7 +122,8 @@ const SLEW_NS: u64 = 2_000_000_000;
 const MAX_SLEW_NS: u64 = 150_000_000;
 
 impl Topics {
-    /// Drops the lineages of items for which `is_stale` returns true. The function also gets their times.
+    /// Drops the lineages of items for which `is_stale` returns true. The second argument of `is_stale` is
+    /// the time of the item.
     pub(super) fn drop_lineages(
         &mut self,
         steps: &mut Steps,

@@ -83,8 +83,8 @@ impl Account {
         self.unscheduled = true;
     }
 
-    /// Reports whether nothing shows when the thread has a CPU. Without this statement of the recording, a
-    /// thread without scheduler events counts as running.
+    /// Reports whether the recording does not show when the thread has a CPU. If the recording does not
+    /// state this, a thread without scheduler events counts as running.
     pub(crate) fn is_unscheduled(&self) -> bool {
         self.unscheduled && !self.scheduled
     }
@@ -97,7 +97,8 @@ impl Account {
         }
     }
 
-    /// Records that scheduler events of the thread begin. Nothing shows its earlier time.
+    /// Records that scheduler events of the thread begin now. Its times before are in doubt if the recording
+    /// had no scheduler events of it.
     fn schedule(&mut self) {
         if !self.scheduled {
             self.scheduled = true;

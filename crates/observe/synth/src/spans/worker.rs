@@ -113,12 +113,13 @@ impl Sleeps {
         (self.up, self.base_ns) = (None, at.totals.exec_ns);
     }
 
-    /// Reports whether a worker waited for work from `last`, a trigger, to `now`. Its trigger at
-    /// `now` then belongs to something else than the callback before. For example, the worker found
+    /// Reports whether a worker waited for work between its triggers at `last` and at `now`. The
+    /// trigger at `now` then does not belong to the callback before. For example, the worker found
     /// a callback group busy.
     ///
-    /// A worker that waited slept most of the time, or slept and used hardly more CPU time than to
-    /// finish its callback and to begin the next handler. It may also have been ready without a CPU.
+    /// A worker counts as waiting if it slept for more than half of the time. It also counts as
+    /// waiting if it slept and used less CPU time than [`MAX_BETWEEN_NS`]: it may have been ready
+    /// without a CPU for the rest.
     pub(super) fn was_idle(&self, last: Option<Mark>, now: &Mark) -> bool {
         let Some(longest) = self.longest else {
             return false;

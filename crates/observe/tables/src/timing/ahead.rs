@@ -1,4 +1,4 @@
-//! Reads the events of a trace on a thread of its own, and follows processes and threads there.
+//! Reads the events of a trace on a separate thread, which also follows processes and threads.
 
 use super::system::{Done, System};
 use onbeat_trace::{Event, Reader};
@@ -7,17 +7,17 @@ use std::sync::mpsc::{sync_channel, SyncSender};
 /// The number of events in a part.
 const PART_EVENTS: usize = 1 << 11;
 
-/// The number of parts that wait for the caller at most.
+/// The maximum number of parts that wait for the caller.
 const PARTS: usize = 4;
 
-/// Consecutive events, and the switches and threads that ended with them.
+/// Consecutive events, and the rows of switches and threads that these events complete.
 #[derive(Default)]
 pub(crate) struct Part {
     pub(crate) events: Vec<Event>,
     pub(crate) done: Done,
 }
 
-/// Calls `visit` with all events of the trace, part by part. Returns the processes and names in them.
+/// Calls `visit` with all events of the trace, part by part. Returns the processes and names of the trace.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ pub(crate) fn read<E>(
     })
 }
 
-/// Sends parts until the receiver has gone.
+/// Sends all events in parts. Stops early if the receiver was dropped.
 fn send(reader: &mut Reader, parts: &SyncSender<Part>) -> System {
     let mut system = System::default();
     let mut events = Vec::with_capacity(PART_EVENTS);

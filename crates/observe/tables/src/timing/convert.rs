@@ -74,7 +74,8 @@ const BATCH_ROWS: usize = 1 << 14;
 /// Rows of numbers that become a part of a table.
 pub(crate) struct Columns {
     columns: Vec<Values>,
-    /// The columns whose values decide whether a row is left out.
+    /// The columns of callbacks and chains. A row is left out if one of them has a value that is not in the
+    /// model.
     required: Vec<(usize, Type)>,
     rows: usize,
 }
@@ -104,8 +105,8 @@ impl Columns {
         }
     }
 
-    /// Adds a row, unless it belongs to a callback or chain that is not in the model. Returns whether the part is full,
-    /// so that the caller must take it.
+    /// Adds a row, unless it belongs to a callback or chain that is not in the model. Returns true if the
+    /// part is full. The caller must then take it.
     pub(crate) fn push(&mut self, row: &[Option<i64>], lookup: &Lookup) -> bool {
         debug_assert_eq!(self.columns.len(), row.len());
         let mut required = self.required.iter();
@@ -118,7 +119,7 @@ impl Columns {
         self.rows >= BATCH_ROWS
     }
 
-    /// Returns the part and begins the next one. Returns `None` without rows.
+    /// Returns the part and begins the next one. Returns `None` if the part has no rows.
     pub(crate) fn take(
         &mut self,
         table: Table,

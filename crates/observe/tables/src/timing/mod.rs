@@ -1,7 +1,7 @@
 //! Exports a trace as tables of executions, items, chains and threads.
 //!
 //! - `columns` defines the tables.
-//! - `ahead` reads the events on a thread of its own. `system` follows processes and threads there.
+//! - `ahead` reads the events on a separate thread. `system` follows processes and threads there.
 //! - `pass` makes rows of numbers from the events, in one pass.
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
@@ -216,7 +216,7 @@ enum Rows {
     /// The rows have no names, so each part is written as soon as it is full.
     Ready(Columns),
     Waiting(Spool),
-    /// The rows come from the model.
+    /// The rows are made from the model at the end.
     Last,
 }
 
@@ -433,7 +433,7 @@ fn chains(
     found.collect()
 }
 
-/// Reports whether a row of an item is a loss that proved wrong later.
+/// Reports whether an item's row shows a loss that a later event disproved. Takes that loss off `recovered`.
 fn is_recovered(row: &[Option<i64>], recovered: &mut FxHashMap<Recovered, u64>) -> bool {
     let value = |column: usize| row.get(column).copied().flatten().unwrap_or(-1);
     let [topic, from, to, time, fate] = [0, 1, 2, 3, 7].map(value);

@@ -157,7 +157,7 @@ impl Pass {
     }
 }
 
-/// Makes rows of switches and threads.
+/// Adds the rows of ended stays on a CPU and of ended threads.
 pub(crate) fn take_done(done: Done, rows: &mut impl Take) {
     for stay in &done.stays {
         rows.row(Table::Switches, &switch_row(stay));

@@ -15,8 +15,8 @@ use std::io::Write;
 /// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The most bytes in a page. A column of a group is one page: the streams of split bytes are then as long as zstd's blocks,
-/// which each have their own code.
+/// The maximum number of bytes in a page, so that each column of a group is one page. The streams of split
+/// bytes are then as long as zstd's blocks, each of which has its own code.
 const PAGE_BYTES: usize = GROUP_ROWS * 16;
 
 pub(crate) struct Sink<W: Write> {
@@ -36,7 +36,8 @@ impl<W: Write> Sink<W> {
             .set_max_row_group_row_count(Some(GROUP_ROWS))
             .set_data_page_row_count_limit(GROUP_ROWS)
             .set_data_page_size_limit(PAGE_BYTES)
-            // Readers choose files and groups by statistics. Within a group is one page.
+            // Readers choose files and groups by statistics. A group has one page of each column, so an index
+            // of pages has no use.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
             .set_created_by(format!("onbeat {}", env!("CARGO_PKG_VERSION")));
@@ -48,7 +49,8 @@ impl<W: Write> Sink<W> {
                 Type::Ns => Encoding::BYTE_STREAM_SPLIT,
                 Type::SharedTime => Encoding::PLAIN,
                 Type::Number | Type::Share | Type::Flag | Type::Texts => continue,
-                // Each group has nearly every name, so the least and the largest one exclude no group.
+                // Nearly every name occurs in every group, so readers cannot skip a group by its first and
+                // last name.
                 _ => {
                     properties =
                         properties.set_column_statistics_enabled(path, EnabledStatistics::None);

@@ -1,17 +1,18 @@
 //! Keeps rows as numbers in a temporary file until the names behind the numbers are known.
 //!
 //! The ids of callbacks are known only at the end of a recording. Rows wait until then in a file
-//! without a name, so memory stays bounded, and a killed program leaves nothing behind.
+//! without a name. Memory therefore stays bounded, and a killed program leaves no file behind.
 //!
-//! The file consists of blocks: the length of a block's bytes (`u32`), and the bytes of its rows. A row is a mask of the
-//! columns that have a value, then the difference of each of these values to the column's value
-//! before. All are varints, so most values need one to three bytes.
+//! The file consists of blocks. A block is the number of its bytes (`u32`), followed by its rows. A row
+//! begins with a mask of the columns that have a value. For each of these columns, the difference to
+//! the column's previous value follows. All numbers of a row are varints, so most values need one to
+//! three bytes.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The size from which a block is written.
+/// The size in bytes from which a block is written to the file.
 const BLOCK: usize = 1 << 16;
 
 pub(crate) struct Spool {
@@ -21,8 +22,8 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Creates a file for rows of at most 64 columns, in `directory` or in the system's directory for temporary
-    /// files.
+    /// Creates a file for rows of `width` columns, at most 64, in `directory` or in the system's directory
+    /// for temporary files.
     pub(crate) fn create(directory: Option<&Path>, width: usize) -> io::Result<Spool> {
         let file = match directory {
             Some(directory) => tempfile::tempfile_in(directory)?,
@@ -35,7 +36,7 @@ impl Spool {
         })
     }
 
-    /// Adds a row of as many numbers as there are columns.
+    /// Adds a row, which must have a value or `None` for each column.
     pub(crate) fn push(&mut self, row: &[Option<i64>]) -> io::Result<()> {
         debug_assert_eq!(self.last.len(), row.len());
         let mask = (0..).zip(row);

@@ -209,7 +209,8 @@ impl<W: Write> Once<W> {
                 thread.acted = Some(now);
                 return;
             }
-            // These have no effect on when it acted last, or are the last time at which it acted.
+            // After these, the pending act does not matter: they are themselves the latest act, or the
+            // thread has lost its CPU.
             PREEMPTED | ASLEEP | STOLEN | CPU_TIME => thread.acted = None,
             WAKE | WOKEN | LOCK_WAIT => {}
             _ => {

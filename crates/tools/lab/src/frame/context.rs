@@ -35,8 +35,8 @@ pub struct Context {
     watch: RefCell<Watch>,
 }
 
-/// The observer of single runs. It judges each step alone, so that a short disturbance shows in a
-/// long part.
+/// The observer of single runs. It judges each step separately, so that it finds a short disturbance
+/// in a long part.
 struct Watch {
     observer: Observer,
     /// The first reason why a step was disturbed.
@@ -68,7 +68,7 @@ impl Context {
         }
     }
 
-    /// Ends the current step. Returns why a step since the last call was disturbed.
+    /// Ends the current step. Returns why a step since the last call was disturbed, or `None` if none was.
     pub(super) fn take_why(&self) -> Option<String> {
         let mut watch = self.watch.borrow_mut();
         watch.next_step();
@@ -80,13 +80,14 @@ impl Context {
     }
 
     /// Creates the turns of a comparison: `rounds` rounds, each with one turn of every arm. Disturbed
-    /// rounds are set aside and repeated. [`Turns::finish`] says which rounds count.
+    /// rounds are set aside and repeated. [`Turns::finish`] returns the rounds that count.
     pub fn turns(&self, purpose: &str, arms: usize, rounds: usize) -> Turns {
         let order = schedule(arms, rounds, &mut self.rng(purpose));
         self.turns_in_order(purpose, order)
     }
 
-    /// Creates turns in a given order of `(round, arm)`. The turns of a round follow one another.
+    /// Creates turns in the given order of `(round, arm)`, in which the turns of a round must follow one
+    /// another.
     pub fn turns_in_order(&self, purpose: &str, order: Vec<(usize, usize)>) -> Turns {
         let limits = self.pick(Limits::FULL, Limits::QUICK);
         Turns::new(purpose.into(), order, limits, self.rounds.clone())

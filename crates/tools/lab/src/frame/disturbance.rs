@@ -1,9 +1,9 @@
-//! Observes the machine beside a turn of an experiment, and has the rule that calls a turn disturbed.
+//! Observes the machine during the turns of an experiment, and decides which turns were disturbed.
 //!
-//! [`RULE`] is fixed before any run. It looks only at what the measured programs cannot cause: time
-//! that the host took, other programs, and the wake-ups of threads that run above all measured
-//! ones. Run-queue delays and CPU pressure come from the measured programs too. They are recorded,
-//! and decide nothing.
+//! [`RULE`] is fixed before any run. It uses only observations that the measured programs cannot
+//! cause: time that the host took, other programs, and late wake-ups of threads that run above all
+//! measured ones. The measured programs also cause run-queue delays and CPU pressure, so these are
+//! only recorded.
 
 use super::sentinel::{Lateness, Sentinels};
 use onbeat_proc::system::{self, CpuTicks};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// The limits from which on a turn is disturbed.
+/// The limits above which a turn is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// The share of a turn that the host took from one CPU.
@@ -34,25 +34,26 @@ pub const RULE: Rule = Rule {
 /// together, because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// The kernel counts stolen time in ticks. A single tick decides nothing in a short turn.
+/// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in ticks, and a
+/// single tick can be a large share of a short turn.
 const LEAST_TICKS: u64 = 2;
 
-/// The observed disturbances of a time. Shares are of this time, from 0 to 1.
+/// The disturbances that were observed during a stretch of time. Shares are of this stretch, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Disturbance {
     pub seconds: f64,
     /// The share that the host took, on the CPU that lost most.
     pub stolen: f64,
     pub stolen_ticks: u64,
-    /// The share for which the CPU was away from a thread above all others, on the worst CPU. `None`
-    /// without the right to real-time priorities.
+    /// The share for which a thread that runs above all others did not get its CPU, on the worst CPU.
+    /// `None` without the right to real-time priorities.
     pub away: Option<f64>,
     /// The longest delay of such a thread, in us.
     pub floor_us: Option<f64>,
     /// The CPU time of other programs, in CPUs.
     pub foreign: f64,
-    /// The time that threads of the experiment waited for a CPU, summed over threads, as a multiple
-    /// of the turn.
+    /// The time for which threads of the experiment waited for a CPU, summed over threads, as a multiple
+    /// of the stretch.
     pub queued: f64,
     /// The share in which some thread of the machine waited for a CPU. `None` if the kernel does not
     /// count it.
@@ -74,7 +75,7 @@ impl Disturbance {
             .then(|| format!("other programs used {} of a CPU", percent(foreign)))
     }
 
-    /// Returns the greater of each value of both times.
+    /// Returns for each value the greater of the two.
     pub fn worst(self, other: Disturbance) -> Disturbance {
         let greater = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -98,8 +99,8 @@ struct Counters {
     at: Instant,
     stolen: Vec<u64>,
     pressure_us: Option<u64>,
-    /// The CPU time in ns of each process that does not belong to the experiment. The key is the id
-    /// and the start time.
+    /// The CPU time in ns of each process that does not belong to the experiment. The key is the
+    /// process id and the start time in ticks.
     foreign: HashMap<(u32, u64), u64>,
     /// The run-queue delay in ns of each thread of the experiment.
     queued: HashMap<u32, u64>,
@@ -150,13 +151,14 @@ impl Counters {
 }
 
 /// Reports whether a process outside of the experiment's tree counts as another program. Kernel
-/// threads work for everybody. onbeat's guards leave the tree on purpose.
+/// threads do not count, because they work for all programs. onbeat's guards do not count either: they
+/// leave the tree on purpose.
 fn is_foreign(stat: &Stat) -> bool {
     const KERNEL: u32 = 2;
     stat.id != KERNEL && stat.parent != KERNEL && !stat.name.starts_with("onbeat")
 }
 
-/// Sums by how much counters grew. A counter that is new counts in full.
+/// Returns by how much the counters grew in total. A new counter counts in full.
 fn grown<K: std::hash::Hash + Eq>(now: &HashMap<K, u64>, before: &HashMap<K, u64>) -> u64 {
     let grown = now
         .iter()
@@ -175,7 +177,7 @@ fn pressure_us() -> Option<u64> {
     some.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// An observer of the machine beside the turns of an experiment.
+/// An observer of the machine during the turns of an experiment.
 pub struct Observer {
     sentinels: Sentinels,
     begun: Counters,
@@ -189,18 +191,18 @@ impl Observer {
         }
     }
 
-    /// Reports whether the stretch is long enough to be judged.
+    /// Reports whether the time since [`Observer::begin`] is long enough to be judged.
     pub fn is_due(&self) -> bool {
         self.begun.at.elapsed() >= SHORTEST
     }
 
-    /// Begins a turn. What happened before does not count.
+    /// Begins a turn. Earlier disturbances do not count.
     pub fn begin(&mut self) {
         self.begun = Counters::now();
         let _ = self.sentinels.take();
     }
 
-    /// Returns what the machine did since the turn began.
+    /// Returns the disturbances since the turn began.
     pub fn end(&self) -> Disturbance {
         let seen = self.sentinels.take();
         let mut turn = Counters::now().since(&self.begun);

@@ -12,7 +12,7 @@ pub struct Estimate {
     pub with_disturbed: Option<Spread>,
 }
 
-/// The value and the interval of an estimate over all rounds, with the disturbed ones.
+/// The value and the interval of an estimate over all rounds, including disturbed ones.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
     pub value: f64,
@@ -59,7 +59,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Creates the rounds 0 to `all`, without those that `is_aside` names.
+    /// Creates `all` rounds. Rounds for which `is_aside` returns true do not count.
     pub fn without(all: usize, is_aside: impl Fn(usize) -> bool) -> Kept {
         let counted = (0..all).filter(|round| !is_aside(*round)).collect();
         Kept { counted, all }

@@ -55,7 +55,7 @@ impl Figure {
         }
     }
 
-    /// Creates a figure that was counted or computed. The machine's speed has no part in it, so one
+    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so one
     /// value decides.
     pub fn exact(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         let mut figure = Figure::new(name, value, unit);
@@ -77,8 +77,8 @@ impl Figure {
         self
     }
 
-    /// Sets the machine's own part of the figure, measured without the program. A target that it
-    /// exceeds is not missed by the program.
+    /// Sets the machine's own part of the figure, measured without the program. If this part alone misses
+    /// the target, the verdict is never *missed*.
     pub fn floor(mut self, floor: impl Into<Option<f64>>) -> Self {
         self.evidence.floor = floor.into();
         self
@@ -236,7 +236,8 @@ impl Report {
         });
     }
 
-    /// Notes what disturbed the figures from the place `from` on that do not come from rounds.
+    /// Sets why the run of the figures from index `from` on was disturbed. Exact figures and figures that
+    /// come from rounds stay as they are.
     pub fn disturbed_by(&mut self, from: usize, why: Option<String>) {
         for figure in self.figures.iter_mut().skip(from) {
             let evidence = &mut figure.evidence;

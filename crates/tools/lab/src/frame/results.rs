@@ -61,7 +61,7 @@ impl Results {
             + &self.power()
     }
 
-    /// Says what the machine did beside the rounds, and which rounds were set aside.
+    /// Returns the lines about the disturbances of the run and about the rounds that were set aside.
     fn disturbed(&self) -> String {
         let d = &self.disturbance;
         let mut out = format!(
@@ -75,7 +75,7 @@ impl Results {
         let aside = self.rounds.iter().flat_map(|taken| &taken.set_aside);
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for one in aside {
-            // The kind of a disturbance, without its size.
+            // The text before the first number is the kind of the disturbance.
             let kind = one.why.split_once(|c: char| c.is_ascii_digit());
             *reasons
                 .entry(kind.map_or(&*one.why, |k| k.0.trim()))
@@ -95,7 +95,7 @@ impl Results {
         out
     }
 
-    /// Says which effects a quick run can tell.
+    /// Returns the line about the effects that a quick run can find. It is empty for a full run.
     fn power(&self) -> String {
         if !self.run.quick {
             return String::new();

@@ -245,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = || {
             let mut report = run(&TRIVIAL, &options(dir.path())).unwrap().report;
-            // The machine differs from run to run.
+            // Other programs can disturb one of the two runs.
             for figure in &mut report.figures {
                 figure.evidence.disturbed = None;
             }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 const PERIOD_NS: u64 = 2_000_000;
 /// The SCHED_FIFO priority of the threads. No measured program has a higher one.
 const PRIORITY: i32 = 99;
-/// The lateness that counts as the usual wake-up of a quiet machine.
+/// The longest delay of a wake-up that is usual on a quiet machine.
 const USUAL_NS: u64 = 200_000;
 
 /// The delays of one CPU's thread since the last reading.
@@ -27,7 +27,7 @@ impl Lateness {
     }
 }
 
-/// The threads. Dropping this value ends them.
+/// One measuring thread on each CPU. Dropping this value ends the threads.
 pub struct Sentinels {
     seen: Vec<Arc<Mutex<Lateness>>>,
     ended: Arc<AtomicBool>,
@@ -65,8 +65,8 @@ impl Sentinels {
         }
     }
 
-    /// Returns what the threads saw since the last call, by CPU. Returns `None` if they have no
-    /// real-time priority.
+    /// Returns the delays of the threads since the last call, by CPU. Returns `None` if the threads have
+    /// no real-time priority.
     pub fn take(&self) -> Option<Vec<Lateness>> {
         let taken = self
             .seen
@@ -105,8 +105,8 @@ fn sleep_until(due_ns: u64) {
         tv_sec: (due_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (due_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: the pointer is to a live value, and the kernel writes no remaining time for an absolute
-    // one.
+    // SAFETY: `due` lives until the call returns. The kernel writes a remaining time only for relative
+    // sleeps, so the last pointer may be null.
     unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,

@@ -31,7 +31,7 @@ impl Limits {
     };
 }
 
-/// The number of repeated rounds in a row that are disturbed again before repeating ends.
+/// Repetition ends after this number of disturbed repetitions in a row.
 const IN_VAIN: usize = 3;
 
 /// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
@@ -72,7 +72,8 @@ pub struct SetAside {
 
 pub type RoundsLog = Rc<RefCell<Vec<RoundsTaken>>>;
 
-/// The plan of a comparison. It takes values and returns values, and reads no clock.
+/// The plan of a comparison. It does not read a clock or observe the machine: callers pass times and
+/// disturbances.
 struct Plan {
     /// The turns that are left, by round.
     left: VecDeque<Vec<(usize, usize)>>,
@@ -84,7 +85,7 @@ struct Plan {
     limits: Limits,
     in_vain: usize,
     planned_time: Option<Duration>,
-    /// The planned round whose place each round takes, by round.
+    /// For each round, the planned round whose place it takes.
     origins: Vec<usize>,
     /// The rounds that were set aside and not repeated yet.
     waiting: VecDeque<Vec<(usize, usize)>>,
@@ -121,7 +122,7 @@ impl Plan {
         }
     }
 
-    /// Notes what the machine did in the current turn.
+    /// Records the disturbances of the current turn.
     fn note(&mut self, turn: Disturbance, worst: &mut Disturbance) {
         *worst = worst.worst(turn);
         if self.why.is_none() {
@@ -190,14 +191,14 @@ impl Plan {
     }
 }
 
-/// Iterates over the turns of a comparison, and observes the machine beside them. A turn lasts until
-/// the next one is asked for.
+/// Iterates over the turns of a comparison, and observes the machine during them. A turn lasts until
+/// the caller asks for the next one.
 pub struct Turns {
     what: String,
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// Whether a stretch is observed: a turn, or several short turns of a round.
+    /// Whether a stretch is being observed: a turn, or several short turns of a round.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,
@@ -221,7 +222,7 @@ impl Turns {
         }
     }
 
-    /// Creates turns on a machine that counts as quiet, for tests.
+    /// Creates turns without an observer, so that no round counts as disturbed.
     #[cfg(test)]
     pub fn quiet(arms: usize, rounds: usize, rng: &mut Rng) -> Turns {
         let turns = schedule(arms, rounds, rng);
@@ -232,7 +233,7 @@ impl Turns {
         }
     }
 
-    /// Returns the number of planned rounds. Repeated rounds have the numbers from there on.
+    /// Returns the number of planned rounds. The numbers of repeated rounds begin with it.
     pub fn planned(&self) -> usize {
         self.plan.planned
     }
@@ -333,14 +334,14 @@ mod tests {
 
     #[test]
     fn repetition_ends_at_its_limits() {
-        // Everything is disturbed: three repetitions in vain are enough.
+        // All rounds are disturbed, so repetition ends after three disturbed repetitions.
         let mut all = plan(20, Limits::FULL);
         assert_eq!(run(&mut all, |_, _| true).len(), 2 * (20 + IN_VAIN));
         assert_eq!(all.aside.len(), 20 + IN_VAIN);
         // Half of a quick run's planned rounds may be repeated.
         let mut first = plan(6, Limits::QUICK);
         assert_eq!(run(&mut first, |n, _| n < 12).len(), 2 * (6 + 3));
-        // The time ends it, too.
+        // The limit of time also ends repetition.
         let short = Limits {
             rounds: 10.0,
             time: 0.2,

@@ -50,7 +50,7 @@ impl Judgement {
     }
 }
 
-/// The evidence for a figure: everything that a verdict needs beside the value.
+/// The evidence for a figure: everything that a verdict needs in addition to the value.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// Whether the value was counted or computed, so that the machine's speed has no part in it.
@@ -68,8 +68,7 @@ pub struct Evidence {
     /// The machine's own part of the figure, measured without the program, in the figure's unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub floor: Option<f64>,
-    /// The disturbance of the run that the figure comes from. Only for figures that do not come from
-    /// rounds.
+    /// Why the run of the figure was disturbed. Always `None` for figures that come from rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbed: Option<String>,
 }
@@ -141,7 +140,7 @@ pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -
         return Judgement::cannot(why);
     }
     let shown = interval_words(interval, evidence.rounds);
-    // An effect that is as large as the interval is wide leaves room for the spread of the value and
+    // An effect as large as the width of the interval is found in spite of the spread of the value and
     // of the interval itself.
     let tells = Some(interval.1 - interval.0);
     let (verdict, decided_by) = decide(evidence, relation, target, (interval, shown));
@@ -152,7 +151,7 @@ pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -
     }
 }
 
-/// Returns why the evidence decides nothing, whatever its interval is.
+/// Returns why the evidence decides nothing for any interval, or `None` if the interval decides.
 fn obstacle(evidence: &Evidence) -> Option<String> {
     match (evidence.rounds, &evidence.disturbed) {
         (Some(rounds), _) if rounds < DECIDING_ROUNDS => {
@@ -181,7 +180,7 @@ fn decide(
         );
     };
     if let Some(floor) = evidence.floor.filter(|f| !relation.holds(*f, target)) {
-        // A target that is met in spite of the floor is met.
+        // A figure that meets its target in spite of the floor keeps the verdict *met*.
         if verdict == Verdict::Missed {
             let why = format!("the machine's own floor is {}", number(floor));
             return (Verdict::CannotBeToldHere, why);
@@ -237,7 +236,7 @@ mod tests {
             |low, high| judge(1.0, &evidence((low, high), 3), Relation::AtLeast, 1.0).verdict;
         assert_eq!(at_least(1.0, 2.0), Verdict::Met);
         assert_eq!(at_least(0.5, 0.9), Verdict::Missed);
-        // A single value decides nothing, unless the machine has no part in it.
+        // A single value decides nothing, unless it does not depend on the machine's speed.
         let single = Evidence::default();
         assert_eq!(verdict(&single), Verdict::CannotBeToldHere);
         let exact = Evidence {
@@ -261,7 +260,7 @@ mod tests {
         assert_eq!(verdict(&blocks), Verdict::Missed);
         blocks.disturbed = Some("the host took 9 %".into());
         assert_eq!(verdict(&blocks), Verdict::CannotBeToldHere);
-        // The floor excuses a missed target. It does not take a met one away.
+        // The floor changes the verdict *missed*, but not the verdict *met*.
         let with_floor = |interval, floor| {
             verdict(&Evidence {
                 floor: Some(floor),

@@ -7,7 +7,8 @@ use crate::frame::rng::Rng;
 use crate::frame::{Context, Estimate, Kept, Raw, Result, Turns};
 use crate::measure::stats::{bootstrap, mean, over_rounds, Sorted, RESAMPLES};
 
-/// Measures arms in turns. Disturbed rounds are set aside.
+/// Calls `measure` with the arm and the round of each turn, and collects the samples. Disturbed rounds are
+/// set aside.
 pub fn interleave<E>(
     mut turns: Turns,
     names: &[&str],
@@ -79,7 +80,8 @@ impl ArmSamples {
         )
     }
 
-    /// Returns the numbers of the rounds in which both arms have samples, and which of them count.
+    /// Returns the numbers of the rounds in which both arms have samples, and which of them count, as
+    /// indices into these numbers.
     fn complete(&self, a: usize, b: usize) -> (Vec<usize>, Kept) {
         let complete: Vec<usize> = (0..self.rounds.len())
             .filter(|&r| !self.rounds[r][a].is_empty() && !self.rounds[r][b].is_empty())
@@ -116,7 +118,8 @@ impl ArmSamples {
         self.compare(a, b, q, rng, |va, vb| if va == 0.0 { 0.0 } else { vb / va })
     }
 
-    /// Estimates a figure of the quantiles `q` of two arms over the samples of all rounds together.
+    /// Estimates the figure that `figure` computes from the quantiles `q` of two arms. Each quantile is over
+    /// the samples of all rounds together.
     pub fn compare(
         &self,
         a: usize,
@@ -243,7 +246,7 @@ mod tests {
         let slowed = simulated(12, 1.3, 60);
         let found = share(&slowed, |e| e.low > 1.0);
         assert!(found >= 0.9, "{found}");
-        // The size that a run claims to tell is found, too.
+        // Nine of ten runs also find an effect of the size `tells`.
         let of = |e: &Estimate| {
             let evidence = Evidence::of(*e);
             judge(e.value, &evidence, Relation::AtMost, 1.0).tells
@@ -270,7 +273,7 @@ mod tests {
         assert_eq!((added.value, added.rounds), (2.0, Some(3)));
         let all = added.with_disturbed.unwrap();
         assert_eq!((all.value, all.rounds), (10.0 / 9.0, 4));
-        // Without a round that counts, the value comes from all, and decides nothing.
+        // If no round counts, the value comes from all rounds and decides nothing.
         s.keep(Kept::without(4, |_| true));
         let added = s.quantile_ratio(0, 1, 1.0, &mut Rng::new(1));
         assert_eq!((added.value, added.rounds), (10.0 / 9.0, Some(0)));

@@ -217,11 +217,11 @@ impl Peer {
     }
 }
 
-/// Returns the CPU time in ns that the peers' threads and the kernel's threads have used so far, by
-/// the kernel's accounts. The host's time is in no account.
+/// Returns the CPU time in ns that the peers' threads and the kernel's threads have used so far. It
+/// comes from the kernel's accounts of threads, which leave out the time that the host took.
 ///
-/// Threads of the kernel carry packets for everybody, so all of them count. Interrupts during which
-/// a CPU is idle are in no thread's account.
+/// All threads of the kernel count, because they carry packets for all programs. Interrupts during
+/// which a CPU is idle are in no thread's account.
 pub fn used_ns(peers: &[Peer]) -> Result<u64> {
     const KERNEL: u32 = 2;
     let is_kernel = |stat: &Stat| stat.parent == KERNEL;

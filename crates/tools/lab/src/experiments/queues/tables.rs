@@ -143,7 +143,7 @@ fn paper_row<'a>(paper: &'a Paper, kpi: &Kpi) -> Option<&'a [f64; 5]> {
     names.iter().position(|n| *n == kpi.name).map(|i| &paper[i])
 }
 
-/// The numbers of streams whose figures are in the results. Tables have all numbers.
+/// The numbers of streams for which the results have figures. The tables show all numbers of streams.
 const ENDS: [usize; 2] = [1, 10];
 
 fn baseline(report: &mut Report, results: &QueueResults, kind: &str) {

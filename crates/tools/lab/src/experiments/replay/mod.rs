@@ -124,7 +124,7 @@ fn run(context: &mut Context) -> Result<Report> {
     for busy in [false, true] {
         let (mut runs, mut floor) = (Vec::new(), Floor::default());
         let mut recording = Recording::default();
-        // Each round plays another number of streams with all arms.
+        // Each planned round plays a different number of streams with all arms.
         let what = format!("replay, {}", load_name(busy));
         let mut turns = context.turns(&what, arms.len(), counts.len());
         let mut last = None;

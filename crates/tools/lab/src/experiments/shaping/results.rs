@@ -95,7 +95,7 @@ impl ArmResults {
         self.latency_ms.len() as u64 + self.late_ms.len() as u64 + self.dropped
     }
 
-    /// Estimates the share of executions in % whose output left in a slot of its own cycle.
+    /// Estimates the share of executions, in %, whose output left in a slot of its own cycle.
     pub fn inside_percent(&self) -> Estimate {
         let outside = self.outputs() as usize - self.latency_ms.len();
         let banded = self.band.iter().map(|band| f64::from(band.is_some()));

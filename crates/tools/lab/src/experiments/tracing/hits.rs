@@ -99,7 +99,8 @@ fn run_spots(
                 Some((file, offset, at_return)) => Some(Uprobe::attach(file, *offset, *at_return)?),
                 None => None,
             };
-            // The first calls pay for the page to which the kernel writes the breakpoint.
+            // The first calls also pay for the page to which the kernel writes the breakpoint, so they are
+            // not measured.
             target.call(&spot.call, 200)?;
             Ok(vec![target.call(&spot.call, calls)?])
         },

@@ -79,7 +79,7 @@ pub fn measure(context: &mut Context, report: &mut Report, peers: &Peers) -> Res
         sessions.push(session.and_then(|s| value_or_skip(report, arm, s)));
     }
     let mut samples = ArmSamples::new(&NAMES, rounds);
-    // The waiting side of each arm: CPU time in % of the elapsed time, and context switches per item.
+    // For the waiting side of each arm: CPU time in % of the elapsed time, and context switches per item.
     let mut waiting = ArmSamples::new(&NAMES, rounds);
     let mut switches = ArmSamples::new(&NAMES, rounds);
     let mut turns = context.turns("stall", ARMS.len(), rounds);

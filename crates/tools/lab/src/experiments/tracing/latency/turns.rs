@@ -60,7 +60,7 @@ pub fn measure(
     let mut recorded = RecordedEvents::default();
     recorded.add(&recorder::recorded(&trace)?.manifest);
     cell.lost_events += recorded.lost;
-    // The rounds of this pair follow those of the other pair.
+    // The numbers of this pair's rounds follow those of the pair before.
     let before = cell.message.kept();
     for segment in &segments {
         let round = before.all() + segment.round;

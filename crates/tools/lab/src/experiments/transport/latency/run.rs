@@ -9,8 +9,8 @@ use crate::measure::run::Run;
 use crate::measure::samples::Sample;
 use crate::measure::transport::{self as peers, Arm, Peers};
 
-/// Returns the number of rounds of all arms, and that of additional rounds for arms that differ by a
-/// few percent only.
+/// Returns the number of rounds of all arms. Also returns the number of additional rounds for arms that
+/// differ by only a few percent.
 fn rounds(context: &Context, setting: &Setting) -> (usize, usize) {
     let rounds: usize = match setting.place {
         Place::Processes(_) => context.pick(8, 3),
@@ -73,7 +73,7 @@ pub fn measure<'s>(
         Ok(())
     };
     let all: Vec<usize> = (0..measured.arms.len()).collect();
-    // A comparison with the floor to within a few percent needs more samples of both arms.
+    // `FUTEX` is the floor, and onbeat differs from it by only a few percent, so both need more samples.
     let is_close = |a: &usize| [peers::FUTEX, peers::ONBEAT].contains(&measured.arms[*a]);
     let close: Vec<usize> = all.iter().copied().filter(is_close).collect();
     let mut kept = Kept::default();

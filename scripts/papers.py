@@ -5,8 +5,8 @@ usage: ./dev bench papers [--quick] [--only PAPER] [--compare OLD] [--json] [-o 
        scripts/papers.py --check    fails if scripts/papers.toml and docs/papers.md differ
 
 Each experiment runs once, and all its rows are read from its results. A row's verdict is *met*, *missed* or
-*cannot be told here*: it comes from the confidence interval of one figure. --compare reads the table.json of an
-earlier run, and lists the rows whose verdict turned.
+*cannot be told here*. It comes from the confidence interval of one figure. --compare reads the table.json of an
+earlier run, and lists the rows whose verdict has changed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROWS = os.path.join(ROOT, "scripts", "papers.toml")
 DOCUMENT = os.path.join(ROOT, "docs", "papers.md")
 WIDTH = 100
 MET, MISSED, UNKNOWN = "met", "missed", "cannot be told here"
-# As the lab's frame (frame/verdict.rs): fewer undisturbed rounds decide nothing.
+# Fewer undisturbed rounds decide nothing. The lab's frame has the same limit (frame/verdict.rs).
 DECIDING_ROUNDS = 3
 # The time in s for all experiments of a quick run.
 QUICK_LIMIT_S = 40 * 60
@@ -83,7 +83,7 @@ def side(interval, row):
 
 
 def judge(row, figure):
-    """The verdict of a row and what decided. The rules are those of the lab's frame."""
+    """The verdict of a row, and what decided it. The rules are those of the lab's frame."""
     if "at_most" not in row and "at_least" not in row:
         if "verdict" not in figure:
             return UNKNOWN, "the figure has no target"
@@ -114,7 +114,7 @@ def now(figure):
 
 
 def prepare(name):
-    """Builds what an experiment needs. This time is not part of the limit."""
+    """Builds what an experiment needs. The time for this does not count towards the limit."""
     environment = {**os.environ, "BENCH_PREPARE": "1"}
     return subprocess.run(["scripts/bench.sh", name], cwd=ROOT, env=environment, check=False).returncode == 0
 
@@ -147,7 +147,7 @@ def run(words, directory, quick, limit_s):
 
 
 def end(child):
-    """Ends an experiment. Its own programs end with it."""
+    """Ends an experiment and all programs of its process group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)
@@ -160,7 +160,7 @@ def end(child):
 
 
 def measure(wanted, directory, quick):
-    """Runs each experiment once. Returns its results or reason, and its time, by its command."""
+    """Runs each experiment once. Returns for each command the results, or why there are none, and the time in s."""
     limit_s = QUICK_LIMIT_S if quick else float("inf")
     found, prepared = {}, {}
     for row in wanted:
@@ -191,7 +191,7 @@ def table(wanted, found):
         if "run" in row:
             results, took_s = found[row["run"]]
             line.update(command=f"./dev bench {row['run']}", key=row["key"], verdict=UNKNOWN)
-            # The time of an experiment stands in its first row.
+            # Only the first row of an experiment has its time.
             line["seconds"] = None if row["run"] in timed else round(took_s, 1)
             timed.add(row["run"])
             if isinstance(results, str):
@@ -242,7 +242,7 @@ def text(lines):
 
 
 def turned(old, new):
-    """The rows whose verdict changed, from one table to another."""
+    """The rows whose verdicts differ between two tables, and new rows."""
     def key(line):
         return line["paper"], line["figure"], line["ours"]
     before = {key(line): line["verdict"] for line in old}

@@ -1,4 +1,4 @@
-"""Nodes whose executions are late for planted causes. They log each cause by their own clock.
+"""Nodes whose executions are late for planted causes. They log the time of each cause by their own clocks.
 
 usage: planted.py FOLDER
 /sensor publishes a scan every 100 ms, on /planted/scan or /planted/group. Every second scan has a cause.
@@ -52,12 +52,12 @@ def schedule(policy, priority):
 
 
 def plan():
-    """The causes of all scans, in order; None: no cause. With the first ones the pool starts its threads."""
+    """The causes of all scans, in order; None: no cause. The pool starts its threads with the first scans."""
     return ["start", None] * 3 + [None] * 4 + [scan for cause in CAUSES for scan in [cause, None] * TIMES]
 
 
 def code(cause):
-    """The number of a cause in a scan, whose other bits are its stamp."""
+    """The number of a cause in the low four bits of a scan. The other bits are the scan's stamp."""
     return CAUSES.index(cause) + 1 if cause in CAUSES else 0
 
 
@@ -90,7 +90,7 @@ def sensor(folder):
 
 
 def neighbour(name, priority):
-    """Takes its CPU for a while for each byte, and answers with the CPU time that it took."""
+    """For each byte on stdin, uses the CPU for DELAY_MS. Then writes the CPU time that it used, in ns, to stdout."""
     name_thread(name)
     os.sched_setaffinity(0, {CPU})
     schedule(os.SCHED_FIFO, priority)
@@ -101,7 +101,7 @@ def neighbour(name, priority):
 
 
 def answer():
-    """Answers requests late."""
+    """Answers each request after DELAY_MS."""
     rclpy.init()
     node = rclpy.create_node("server")
 
@@ -113,7 +113,7 @@ def answer():
 
 
 class Helper(threading.Thread):
-    """A thread of the victim's process that does something for each byte."""
+    """A thread of the victim's process that does its work once for each byte in its pipe."""
 
     def __init__(self, name, work):
         super().__init__(daemon=True)
@@ -127,7 +127,7 @@ class Helper(threading.Thread):
             self.work(self)
 
     def go(self):
-        """Lets the thread work, and returns when it has begun."""
+        """Lets the thread work. Returns when the work has begun."""
         self.busy = False
         os.write(self.send, b"x")
         while not self.busy:
@@ -135,7 +135,7 @@ class Helper(threading.Thread):
 
 
 class Quota:
-    """A control group with a quota of CPU time, of either version."""
+    """A control group of version 1 or 2 with a quota of CPU time."""
 
     def __init__(self):
         old = os.path.isdir("/sys/fs/cgroup/cpu")
@@ -154,7 +154,7 @@ class Quota:
             file.write(value)
 
     def run(self, work):
-        """Does some work within the group. The old version moves one thread, the new one the process."""
+        """Does some work within the group. Version 1 moves only the calling thread there, version 2 the process."""
         self.write(f"{self.group}/{self.members}", str(threading.get_native_id()))
         try:
             return work()
@@ -167,7 +167,7 @@ class Quota:
 
 
 class Victim:
-    """The causes that a callback of one thread can meet."""
+    """The causes that a callback in an executor of one thread can meet."""
 
     def __init__(self, folder):
         self.log, self.slow, self.released = [], [], 0
@@ -210,7 +210,7 @@ class Victim:
         sorted(self.numbers)
 
     def meet(self, cause):
-        """Meets a cause. Returns the time that it took, by the clocks of the threads, in ns; None: impossible."""
+        """Meets a cause. Returns the time in ns that it took by the threads' clocks; None: impossible here."""
         return getattr(self, "meet_" + cause)()
 
     def beside(self, name):
@@ -323,7 +323,7 @@ def cpu_ns(work):
 
 
 def lost_ns(work):
-    """Does some work. Returns for how long the thread had no CPU meanwhile, ns."""
+    """Does some work. Returns the time for which the thread had no CPU during the work, ns."""
     begin, ran = time.monotonic_ns(), time.thread_time_ns()
     work()
     return time.monotonic_ns() - begin - (time.thread_time_ns() - ran)
@@ -337,7 +337,7 @@ def timed(work):
 
 
 def overlap(bursts, begin, end):
-    """The time within bursts, ns."""
+    """The part of the time from begin to end that lies within bursts, ns."""
     return sum(max(0, min(end, burst[1]) - max(begin, burst[0])) for burst in bursts)
 
 

@@ -1,12 +1,12 @@
 """`onbeat why` on planted causes of twelve kinds, each with the time that the application's own clock measured.
 
 What one recording cannot judge:
-- `interpreter`: a thread asks for the interpreter's lock every 5 ms. Its own timer ends all these sleeps but the
-  last, which alone has a culprit. The test holds the kind against the truth, and not the culprit.
-- `quota`: no event says that a control group has used up its quota. The thread is ready without a CPU, and the
-  threads that use the CPU meanwhile are named. To enter and leave the group takes time, too. The test judges the
-  share of the kind alone, where control groups can be made.
-- `garbage`, `faults`: both are CPU time of the callback. `onbeat why` does not divide it.
+- `interpreter`: a thread asks for the interpreter's lock every 5 ms. Its own timer ends all these sleeps except the
+  last one, so only the last one has a culprit. The test checks the kind, but not the culprit.
+- `quota`: no event shows that a control group has used up its quota. The thread is ready without a CPU, and
+  `onbeat why` names the threads that use the CPU meanwhile. Entering and leaving the group also takes time. The test
+  checks only the share of the kind, and only where it can make control groups.
+- `garbage`, `faults`: both are CPU time of the callback. `onbeat why` does not divide it further.
 """
 
 import json
@@ -24,28 +24,28 @@ SHARE = 0.95
 
 
 def by_thread(name):
-    """Whether a thread with this name had the CPU."""
+    """A check of a stretch: whether a thread with this name had the CPU."""
     return lambda s: (s["kind"] in ("preempted", "queued")
                       and s.get("by", {}).get("thread", {}).get("thread") == name)
 
 
 def behind(callback):
-    """Whether another callback of the executor or of the callback group ran."""
+    """A check of a stretch: whether this callback of the same executor or callback group ran."""
     return lambda s: s["kind"] == "executor" and s.get("by") == {"callback": callback}
 
 
 def of_kind(*kinds):
-    """Whether a stretch has one of these kinds, with any culprit."""
+    """A check of a stretch: whether it has one of these kinds, with any culprit."""
     return lambda s: s["kind"] in kinds
 
 
 def woken_by(node):
-    """Whether the callback slept until a thread of the process with this node woke it up."""
+    """A check of a stretch: whether the callback slept until a thread of this node's process woke it up."""
     return lambda s: s["kind"] == "sleeps" and s.get("by", {}).get("woken_by", {}).get("nodes") == [node]
 
 
 def asleep(stretch):
-    """Whether the callback slept until no other thread of the application woke it up."""
+    """Whether the callback slept, and no other thread of the application woke it up."""
     return stretch["kind"] == "sleeps" and "by" not in stretch
 
 
@@ -66,7 +66,7 @@ RIGHT = {
 
 
 def first(execution):
-    """A stretch of the kind and culprit that took the most time of an execution."""
+    """A stretch with the kind and culprit that took the most time of an execution."""
     sums = {}
     for stretch in execution["stretches"]:
         key = json.dumps([stretch["kind"], stretch.get("by")])
@@ -76,7 +76,7 @@ def first(execution):
 
 
 def judge(harness, cause, rows):
-    """Complaints about the executions that met one cause. `rows` has the planted time of each, and what was found."""
+    """Complaints about the executions that met one cause. `rows` has the planted time and the explanation of each."""
     is_right = RIGHT[cause]
     planted = sum(took for took, _ in rows)
     found = [sum(s["ns"] for s in e["stretches"] if is_right(s)) for _, e in rows]
@@ -112,7 +112,7 @@ def why_attributes_planted_causes_of_twelve_kinds(harness):
     met = {cause: [] for cause in RIGHT}
     for cause, stamp, took in load(os.path.join(folder, "truth.json")):
         if took is None:
-            # The machine does not allow it, or other programs prevented it.
+            # This machine does not allow the cause.
             continue
         of = executions[MEMBER if cause in ("group", "service") else VICTIM]
         found = [e for e in of if stamp <= e["start_ns"] < stamp + PUBLISHING_NS]

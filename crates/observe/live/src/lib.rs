@@ -2,8 +2,8 @@
 //!
 //! [`Live`] takes the events of a recording while they come, and passes them to the same synthesis
 //! as `onbeat model`. So its figures since the start equal those of the model of the events so far
-//! (`tests/equal.rs`). Beside the figures since the start, it keeps those of the last ten seconds
-//! and of the last minute ([`window`]). [`view`] makes rows of them for a screen or for scripts.
+//! (`tests/equal.rs`). It also keeps the figures of the last ten seconds and of the last minute
+//! ([`window`]). [`view`] makes rows of them for a screen or for scripts.
 //!
 //! Memory is bounded: a window has a fixed number of slots, distributions have a fixed number of
 //! buckets, and there is a limit for the entries. A live model forgets figures that have not been

@@ -10,7 +10,7 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED, UNTOLD};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
-/// The most entries of all threads together. An entry has at most 40 bytes.
+/// The maximum number of entries of all threads together. An entry has at most 40 bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
 /// The time in ns before a report of lost events in which scheduler events may be missing. The

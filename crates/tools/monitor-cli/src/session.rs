@@ -21,7 +21,7 @@ const JUDGE_NS: u64 = SECOND_NS / 2;
 
 const TEXT_NS: u64 = 10 * SECOND_NS;
 
-/// The time after which names are reported that the system does not have.
+/// The time since the start after which the monitor reports names that the system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
 
 const HOUR_NS: u64 = 3600 * SECOND_NS;
@@ -61,7 +61,7 @@ pub struct Session {
     measured: BTreeSet<(String, String)>,
     /// The number of all nodes forgotten up to the latest line about them, and the time of that line in ns.
     forgotten: (u64, u64),
-    /// Lines begin with the time since the first event.
+    /// Set if lines begin with the time since the first event.
     has_times: bool,
 }
 

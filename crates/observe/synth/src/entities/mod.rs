@@ -80,7 +80,7 @@ pub(crate) struct Entities {
     pub(crate) now_ns: u64,
 }
 
-/// The number of dead entities that keep their number, so that their last items can still be taken.
+/// How many ended entities keep their numbers, so that their last items can still be taken.
 const KEEP_DEAD: usize = 4096;
 
 #[derive(Debug, Clone, Copy)]

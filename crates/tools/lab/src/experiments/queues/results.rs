@@ -85,7 +85,7 @@ impl QueueResults {
         self.kept[setting].counted().contains(&round)
     }
 
-    /// Returns the median of a figure over the rounds, so that one disturbed round has no effect.
+    /// Returns the median of a figure over all rounds, including rounds that were set aside.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
         let values: Vec<f64> = self
             .of(arm, setting?)

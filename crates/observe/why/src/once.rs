@@ -13,7 +13,7 @@ use onbeat_synth::followed::{Arrival, ChainEnd, ChainStep, Held, Joined, PathSte
 use onbeat_synth::named::Named;
 use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::{Event, EventKind};
+use onbeat_trace::{Event, EventKind, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -84,10 +84,15 @@ struct Known {
     acted: Option<u64>,
 }
 
-/// Makes a model from events, and writes to `W` what explanations need.
-pub struct Once<W> {
+/// A place for bytes that are written once and then read, such as a temporary file.
+pub trait Room: Read + Write + Seek {}
+
+impl<T: Read + Write + Seek> Room for T {}
+
+/// Makes a model from events, and writes to a spool what explanations need.
+pub struct Once {
     synth: Synth,
-    spool: Spool<W>,
+    spool: Spool<Box<dyn Room>>,
     threads: FxHashMap<u32, Known>,
     count: u64,
     now: u64,
@@ -98,31 +103,32 @@ pub struct Once<W> {
 }
 
 /// The result of one pass: the model, and a spool for explanations.
-pub struct Seen<W> {
+pub struct Seen {
     /// The model of the recording.
     pub model: Model,
     /// The ids of the callbacks, for the options of another pass over the same events.
     pub ids: Vec<Option<String>>,
     /// The facts that explanations need.
-    pub spooled: Spooled<W>,
+    pub spooled: Spooled,
 }
 
 /// The facts of a recording that explanations need, in a spool.
-pub struct Spooled<W> {
+pub struct Spooled {
     synth: Synth,
-    spool: io::Result<W>,
+    spool: io::Result<Box<dyn Room>>,
 }
 
-impl<W: Write> Once<W> {
-    /// Starts a pass. Set `callbacks` to explain executions of callbacks afterwards, too.
-    pub fn new(options: SynthOptions, out: W, callbacks: bool) -> Once<W> {
+impl Once {
+    /// Starts a pass that spools to `room`. Set `callbacks` to explain executions of callbacks
+    /// afterwards, too.
+    pub fn new(options: SynthOptions, room: Box<dyn Room>, callbacks: bool) -> Once {
         let mut synth = Synth::new(options);
         synth.observe_executions();
         synth.follow();
         synth.keep_named();
         Once {
             synth,
-            spool: Spool::new(out),
+            spool: Spool::new(room),
             threads: FxHashMap::default(),
             count: 0,
             now: 0,
@@ -143,7 +149,7 @@ impl<W: Write> Once<W> {
     }
 
     /// Ends the pass. Returns the model and the spool.
-    pub fn finish(mut self) -> Seen<W> {
+    pub fn finish(mut self) -> Seen {
         self.synth.end_of_events();
         self.spool_followed();
         Seen {
@@ -176,6 +182,7 @@ impl<W: Write> Once<W> {
                 (CPU_TIME, Some(used << 1 | u64::from(*since_switch)))
             }
             EventKind::LockWait { owner_tid, .. } => (LOCK_WAIT, Some(number(*owner_tid))),
+            EventKind::Thread { priority, .. } if *priority == UNSCHEDULED => return,
             EventKind::Thread { .. } => (LIFE, Some(life::SCHEDULED)),
             EventKind::Fork { .. } => (LIFE, Some(life::FORK)),
             EventKind::Exit => (LIFE, Some(life::EXIT)),
@@ -356,7 +363,7 @@ fn unzigzag(n: u64) -> u64 {
     (n >> 1) ^ (n & 1).wrapping_neg()
 }
 
-impl<W: Read + Seek> Spooled<W> {
+impl Spooled {
     /// Explains executions of chains or callbacks of the model, in the order of the questions. A
     /// question about a callback needs a pass that was started for callbacks.
     ///

@@ -60,7 +60,7 @@ fn explain_at_once(
     options: &SynthOptions,
     questions: Vec<Question>,
 ) -> Vec<Explanation> {
-    let mut once = Once::new(options.clone(), Cursor::new(Vec::new()), true);
+    let mut once = Once::new(options.clone(), Box::new(Cursor::new(Vec::new())), true);
     events.iter().for_each(|e| once.push(e));
     once.finish().spooled.explain(questions).unwrap()
 }

@@ -211,11 +211,7 @@ fn choice(args: &Args, at_ns: Option<u64>) -> Choice {
 
 /// Makes the model, and keeps what explanations need. Completes `options`, so that another pass
 /// follows the same chains.
-fn see(
-    reader: &mut Reader,
-    args: &Args,
-    options: &mut SynthOptions,
-) -> Result<Seen<SpooledTempFile>, CliError> {
+fn see(reader: &mut Reader, args: &Args, options: &mut SynthOptions) -> Result<Seen, CliError> {
     let ends = ends(args);
     let mut which = "model";
     if !ends.is_empty() || !options.links.is_empty() {
@@ -227,7 +223,7 @@ fn see(
         options.ids = synth.into_ids();
         which = "model of the part";
     }
-    let room = SpooledTempFile::new(IN_MEMORY_MAX);
+    let room = Box::new(SpooledTempFile::new(IN_MEMORY_MAX));
     let mut once = Once::new(options.clone(), room, args.callback.is_some());
     feed(reader, which, |event| once.push(event));
     let seen = once.finish();

@@ -149,7 +149,7 @@ impl<'a> Converter<'a> {
             kind,
         };
         if let Some(pid) = self.process_of(prev) {
-            // The kernel marks a preempted thread by a bit above the lowest eight. The state without it is
+            // The kernel marks a preempted thread by a bit above the lowest eight. Without it, the state is
             // 0.
             let state = (state & 0xff) as u16;
             let next_tid = next;

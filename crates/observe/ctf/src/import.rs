@@ -48,8 +48,8 @@ pub struct Imported {
 }
 
 /// Imports the session of LTTng below `from` into a new trace in `to`. `mode` is the mode of the run, or
-/// empty. `progress` is called from time to time with the number of bytes read so far and in total. Both
-/// passes count.
+/// empty. `progress` is called from time to time with the number of bytes read so far and in total. Each
+/// byte counts twice, because the session is read twice.
 ///
 /// # Errors
 ///

@@ -36,8 +36,8 @@ pub enum SessionError {
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
-    /// The time in ns that brings the times of this trace to the clock of the first trace. It is 0 if both
-    /// traces have the same clock.
+    /// The time that is added to the times of this trace, in ns. It brings them to the clock of the first
+    /// trace. It is 0 if both traces have the same clock.
     shift_ns: i128,
 }
 

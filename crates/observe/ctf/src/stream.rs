@@ -27,7 +27,8 @@ pub(crate) struct Fields<'a>(Vec<(&'a str, Value<'a>)>);
 
 impl<'a> Fields<'a> {
     fn get(&self, name: &str) -> Option<Value<'a>> {
-        // A field of the event comes after the fields of its contexts. It is used if both have this name.
+        // The own fields of an event come after those of its contexts. They are used if a context has the
+        // same name.
         let found = self.0.iter().rev().find(|(n, _)| *n == name);
         found.map(|(_, value)| *value)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns whether this event is from CARET and tracetools made the same one.
+    /// Returns whether CARET made this event and tracetools made the same event, too.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }

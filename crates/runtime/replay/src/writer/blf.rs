@@ -93,8 +93,7 @@ impl<'p, W: Write + Seek> Blf<'p, W> {
     }
 
     fn header(&self) -> Vec<u8> {
-        // Vector's tools do not know the application 5. The last four numbers are the version of the
-        // format.
+        // Vector's tools do not know application 5. The last four numbers are the version of the format.
         const ABOUT: [u8; 8] = [5, 0, 0, 0, 2, 6, 8, 1];
         let last_ns = self.plan.last_ns.unwrap_or(self.begin_ns);
         let mut header = b"LOGG".to_vec();

@@ -276,7 +276,7 @@ fn frames<R: Bytes>(
 const ALL_INVALID: u32 = 1;
 /// The kind of a master channel without bytes in the record. Its value follows from the record's number.
 const VIRTUAL_MASTER: u8 = 3;
-/// The kind of another channel without bytes in the record.
+/// The kind of any other channel without bytes in the record. Its value follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
 /// Returns where a channel's number is in the record, and its conversion. `None` if the form of one of them

@@ -7,8 +7,7 @@ use std::io::Result;
 
 /// The most bytes of a plain block that are read at once.
 const CHUNK: u64 = 64 << 10;
-/// The largest size of a packed block in bytes, before and after unpacking. The limit of the format is 4
-/// MiB.
+/// The largest size of a packed block in bytes, before and after unpacking. The format allows 4 MiB.
 const LONGEST: u64 = 64 << 20;
 /// The limit of unpacked bytes in memory, over all streams of a file.
 const MOST_HELD: usize = 256 << 20;

@@ -130,14 +130,21 @@ impl Session {
         }
         let total = streams.iter().map(|(_, s)| s.length()).sum();
         let mut heap = BinaryHeap::new();
+        // Events that a stream lost before its first event.
+        let mut lost_first = vec![0; streams.len()];
         for (i, (trace, stream)) in streams.iter_mut().enumerate() {
             if let Some(time) = next(trace, stream)? {
                 heap.push(Reverse((time, i)));
             }
+            lost_first[i] = stream.gaps.discarded;
         }
         let mut count = 0u64;
         while let Some(Reverse((time, i))) = heap.pop() {
             let (trace, stream) = &mut streams[i];
+            let lost = std::mem::take(&mut lost_first[i]);
+            if lost > 0 {
+                visitor.lost(time, lost);
+            }
             stream.take(&trace.metadata, &mut |seen| {
                 visitor.event(trace, time, seen)
             });

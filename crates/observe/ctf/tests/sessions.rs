@@ -7,7 +7,7 @@ use onbeat_ctf::{import, Imported};
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::{text, Reader};
+use onbeat_trace::{text, EventKind, Reader};
 use std::path::Path;
 
 const MS: u64 = 1_000_000;
@@ -258,6 +258,24 @@ fn context_switches_of_the_kernel_give_execution_times() {
     };
     assert_eq!(figures(1), [(4 * MS, 6 * MS), (0, 2 * MS), (0, 0)]);
     assert_eq!(figures(0), [(2 * MS, 3 * MS), (0, 0), (0, MS)]);
+}
+
+#[test]
+fn losses_before_the_first_event_are_in_the_trace() {
+    let session = tempfile::tempdir().unwrap();
+    let mut file = packets(0, vec![created(), timer(100 * MS)]);
+    file.discarded = vec![2, 5];
+    write(&session.path().join("ust"), Domain::User, &[file]);
+    let to = tempfile::tempdir().unwrap();
+    let trace = to.path().join("trace");
+    let imported = import(session.path(), &trace, "", &mut |_, _| {}).unwrap();
+    assert_eq!(imported.lost, 5);
+    let mut reader = Reader::open(&trace).unwrap();
+    let lost = reader.events().filter_map(|event| match event.kind {
+        EventKind::Lost { count, .. } => Some(count),
+        _ => None,
+    });
+    assert_eq!(lost.collect::<Vec<_>>(), [2, 3]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-// Tracepoints of LTTng-UST in the calls of ROS 2: a library to be preloaded.
+// A library to preload. It makes events of LTTng-UST in the tracing calls of ROS 2.
 //
-// The wheels' libtracetools is linked with a LTTng of its own that no session of the system sees. This library has the
-// same functions. Each makes the tracepoint that the environment's tracetools/tp_call.h declares, and then calls the
-// function of libtracetools, where onbeat's probes are.
+// The libtracetools of the wheels has its own copy of LTTng, which sessions of the system do not see. This library has
+// the same functions as libtracetools. Each function first hits the tracepoint that the environment's
+// tracetools/tp_call.h declares. It then calls the function of libtracetools, where onbeat's probes are.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-"""Traces of other tracers: LTTng records SYN beside onbeat, and both models agree."""
+"""Tests the import of traces: LTTng and onbeat record SYN at the same time, and both models agree."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from registry import Skip, expect, need, test
 from tests.preload import structure
 
 PROVIDER = os.path.join(ROOT, "scripts/e2e/lttng/provider.c")
-# The tracers' own calls lie between the two readings of the clock.
+# The tracers read the clock one after the other, with their own calls in between.
 LATENCY_NS = 300_000
 
 
 def provider(harness, distro):
-    """A library to be preloaded that makes LTTng's tracepoints in the calls of ROS 2."""
+    """Builds a library to preload. It makes events of LTTng in the tracing calls of ROS 2."""
     missing = [program for program in ("lttng", "lttng-sessiond", "gcc") if not shutil.which(program)]
     if missing or not os.path.exists("/usr/include/lttng/tracepoint.h") and not any(
             os.path.exists(f"/usr/include/{machine}-linux-gnu/lttng/tracepoint.h") for machine in ("x86_64", "aarch64")):
@@ -30,7 +30,7 @@ def provider(harness, distro):
 
 @contextlib.contextmanager
 def session(harness, name):
-    """Records events of ROS 2 with a daemon of its own; yields the session's folder."""
+    """Records events of ROS 2 in a session, with its own daemon if none runs. Yields the folder of the session."""
     home = harness.file("lttng-home")
     os.makedirs(home, exist_ok=True)
     env = {**os.environ, "LTTNG_HOME": home}
@@ -39,7 +39,7 @@ def session(harness, name):
 
     def lttng(*words):
         subprocess.run(["lttng", *words], env=env, check=True, capture_output=True)
-    # As root there is one daemon for the machine. An application finds no other.
+    # Root has one daemon for the machine. Applications of root find no other daemon.
     daemon = None
     if subprocess.run(["lttng", "list"], env=env, check=False, capture_output=True).returncode != 0:
         daemon = subprocess.Popen(["lttng-sessiond", "--no-kernel"], env=env, stdout=subprocess.DEVNULL,

@@ -7,15 +7,16 @@ use crate::survey::{who, Survey};
 use onbeat_trace::{Event, EventKind, Name, UNSCHEDULED};
 use std::collections::{HashMap, HashSet};
 
-/// The limit of text that an event can have, in bytes: names of nodes and topics are shorter.
+/// The longest text that an event of onbeat keeps, in bytes. Longer texts are cut. Names of nodes and
+/// topics are shorter.
 const MAX_NAME: usize = 4096;
-/// The policy of a thread that LTTng does not show.
+/// The policy that is written for a thread if LTTng does not show its policy.
 const UNKNOWN_POLICY: u8 = 255;
 
-/// Counts of events that are not in the trace of onbeat.
+/// Counts of the events that are left out of the trace of onbeat.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
-    /// Events that lack a field.
+    /// Events without a field that onbeat needs.
     pub(crate) malformed: u64,
     /// Events of ROS 2 after the last context switch.
     pub(crate) unscheduled: u64,
@@ -25,9 +26,9 @@ pub(crate) struct Converter<'a> {
     survey: &'a Survey,
     /// Threads whose scheduler events are written.
     watched: HashSet<u32>,
-    /// The priority of each thread of ROS 2 that got a CPU.
+    /// The priority that each thread of ROS 2 had when it last got a CPU.
     priorities: HashMap<u32, u8>,
-    /// The thread that each CPU runs.
+    /// The thread that runs on each CPU.
     running: HashMap<u16, u32>,
     /// Processes whose `process` event is written.
     begun: HashSet<u32>,
@@ -46,7 +47,7 @@ impl<'a> Converter<'a> {
         }
     }
 
-    /// Adds the events of onbeat for an event of LTTng to `out`.
+    /// Converts one event of LTTng, and appends the resulting events of onbeat to `out`.
     pub(crate) fn convert(&mut self, trace: &Trace, time: u64, seen: &Seen, out: &mut Vec<Event>) {
         match seen.kind {
             Kind::Other => {}
@@ -78,7 +79,7 @@ impl<'a> Converter<'a> {
         }
         let switches = self.survey.scheduler.switches;
         if switches.is_some_and(|(_, last)| time > last) {
-            // Nothing shows any more whether the thread has a CPU.
+            // After the last switch, nothing shows whether a thread has a CPU.
             self.left_out.unscheduled += 1;
             return;
         }
@@ -99,7 +100,7 @@ impl<'a> Converter<'a> {
         }
         if process.is_of_rclcpp && self.watched.insert(tid) {
             let comm = seen.fields.text("procname");
-            // Without a switch to the thread so far, nothing shows that it has had its CPU all the time.
+            // Before the first switch to the thread, nothing shows its priority, or when it had a CPU.
             let priority = self.priorities.get(&tid).copied().unwrap_or(UNSCHEDULED);
             out.push(event(EventKind::Thread {
                 comm: name(comm.as_deref().unwrap_or(&process.name)),
@@ -148,7 +149,8 @@ impl<'a> Converter<'a> {
             kind,
         };
         if let Some(pid) = self.process_of(prev) {
-            // The kernel has a state beyond the lowest eight bits for a preempted thread.
+            // The kernel marks a preempted thread by a bit above the lowest eight. Without it, the state is
+            // 0.
             let state = (state & 0xff) as u16;
             let next_tid = next;
             out.push(event(pid, prev, EventKind::SwitchOut { next_tid, state }));
@@ -223,7 +225,8 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Returns the policy of a thread with this priority, as far as LTTng shows it.
+/// Returns the policy of normal threads (SCHED_OTHER) for their priorities, and [`UNKNOWN_POLICY`] for all
+/// other priorities.
 fn policy(priority: u8) -> u8 {
     match priority {
         100..=139 => 0,
@@ -231,7 +234,7 @@ fn policy(priority: u8) -> u8 {
     }
 }
 
-/// Returns the kernel's priority, from which LTTng subtracts 100.
+/// Returns the kernel's priority, 0 to 139. LTTng records the kernel's priority minus 100.
 fn priority(prio: i64) -> u8 {
     prio.saturating_add(100).clamp(0, 139) as u8
 }
@@ -246,7 +249,7 @@ fn name(text: &str) -> Name {
 
 enum Converted {
     Event(EventKind),
-    /// The model does not need the call.
+    /// The call is not needed in a trace of onbeat.
     Nothing,
     Malformed,
 }
@@ -377,7 +380,7 @@ fn runtime_event(call: Call, f: &Fields) -> Option<EventKind> {
             message: f.unsigned("message")?,
         },
         Call::RmwPublish => EventKind::Publish {
-            // Humble has only the message. Its publisher is that of `rcl_publish`.
+            // In Humble, `rmw_publish` has only the message. Its publisher is that of `rcl_publish`.
             rmw: f.unsigned("rmw_publisher_handle").unwrap_or(0),
             message: f.unsigned("message")?,
             source_ns: f.signed("timestamp"),

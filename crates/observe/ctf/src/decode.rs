@@ -6,20 +6,22 @@ use crate::types::{Field, Integer, Label, Order, Shape, Type};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// The number of values that one event may have beside its bytes. A real event has some dozens.
+/// The largest number of values in one event. An array of bytes counts as one value. Real events have some
+/// dozens.
 const MAX_VALUES: u32 = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Unsigned(u64),
     Signed(i64),
-    /// Text without its zero, or an array of bytes.
+    /// A text without its final zero byte, or an array of bytes.
     Bytes(&'a [u8]),
     /// A value that onbeat does not read.
     Other,
 }
 
-/// An integer that was decoded before. Variants and sequences refer to it.
+/// An integer that was decoded before. A later variant gets its choice from it, and a later sequence its
+/// length.
 struct Seen<'t> {
     name: &'t str,
     value: i128,
@@ -29,10 +31,11 @@ struct Seen<'t> {
 pub(crate) struct Decoder<'a, 't> {
     bytes: &'a [u8],
     order: Order,
-    /// The position and the end of the content, in bits.
+    /// The position of the next bit.
     pub(crate) at: u64,
+    /// The end of the content, in bits.
     end: u64,
-    /// The reading of the clock. Integers that are readings advance it.
+    /// The latest value of the trace's clock. Each integer that is a time of this clock advances it.
     pub(crate) clock: u64,
     seen: Vec<Seen<'t>>,
     values_left: u32,
@@ -51,7 +54,8 @@ impl<'a, 't> Decoder<'a, 't> {
         }
     }
 
-    /// Returns the latest integer of this name.
+    /// Returns the integer of this name that was decoded last, or `None` if there is none or if it is
+    /// negative.
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         let found = self.seen.iter().rev().find(|seen| seen.name == name)?;
         u64::try_from(found.value).ok()
@@ -132,7 +136,7 @@ impl<'a, 't> Decoder<'a, 't> {
             self.at = end * 8;
             return Ok(Value::Bytes(&self.bytes[start as usize..end as usize]));
         }
-        // `values_left` bounds the loop also if an element has no bits.
+        // `values_left` ends the loop even if an element has no bits.
         for _ in 0..length {
             self.value(name, element)?;
         }
@@ -175,12 +179,12 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(value)
     }
 
-    /// Reads 1 to 64 bits, which lie within the bytes.
+    /// Reads 1 to 64 bits at the current position. The caller must make sure that the bytes have them.
     fn bits(&self, bits: u32, order: Order) -> u64 {
         let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
         let last = ((self.at + u64::from(bits) - 1) / 8) as usize;
         let bytes = &self.bytes[first..=last];
-        // At most nine bytes.
+        // 64 bits lie in at most nine bytes, which fit into a `u128`.
         let joined = match order {
             Order::Little => {
                 let fold = |sum, b: &u8| sum << 8 | u128::from(*b);
@@ -195,12 +199,13 @@ impl<'a, 't> Decoder<'a, 't> {
     }
 }
 
-/// Returns whether a choice of a variant has the name of a label, whose underscore may be missing.
+/// Returns whether a choice of a variant belongs to a label. The choice may lack the leading underscore of
+/// the label.
 fn same(choice: &str, label: &str) -> bool {
     choice == label || label.strip_prefix('_') == Some(choice)
 }
 
-/// Returns the reading of the clock after `before` whose lowest `bits` are `low`.
+/// Returns the first value of the clock, from `before` on, whose lowest `bits` bits are `low`.
 fn advance(before: u64, low: u64, bits: u32) -> u64 {
     if bits >= 64 {
         return low;

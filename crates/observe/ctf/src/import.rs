@@ -37,18 +37,19 @@ pub struct Imported {
     pub events: u64,
     /// The number of processes with events of ROS 2.
     pub processes: usize,
-    /// The time between the first and the last event.
+    /// The time between the first and the last event of ROS 2 or context switch.
     pub duration_ns: u64,
     /// The number of events that LTTng lost.
     pub lost: u64,
-    /// A process ran callbacks of rclcpp.
+    /// At least one process has events that only rclcpp makes, for example the start of a callback.
     pub has_callbacks: bool,
     /// Sentences about what the trace lacks. The manifest has them too.
     pub notes: Vec<String>,
 }
 
-/// Imports the session of LTTng below `from` into a new trace in `to`. `mode` is the mode of the
-/// run, or empty. `progress` is called from time to time: the number of bytes read, and of all.
+/// Imports the session of LTTng below `from` into a new trace in `to`. `mode` is the mode of the run, or
+/// empty. `progress` is called from time to time with the number of bytes read so far and in total. Each
+/// byte counts twice, because the session is read twice.
 ///
 /// # Errors
 ///
@@ -197,8 +198,7 @@ fn survey(
     Ok(survey)
 }
 
-/// The kind of events under which losses of LTTng are counted. LTTng does not say which events it
-/// lost.
+/// The name under which lost events are counted. LTTng does not say which kinds of events it lost.
 const LOST: &str = "lttng";
 
 fn losses(lost: u64) -> BTreeMap<String, BTreeMap<u16, u64>> {

@@ -1,10 +1,10 @@
 //! The kinds of events that onbeat reads, by their names.
 
-/// An event of ROS 2, of the kernel, or of something else.
+/// The kind of an event: from ROS 2, from the scheduler of the kernel, or not read by onbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// CARET makes the events of initialisation under a name of its own. It repeats them if a session
-    /// starts late.
+    /// An event of ROS 2. `caret` is true if CARET made it, under a name that begins with `ros2_caret:`.
+    /// CARET repeats the events of initialisation in this way if a session starts late.
     Ros {
         call: Call,
         caret: bool,
@@ -24,7 +24,7 @@ pub(crate) enum Scheduler {
 
 macro_rules! calls {
     ($($call:ident = $name:literal,)*) => {
-        /// A function of tracetools, whose calls are events.
+        /// A function of tracetools. Each call of it is one event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) enum Call { $($call,)* }
 
@@ -98,7 +98,7 @@ impl Call {
         )
     }
 
-    /// Returns whether a client or service made this call for a request or a response.
+    /// Returns whether this call sends or takes a request or a response.
     pub(crate) fn is_of_request(self) -> bool {
         use Call::{SendRequest, SendResponse, TakeRequest, TakeResponse};
         matches!(
@@ -107,7 +107,7 @@ impl Call {
         )
     }
 
-    /// Returns whether a client library uses the middleware by this call: it moves an item.
+    /// Returns whether this call publishes, sends or takes an item: a message, a request or a response.
     pub(crate) fn moves_an_item(self) -> bool {
         use Call::{IntraPublish, RclPublish, RmwPublish, RmwTake};
         self.is_of_request() || matches!(self, IntraPublish | RclPublish | RmwPublish | RmwTake)

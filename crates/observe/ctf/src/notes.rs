@@ -1,4 +1,4 @@
-//! Sentences about what an imported trace lacks.
+//! Writes the sentences about what an imported trace lacks.
 
 use crate::convert::LeftOut;
 use crate::session::Pass;
@@ -6,7 +6,7 @@ use crate::survey::Survey;
 use onbeat_trace::manifest::program;
 use std::path::Path;
 
-/// The number of processes that the sentences name. The rest are only counted.
+/// The largest number of processes that the sentences name. Further processes are only counted.
 const NAMED: usize = 20;
 
 fn times(n: u64, one: &str, many: &str) -> String {
@@ -16,7 +16,8 @@ fn times(n: u64, one: &str, many: &str) -> String {
     }
 }
 
-/// Returns the sentences for the coverage of a model, in a fixed order.
+/// Returns the sentences about what the trace lacks, in a fixed order. They also appear in the coverage of
+/// a model.
 pub(crate) fn sentences(from: &Path, survey: &Survey, left: LeftOut, pass: &Pass) -> Vec<String> {
     let mut notes = vec![
         "The trace is imported from LTTng. Its events do not show when timers are due, when objects end, which QoS \
@@ -83,7 +84,7 @@ fn scheduler(survey: &Survey, left: LeftOut) -> Vec<String> {
     notes
 }
 
-/// Returns sentences about processes whose client library makes no events of callbacks.
+/// Returns sentences about processes that exchange items and have no events of callbacks, as with rclpy.
 fn silent(survey: &Survey) -> Vec<String> {
     let mut silent: Vec<_> = survey
         .processes

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const MAX_DEPTH: usize = 10;
 const MAX_DIRECTORIES: usize = 10_000;
-/// The limit of files of events, which are all open at once.
+/// The largest number of files of events. All of them are open at once.
 const MAX_STREAMS: usize = 4096;
 
 /// The reason why a session cannot be read.
@@ -36,7 +36,8 @@ pub enum SessionError {
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
-    /// Added to the clock of the trace, in ns. It is 0 if all traces have the same clock.
+    /// The time that is added to the times of this trace, in ns. It brings them to the clock of the first
+    /// trace. It is 0 if both traces have the same clock.
     shift_ns: i128,
 }
 
@@ -55,10 +56,10 @@ impl Trace {
 pub(crate) trait Visitor {
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen);
 
-    /// LTTng lost `count` events up to about this time.
+    /// Reports that LTTng lost `count` events near this time.
     fn lost(&mut self, _time_ns: u64, _count: u64) {}
 
-    /// This number of bytes was read, of the number of all bytes.
+    /// Reports that `done` of `total` bytes were read.
     fn progress(&mut self, done: u64, total: u64);
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Session {
 /// The result of one pass over a session.
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// By the path of the file.
+    /// The gaps of each file of events, with the path of the file.
     pub(crate) gaps: Vec<(PathBuf, Gaps)>,
 }
 
@@ -113,7 +114,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time since 1970 when the clock was 0, in ns.
+    /// Returns the time at which the clock was 0, in ns since 1970.
     pub(crate) fn offset_ns(&self) -> i64 {
         let clock = self.traces.first().and_then(|t| t.metadata.clock.as_ref());
         let offset = clock.map_or(0, |c| c.offset_ns);
@@ -129,14 +130,21 @@ impl Session {
         }
         let total = streams.iter().map(|(_, s)| s.length()).sum();
         let mut heap = BinaryHeap::new();
+        // Events that a stream lost before its first event.
+        let mut lost_first = vec![0; streams.len()];
         for (i, (trace, stream)) in streams.iter_mut().enumerate() {
             if let Some(time) = next(trace, stream)? {
                 heap.push(Reverse((time, i)));
             }
+            lost_first[i] = stream.gaps.discarded;
         }
         let mut count = 0u64;
         while let Some(Reverse((time, i))) = heap.pop() {
             let (trace, stream) = &mut streams[i];
+            let lost = std::mem::take(&mut lost_first[i]);
+            if lost > 0 {
+                visitor.lost(time, lost);
+            }
             stream.take(&trace.metadata, &mut |seen| {
                 visitor.event(trace, time, seen)
             });
@@ -193,14 +201,14 @@ impl Found {
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            // Links and pipes are left out: they lead elsewhere, or never end.
+            // Links and pipes are left out: a link can lead out of the session, and a pipe can be endless.
             if kind.is_dir() {
                 inner.push(entry.path());
             } else if kind.is_file() {
                 files.push(entry.path());
             }
         }
-        // The order of a directory differs from machine to machine.
+        // The order of the entries of a directory differs from machine to machine.
         inner.sort();
         files.sort();
         if let Some(at) = files.iter().position(|f| f.ends_with("metadata")) {
@@ -226,7 +234,8 @@ impl Found {
             .and_then(|f| f.take(MAX_METADATA as u64 + 1).read_to_end(&mut bytes))
             .map_err(read(metadata))?;
         if bytes.is_empty() {
-            // The tracer makes the files before it writes them, also for users without events.
+            // LTTng creates the metadata before it writes to it. The metadata of a user without events
+            // stays empty.
             return Ok(());
         }
         let parsed = Metadata::read(&bytes).map_err(|source| SessionError::Metadata {

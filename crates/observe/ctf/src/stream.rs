@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 /// The magic number at the start of each packet.
 const MAGIC: u64 = 0xc1fc_1fc1;
-/// The most bytes that the header and the context of a packet may have.
+/// The largest size of the header and the context of a packet together, in bytes.
 const HEAD_BYTES: u64 = 64 << 10;
-/// The size limit of a packet, in bytes. The sub-buffers of LTTng are mostly below 8 MiB.
+/// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8 MiB.
 const MAX_PACKET: u64 = 256 << 20;
 
-/// An event, while its packet is in memory.
+/// An event of the packet that is in memory.
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
-    /// The fields of the contexts and of the event itself.
+    /// The fields of the contexts of the event, and those of the event itself.
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -27,7 +27,8 @@ pub(crate) struct Fields<'a>(Vec<(&'a str, Value<'a>)>);
 
 impl<'a> Fields<'a> {
     fn get(&self, name: &str) -> Option<Value<'a>> {
-        // An event's own fields come last, and may have the name of a context.
+        // The own fields of an event come after those of its contexts. They are used if a context has the
+        // same name.
         let found = self.0.iter().rev().find(|(n, _)| *n == name);
         found.map(|(_, value)| *value)
     }
@@ -48,7 +49,7 @@ impl<'a> Fields<'a> {
         self.unsigned(name).and_then(|n| u32::try_from(n).ok())
     }
 
-    /// Returns a text up to its first zero.
+    /// Returns the text of the field `name` up to its first zero byte.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         let Value::Bytes(bytes) = self.get(name)? else {
             return None;
@@ -57,7 +58,7 @@ impl<'a> Fields<'a> {
         Some(String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// Returns the first 16 bytes of a global identifier. ROS 2 had 24 bytes until Jazzy.
+    /// Returns the first 16 bytes of a global identifier. Before Jazzy, an identifier had 24 bytes.
     pub(crate) fn gid(&self, name: &str) -> Option<[u8; 16]> {
         match self.get(name)? {
             Value::Bytes(bytes) => bytes.first_chunk().copied(),
@@ -66,7 +67,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Counts of what a stream lacks.
+/// Counts of the parts that a stream lacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
     /// Events that the tracer dropped because its buffers were full.
@@ -89,14 +90,15 @@ pub(crate) struct Stream {
     ahead: Option<Ahead>,
     counters: Counters,
     pub(crate) gaps: Gaps,
-    /// The clock at the end of the latest packet.
+    /// The latest value of the clock at the end of a packet.
     pub(crate) end: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Place {
-    /// The position and the end of the packet's content, in bits.
+    /// The position of the next event, in bits.
     at: u64,
+    /// The end of the packet's content, in bits.
     end: u64,
     clock: u64,
     class: u64,
@@ -118,7 +120,7 @@ struct Counters {
     discarded: Option<u64>,
 }
 
-/// The content of the header and the context of a packet.
+/// The values of the header and the context of a packet.
 struct Head {
     place: Place,
     content: u64,
@@ -154,7 +156,7 @@ impl Stream {
         self.length
     }
 
-    /// Goes to the next event. Returns the reading of its clock, or `None` at the end of the file.
+    /// Goes to the next event. Returns the value of its clock, or `None` at the end of the file.
     pub(crate) fn advance(&mut self, metadata: &Metadata) -> io::Result<Option<u64>> {
         loop {
             if self.place.at >= self.place.end {
@@ -199,7 +201,7 @@ impl Stream {
         })
     }
 
-    /// Passes the current event to `see`. Must be called once after each [`Stream::advance`] that
+    /// Passes the current event to `see`. The caller must call it once after each [`Stream::advance`] that
     /// found an event.
     pub(crate) fn take(&mut self, metadata: &Metadata, see: &mut dyn FnMut(&Seen)) {
         let Some(ahead) = self.ahead.take() else {
@@ -215,7 +217,7 @@ impl Stream {
         });
         let at = decoder.at;
         match decoded {
-            // An event without a bit would be found for ever.
+            // An event of 0 bits would be found again and again.
             Some(Ok(kind)) if at > self.place.at => {
                 see(&Seen {
                     cpu: self.place.cpu,
@@ -309,14 +311,14 @@ impl Stream {
         })
     }
 
-    /// Adds the losses between the latest packet and this one. The counters begin at 0 with the
-    /// first packet of a session.
+    /// Counts the losses between the previous packet and this one. The counters begin at 0 with the first
+    /// packet of a session.
     fn count(&mut self, now: Counters) {
         let is_first = now.sequence.unwrap_or(0) == 0;
         let before = match (self.counters.discarded, is_first) {
             (Some(before), _) => Some(before),
             (None, true) => Some(0),
-            // The file begins within the session, for example in a snapshot.
+            // The file begins within the session, for example a snapshot. Earlier losses do not count.
             (None, false) => now.discarded,
         };
         let lost = now.discarded.zip(before);

@@ -1,32 +1,33 @@
-//! The first pass over a session: which processes and threads there are, and what they show.
+//! Collects the processes, threads and kinds of events of a session, in the first pass over it.
 
 use crate::kinds::{Call, Kind, Scheduler};
 use crate::session::Trace;
 use crate::stream::Seen;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The limit of threads with events of ROS 2.
+/// The largest number of threads with events of ROS 2.
 const MAX_THREADS: usize = 100_000;
-/// The limit of endpoints. Of more, those of the middleware itself cannot be left out.
+/// The largest number of endpoints. Beyond it, onbeat does not recognise the middleware's own endpoints,
+/// and keeps their events.
 const MAX_ENDPOINTS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) name: String,
-    /// The version of tracetools, of a process that was recorded from its beginning.
+    /// The version of tracetools. It is known if the process was recorded from its beginning.
     pub(crate) version: Option<String>,
-    /// A callback, or the executor of rclcpp, was seen.
+    /// The process has events that only rclcpp makes.
     pub(crate) is_of_rclcpp: bool,
     pub(crate) has_nodes: bool,
     pub(crate) nodes: BTreeSet<String>,
-    /// Items that this process moved, which are left out unless it is of rclcpp.
+    /// The number of events of messages, requests and responses. They are left out unless `is_of_rclcpp`.
     pub(crate) items: u64,
-    /// The calls that came from tracetools itself, not only from CARET.
+    /// The calls of which tracetools itself made events. CARET can repeat them.
     calls: HashSet<Call>,
 }
 
 impl Process {
-    /// Returns whether CARET's event repeats one of tracetools.
+    /// Returns whether CARET made this event and tracetools made the same event, too.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }
@@ -37,9 +38,10 @@ pub(crate) struct Survey {
     pub(crate) processes: BTreeMap<u32, Process>,
     /// The process of each thread with events of ROS 2.
     pub(crate) threads: HashMap<u32, u32>,
-    /// Endpoints of the middleware, by process and rmw handle: whether one of rcl belongs to it.
+    /// Endpoints of the middleware, by process and rmw handle. The value is true if an endpoint of rcl uses
+    /// this one.
     endpoints: HashMap<(u32, u64), bool>,
-    /// The times of the first and the last event.
+    /// The times of the first and the last event of ROS 2 or context switch.
     pub(crate) span: Option<(u64, u64)>,
     pub(crate) scheduler: Seens,
     pub(crate) has_requests: bool,
@@ -56,11 +58,11 @@ pub(crate) struct Seens {
     pub(crate) switches: Option<(u64, u64)>,
     pub(crate) has_waking: bool,
     pub(crate) has_wakeup: bool,
-    /// Threads with events of ROS 2 can be compared with these.
+    /// Threads that got a CPU. A thread of ROS 2 that is not among them has no execution times.
     pub(crate) threads: HashSet<u32>,
 }
 
-/// Returns the process and the thread of an event of ROS 2.
+/// Returns the process and the thread of an event of ROS 2, or `None` if the trace does not have them.
 pub(crate) fn who(trace: &Trace, seen: &Seen) -> Option<(u32, u32)> {
     let fields = seen.fields;
     let of_process = || trace.metadata.environment.get("vpid")?.parse().ok();
@@ -116,7 +118,8 @@ impl Survey {
         }
     }
 
-    /// Returns whether an endpoint is the middleware's own, for example for `ros_discovery_info`.
+    /// Returns whether the endpoint of the event is the middleware's own, for example for
+    /// `ros_discovery_info`.
     pub(crate) fn is_internal(&self, pid: u32, call: Call, seen: &Seen) -> bool {
         let field = match call {
             Call::RmwPublish => "rmw_publisher_handle",
@@ -145,7 +148,7 @@ impl Survey {
         }
     }
 
-    /// Returns the number of threads with events of ROS 2 that the kernel's events do not have.
+    /// Returns the number of threads of ROS 2 that got no CPU in the context switches of the kernel.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
         self.threads.keys().filter(|t| !known.contains(t)).count()
@@ -173,7 +176,8 @@ impl Process {
         }
     }
 
-    /// Returns the distribution of ROS 2 with this version of tracetools, or an empty text.
+    /// Returns the distribution of ROS 2 that has this version of tracetools, or an empty text if it is
+    /// unknown.
     pub(crate) fn distribution(&self) -> &'static str {
         let version = self.version.as_deref().unwrap_or_default();
         let mut numbers = version.split('.');

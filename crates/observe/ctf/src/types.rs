@@ -22,7 +22,7 @@ pub(crate) struct Integer {
     pub(crate) signed: bool,
     /// `None`: the byte order of the trace.
     pub(crate) order: Option<Order>,
-    /// The integer is a reading of the trace's clock.
+    /// The integer is a time of the trace's clock.
     pub(crate) is_time: bool,
 }
 
@@ -84,7 +84,7 @@ impl Type {
                 fields.iter().map(|f| f.ty.align).max().unwrap_or(1),
                 deepest(fields),
             ),
-            // The chosen field aligns itself.
+            // The field that is chosen has its own alignment.
             Shape::Variant(_, choices) => (1, deepest(choices)),
         };
         let depth = below + 1;

@@ -1,8 +1,9 @@
-//! A session that LTTng 2.13 recorded of SYN (`demos/syn`, the compiled client with `--as rclcpp`), with
-//! `scripts/e2e/lttng/provider.c` and small buffers, so that its streams have several packets.
+//! Imports a session that LTTng 2.13 recorded. The application is SYN (`demos/syn`, the compiled client
+//! with `--as rclcpp`), and `scripts/e2e/lttng/provider.c` made its events. The buffers were small, so that
+//! each stream has several packets.
 //!
-//! The counts of events and the times were compared by hand with the output of babeltrace2. The
-//! executions and the latency are those that SYN counted and measured itself.
+//! The counts of events and the times were compared by hand with the output of babeltrace2. SYN itself
+//! counted the executions and measured the latency.
 
 use onbeat_ctf::import;
 use onbeat_document::schema::Run;
@@ -45,7 +46,8 @@ fn a_recorded_session_gives_the_callbacks_that_the_application_counted() {
         found += usize::from(LINES.contains(&line.as_str()));
     }
     assert_eq!(found, LINES.len());
-    // babeltrace2 lists 82 rmw_publish and 54 rmw_take. The others are of the middleware itself.
+    // babeltrace2 lists 82 rmw_publish and 54 rmw_take. onbeat leaves out those that the middleware makes
+    // for itself.
     for (kind, count) in [
         ("callback_start", 42),
         ("callback_end", 42),
@@ -95,6 +97,7 @@ fn a_recorded_session_gives_the_callbacks_that_the_application_counted() {
         .find(|c| c.callbacks.len() == 4)
         .unwrap();
     let latency = chain.figures.latency_ns.max();
-    // The tracer's own calls lie between the end of the callback and the reading of SYN's clock.
+    // The tracer's own calls lie between the end of the callback and the moment at which SYN reads the
+    // clock.
     assert!(latency.abs_diff(389_049_411) < 20_000, "{latency}");
 }

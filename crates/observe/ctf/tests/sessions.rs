@@ -1,4 +1,4 @@
-//! Sessions that are written as LTTng writes them, and what onbeat makes of them.
+//! Imports sessions that `common` writes as LTTng does, and checks the traces and models.
 
 mod common;
 
@@ -7,12 +7,12 @@ use onbeat_ctf::{import, Imported};
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_trace::{text, Reader};
+use onbeat_trace::{text, EventKind, Reader};
 use std::path::Path;
 
 const MS: u64 = 1_000_000;
 
-/// Creation of a node with a timer, and of one with a subscription, in process 10.
+/// Returns the events that create a node with a timer and a node with a subscription, in process 10.
 fn created() -> Vec<E> {
     let node = |time, handle, name| {
         let fields = vec![
@@ -105,7 +105,7 @@ fn callback(time: u64, tid: u32, name: &'static str, callback: u64) -> E {
     ust(time, tid, name, fields)
 }
 
-/// An execution of the timer on thread 11, from `time` on for 6 ms. It publishes after 4 ms.
+/// Returns an execution of the timer on thread 11, from `time` on for 6 ms. It publishes after 4 ms.
 fn timer(time: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_publisher_handle", 0x1101),
@@ -119,7 +119,7 @@ fn timer(time: u64) -> Vec<E> {
     ]
 }
 
-/// An execution of the subscription on thread 12, which takes what was published at `sent`.
+/// Returns an execution of the subscription on thread 12, which takes the message of the time `sent`.
 fn subscription(time: u64, sent: u64) -> Vec<E> {
     let fields = vec![
         F::Pointer("rmw_subscription_handle", 0x2101),
@@ -160,7 +160,7 @@ fn imported(session: &Path) -> (Imported, Model) {
     (imported, model(&trace))
 }
 
-/// The executions of both callbacks in one process, on two CPUs.
+/// Writes executions of both callbacks in one process, on two CPUs.
 fn processes(dir: &Path) {
     let first = vec![created(), timer(100 * MS), timer(200 * MS)];
     let second = vec![
@@ -227,7 +227,7 @@ fn context_switches_of_the_kernel_give_execution_times() {
             vec![F::Sequence("numbers", &[1, 2, 3])],
         )
     };
-    // Thread 11 is preempted for 2 ms of its first execution. Thread 12 runs after it was woken.
+    // In its first execution, thread 11 is preempted for 2 ms. Thread 12 is woken before it runs.
     let first = vec![vec![
         switch(99 * MS, 0, 0, 11),
         switch(101 * MS, 11, 0x100, 99),
@@ -261,6 +261,24 @@ fn context_switches_of_the_kernel_give_execution_times() {
 }
 
 #[test]
+fn losses_before_the_first_event_are_in_the_trace() {
+    let session = tempfile::tempdir().unwrap();
+    let mut file = packets(0, vec![created(), timer(100 * MS)]);
+    file.discarded = vec![2, 5];
+    write(&session.path().join("ust"), Domain::User, &[file]);
+    let to = tempfile::tempdir().unwrap();
+    let trace = to.path().join("trace");
+    let imported = import(session.path(), &trace, "", &mut |_, _| {}).unwrap();
+    assert_eq!(imported.lost, 5);
+    let mut reader = Reader::open(&trace).unwrap();
+    let lost = reader.events().filter_map(|event| match event.kind {
+        EventKind::Lost { count, .. } => Some(count),
+        _ => None,
+    });
+    assert_eq!(lost.collect::<Vec<_>>(), [2, 3]);
+}
+
+#[test]
 fn losses_of_the_tracer_are_counted_and_damaged_packets_left_out() {
     let session = tempfile::tempdir().unwrap();
     let mut file = packets(0, vec![created(), timer(100 * MS), timer(200 * MS)]);
@@ -280,7 +298,7 @@ fn losses_of_the_tracer_are_counted_and_damaged_packets_left_out() {
     let (cut, _) = imported(session.path());
     assert!(cut.events < whole.events);
     assert_eq!(notes_with(&cut, "ends within a packet").len(), 1);
-    // An event of the second packet has an id that no metadata declare.
+    // An event of the second packet gets an id that the metadata does not declare.
     let start = (64..bytes.len())
         .step_by(64)
         .find(|at| bytes[*at..*at + 4] == 0xc1fc_1fc1u32.to_le_bytes())

@@ -24,7 +24,8 @@ pub struct Choice {
     pub ids: Vec<RangeInclusive<u32>>,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
-    /// The recorded time after which no item is taken, in ns since the first item. `None` takes all items.
+    /// The recorded time from which on items are left out, in ns since the first item. `None` keeps all
+    /// items.
     pub end_ns: Option<i64>,
     /// The number of times that the recording is played, at least 1.
     pub times: u32,

@@ -48,11 +48,12 @@ pub struct Stamp {
     pub stream: StreamId,
 }
 
-/// The data that a recording has of an item beyond its time and its stream. The default is a recording that has
-/// none.
+/// The data that a recording has about an item, besides its time and its stream. The default is for a
+/// recording without such data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The recorder's own host sent the frame or packet. False also if the recording does not say who sent it.
+    /// True if the host of the recorder sent the frame or packet. False if it received it, or if the
+    /// recording does not say.
     pub is_sent: bool,
     /// The time at which the message was published, in ns since 1970.
     pub published_ns: Option<u64>,

@@ -38,9 +38,8 @@ written. The output is written under a temporary name, and renamed when it is co
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
 because something would be lost (--strict).")]
 pub struct Args {
-    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, TRC), pcap, pcapng; also
-    /// packed with gzip, xz, zstd or bzip2.
-    /// Several recordings become one
+    /// Recordings: rosbag2 and ROS 1 bags, MCAP, logs (candump, ASC, BLF, MDF, TRC), pcap, pcapng; also
+    /// packed with gzip, xz, zstd or bzip2. Several recordings become one
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The file to write, or the directory of a bag; - is the standard output
@@ -127,7 +126,7 @@ impl Args {
     }
 }
 
-/// Checks that the output may be written: it is not a recording that is read, and does not exist.
+/// Fails if the output is one of the recordings that are read, or if it exists and may not be replaced.
 fn check_output(args: &Args, target: Target) -> Result<(), CliError> {
     let shown = args.output.display();
     if args.is_pipe() {
@@ -176,7 +175,7 @@ fn exists(args: &Args, target: Target) -> CliError {
 struct Summary<'p> {
     output: &'p Path,
     format: &'static str,
-    /// The output was written.
+    /// False if nothing was written, for example because of --strict.
     written: bool,
     items: u64,
     first_ns: Option<i64>,
@@ -194,7 +193,8 @@ struct StreamSummary<'p> {
     items: u64,
 }
 
-/// Calls the progress line with a count, at most every half second, and from two seconds on.
+/// Returns a function that shows the number of items in the progress line. It shows nothing in the first
+/// two seconds, and then at most two numbers per second. It returns false after an interrupt.
 fn progress(what: &'static str, of: Option<u64>) -> impl FnMut(u64) -> bool {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());

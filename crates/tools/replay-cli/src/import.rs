@@ -1,4 +1,4 @@
-//! `onbeat import`: reads a trace of LTTng into a trace of onbeat.
+//! `onbeat import`: turns a trace of LTTng into a trace of onbeat.
 
 use super::{failed, PATIENCE, SHOW_EVERY};
 use onbeat_ctf::Imported;

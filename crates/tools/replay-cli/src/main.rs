@@ -1,7 +1,12 @@
-//! `onbeat-replay`: the program behind `onbeat replay`, which plays recorded traffic again without
-//! loss and on time, behind `onbeat info`, which lists it, behind `onbeat convert`, which writes it in
-//! another format, behind `onbeat compare`, which compares two recordings, and behind `onbeat import`,
-//! which reads the traces of other tracers.
+//! `onbeat-replay`: the program behind five commands.
+//!
+//! | command | job |
+//! |---|---|
+//! | `onbeat replay` | plays recorded traffic again, without loss and on time |
+//! | `onbeat info` | lists what recordings have |
+//! | `onbeat convert` | writes recordings in another format |
+//! | `onbeat compare` | compares two recordings |
+//! | `onbeat import` | reads the traces of other tracers |
 
 mod compare;
 mod convert;
@@ -57,7 +62,7 @@ enum Words {
     Import(import::Args),
 }
 
-/// Gives up all capabilities except those for real-time scheduling and raw packets.
+/// Gives up all capabilities except those for real-time scheduling, locked memory and raw packets.
 fn confine() -> io::Result<()> {
     onbeat_rights::give_up(&[
         Capability::CAP_SYS_NICE,
@@ -230,7 +235,7 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     })
 }
 
-/// Opens a recording. Shows how far a packed one is unpacked, if this takes long.
+/// Opens a recording. Shows the progress if a packed recording takes long to unpack.
 fn opened_telling(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());

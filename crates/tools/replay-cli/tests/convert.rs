@@ -172,7 +172,8 @@ fn recordings_and_existing_files_are_not_overwritten() {
     );
 }
 
-/// Limits the size of files that the command can write. A longer file kills it, or fails if `fails`.
+/// Limits the size of files that the command can write. At the limit, a write fails if `fails` is true.
+/// Otherwise the write kills the process.
 fn limited(mut command: Command, bytes: u64, fails: bool) -> Command {
     // SAFETY: the closure only calls functions that are safe between fork and exec.
     unsafe {
@@ -215,7 +216,7 @@ fn a_failed_or_killed_conversion_leaves_the_existing_file() {
             fs::read(dir.path().join("there.log")).expect("a file"),
             b"precious"
         );
-        // Only a killed process cannot remove its temporary file.
+        // Only a killed process leaves its temporary file behind.
         assert_eq!(temporary(), usize::from(!fails));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the metadata of a trace: the types of its fields, its clock and its kinds of events.
 //!
-//! The language is TSDL, of which LTTng writes a part. The rest of the language is refused in one
-//! line.
+//! The metadata is written in the language TSDL. onbeat reads the part of TSDL that LTTng writes. It
+//! refuses the rest with a message of one line.
 
 mod lexer;
 mod parser;
@@ -31,10 +31,10 @@ pub enum MetadataError {
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     pub(crate) name: Box<str>,
-    /// The id of the machine's boot, for LTTng's clocks.
+    /// The id of the machine's boot, if LTTng wrote the trace.
     pub(crate) uuid: Box<str>,
     pub(crate) frequency: u64,
-    /// The time since 1970 when the clock was 0, in ns.
+    /// The time at which the clock was 0, in ns since 1970.
     pub(crate) offset_ns: i128,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Metadata {
     pub(crate) packet_header: Option<Rc<Type>>,
     pub(crate) streams: HashMap<u64, StreamClass>,
     pub(crate) clock: Option<Clock>,
-    /// The environment of the tracer, for example the name of the host.
+    /// Names and values that describe the tracer and its machine, for example `hostname`.
     pub(crate) environment: HashMap<Box<str>, Box<str>>,
 }
 

@@ -170,7 +170,7 @@ impl<'a> Parser<'a> {
             }
             "clock" => {
                 let clock = self.clock()?;
-                // LTTng has one clock. Of several, the first one counts.
+                // LTTng writes one clock. If there are more, the first one is used.
                 metadata.clock.get_or_insert(clock);
             }
             "stream" => self.stream(metadata)?,
@@ -293,7 +293,7 @@ impl<'a> Parser<'a> {
         Type::new(shape, align).ok_or_else(|| self.wrong("types are nested too deeply"))
     }
 
-    /// Parses a type. If a name follows, `named` is set: the last word is then not part of the type.
+    /// Parses a type. `named` says that a name follows the type. The last word is then that name.
     fn ty(&mut self, named: bool) -> Parsed<Rc<Type>> {
         if self.depth >= MAX_DEPTH {
             return Err(self.wrong("types are nested too deeply"));
@@ -396,7 +396,7 @@ impl<'a> Parser<'a> {
         self.made(Shape::Float(bits as u32), align)
     }
 
-    /// Parses what follows the word `struct`, `enum` or `variant`.
+    /// Parses the rest of a type after its first word, which is `struct`, `enum` or `variant`.
     fn compound(&mut self, kind: &str) -> Parsed<Rc<Type>> {
         let name = match self.peek() {
             Some(Token::Word(_)) => Some(format!("{kind} {}", self.word()?)),

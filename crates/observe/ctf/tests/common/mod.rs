@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 pub const BOOT: &str = "9988b677-c630-4a21-a4ee-7b1b22fee300";
-/// The time since 1970 when the clock was 0, in ns.
+/// The time at which the clock was 0, in ns since 1970.
 pub const OFFSET: u64 = 1_700_000_000_000_000_000;
 
 /// A field of an event.
@@ -57,7 +57,7 @@ impl F {
 pub struct E {
     pub time: u64,
     pub name: &'static str,
-    /// The process and the thread, in a trace of processes.
+    /// The process and the thread. Only events of `Domain::User` have them.
     pub who: (u32, u32),
     pub fields: Vec<F>,
 }
@@ -220,7 +220,7 @@ fn packet(
         } else {
             (31, 27)
         };
-        // Some events have the long header though they need none, as after a pause.
+        // Some events have the long header without need, as LTTng writes it after a pause.
         let long = id >= few || event.time - before >= 1 << bits || event.time % 7 == 0;
         match (domain, long) {
             (Domain::User, false) => {

@@ -36,7 +36,7 @@ pub struct Date {
     pub weekday: i64,
 }
 
-/// Returns the date of a number of days since 1970-01-01.
+/// Returns the date that is `days` days after 1970-01-01.
 pub fn civil(days: i64) -> Date {
     // Years begin in March, so that the leap day is the last. An era has 400 years.
     let shifted = days + 719_468;

@@ -2,8 +2,8 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Appends the bytes of a zlib stream to `plain`, at most `most` bytes. Returns true if the stream is whole.
-/// The bytes before a fault were appended.
+/// Unpacks a zlib stream and appends its bytes to `plain`. It stops once it has appended `most` bytes, and
+/// may append somewhat more. Returns true if the stream is whole. Bytes before a fault are appended, too.
 pub fn inflate(inflater: &mut Decompress, packed: &[u8], plain: &mut Vec<u8>, most: usize) -> bool {
     const STEP: usize = 128 << 10;
     inflater.reset(true);

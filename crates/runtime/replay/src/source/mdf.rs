@@ -1,5 +1,5 @@
-//! Reads MDF 4 files of ASAM with a bus logging of CAN: data, remote and error frames, in sorted and unsorted
-//! groups, packed or not.
+//! Reads the bus logging of CAN in MDF 4 files of ASAM: data, remote and error frames. Groups can be sorted
+//! or unsorted, packed or not.
 
 use super::channels::{Bus, Channels};
 use super::{fault, order, Bytes};
@@ -61,7 +61,8 @@ fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, So
     let flags = u16::from_le_bytes([head[60], head[61]]);
     input.has_no_positions = input.is_unfinished && flags & NO_POSITIONS != 0;
     let header = input.block(IDENTIFICATION as u64, b"HD").map_err(io)?;
-    // The time is UTC. If the recorder did not know its zone, it is local time, which counts as UTC.
+    // The time in the header is UTC. If the recorder did not know its time zone, it is local time. onbeat
+    // reads local time as UTC.
     let begin_ns = header.as_ref().map_or(0, |header| header.long(0));
     let first = header.map_or(0, |header| header.link(0));
     let all = groups::read(&mut input, first).map_err(io)?;
@@ -80,7 +81,7 @@ fn open<R: Bytes>(name: &str, bytes: R, channels: Channels) -> Result<Log<R>, So
     })
 }
 
-/// The next frame of a group: time, number of the group, channel.
+/// The next frame of a group: its time in ns since 1970, the number of the group, the channel.
 type Head = (i64, usize, u16);
 
 struct Log<R> {

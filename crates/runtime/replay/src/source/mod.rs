@@ -50,8 +50,8 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     open_telling(path, &mut |_, _| {})
 }
 
-/// Opens a recording like [`open`]. Calls `tell` with the numbers of packed bytes that were used and that there
-/// are, while a packed recording is unpacked to a temporary file.
+/// Opens a recording like [`open`]. While it unpacks a packed recording to a temporary file, it calls
+/// `tell` with the number of packed bytes that were used and the number of all packed bytes.
 ///
 /// # Errors
 /// Fails like [`open`].
@@ -65,7 +65,7 @@ pub fn open_telling(
     }
 }
 
-/// Opens a recording of a known format. Errors name it as `name`.
+/// Opens a recording of a known format. Errors call the recording `name`.
 fn opened(format: Format, path: &Path, name: &str) -> Result<Box<dyn Source>, SourceError> {
     let open = || File::open(path).map_err(|error| fault(name, error));
     match format {

@@ -1,7 +1,7 @@
 //! Opens recordings that are packed as a whole with gzip, xz, zstd or bzip2.
 //!
 //! Logs and captures are unpacked while they are read. Formats whose readers jump within the file are first
-//! unpacked to a temporary file. A packed file that is torn or damaged is unpacked up to there.
+//! unpacked to a temporary file. A torn or damaged packed file is unpacked up to the damage.
 
 use super::{fault, part, Format, HEAD};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
@@ -14,7 +14,8 @@ use tempfile::TempPath;
 
 /// The largest memory of the xz decoder in KiB. `xz -9` needs 64 MiB, and zstd has a limit of 128 MiB of its own.
 const XZ_MOST_KIB: u32 = 129 << 10;
-/// The most bytes that one call of the xz decoder fills. A call that fails at damage discards what it has unpacked.
+/// The most bytes that one call of the xz decoder returns. A call that meets damage loses the bytes that it
+/// has unpacked, so the calls are short.
 const XZ_STEP: usize = 1024;
 /// The limit for unpacking a file to a temporary file, as a multiple of the file's size. One gibibyte is added.
 const MOST_TIMES: u64 = 200;
@@ -94,7 +95,8 @@ impl<R: BufRead> BufRead for Counted<R> {
     }
 }
 
-/// The sentence about the place up to which a packed file was unpacked. `None` without damage.
+/// A sentence about the damage of a packed file, with the place up to which it was unpacked. `None` without
+/// damage.
 type Damaged = Arc<Mutex<Option<String>>>;
 
 /// The content of a packed file. A jump back unpacks the file again from its beginning.
@@ -201,8 +203,8 @@ impl Seek for Unpacking {
     }
 }
 
-/// Opens a packed recording. Calls `tell` with the numbers of packed bytes that were used and that there are,
-/// while the recording is unpacked to a temporary file.
+/// Opens a packed recording. While it unpacks the recording to a temporary file, it calls `tell` with the
+/// number of packed bytes that were used and the number of all packed bytes.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or if its content has no known format.
@@ -255,12 +257,13 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Returns a source that keeps the temporary file, and reports the damage of the packed file.
+    /// Returns a source that keeps the temporary file until it is dropped. It also reports the damage of
+    /// the packed file.
     pub fn keep(self, source: Box<dyn Source>) -> Box<dyn Source> {
         Box::new(Watched::new(source, self.damaged, Some(self.path)))
     }
 
-    /// Returns a sentence about the damage of the packed file.
+    /// Returns a sentence about the damage of the packed file, or `None` without damage.
     pub fn damage(&self) -> Option<String> {
         let damaged = self.damaged.lock().unwrap_or_else(|e| e.into_inner());
         damaged.clone()

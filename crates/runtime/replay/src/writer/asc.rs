@@ -100,8 +100,8 @@ fn event(frame: &Frame, channel: &str, is_sent: bool, line: &mut String) {
     };
     let (brs, esi) = (u32::from(flags & BRS), u32::from(flags & ESI) >> 1);
     let (code, length) = (frame.code(), frame.length);
-    // The name of the frame is empty. Behind the data: duration, number of bits, flags, checksum and the
-    // settings of the bit rates, all unknown except the flags.
+    // The name of the frame is empty. After the data come the duration, the number of bits, the flags, the
+    // checksum and the settings of the bit rates. Only the flags are known.
     line.push_str(&format!(
         "CANFD {channel:>3} {direction:<4} {id:>8}  {:>32} {brs} {esi} {code:x} {length:>2}",
         ""

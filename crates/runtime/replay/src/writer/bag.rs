@@ -5,7 +5,7 @@ use crate::item::Kind;
 
 /// Returns the metadata of version 5, which Humble and newer read.
 pub fn metadata(plan: &Plan, file_name: &str) -> String {
-    // A text in JSON is a text in YAML.
+    // A JSON string is also a valid YAML string.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let first_ns = plan.first_ns.unwrap_or(0);
     let length_ns = plan.last_ns.map_or(0, |last_ns| last_ns - first_ns);

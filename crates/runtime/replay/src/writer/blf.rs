@@ -10,7 +10,7 @@ use flate2::Compression;
 use std::io::{self, Seek, SeekFrom, Write};
 
 const HEADER: usize = 144;
-/// The size in bytes of the objects of a container before compression.
+/// The size at which the objects of a container are compressed and written, in bytes.
 const CONTAINER: usize = 128 << 10;
 const CONTAINER_HEADER: u32 = 32;
 const LOG_CONTAINER: u32 = 10;
@@ -27,7 +27,7 @@ pub struct Blf<'p, W> {
     begin_ns: i64,
     plain: Vec<u8>,
     body: Vec<u8>,
-    /// The size of the file if no container were compressed, in bytes.
+    /// The size that the file would have without compression, in bytes.
     plain_bytes: u64,
     bytes: u64,
 }
@@ -93,8 +93,7 @@ impl<'p, W: Write + Seek> Blf<'p, W> {
     }
 
     fn header(&self) -> Vec<u8> {
-        // The application 5 is one that Vector's tools do not know. The four numbers before the sizes are the
-        // version of the format.
+        // Vector's tools do not know application 5. The last four numbers are the version of the format.
         const ABOUT: [u8; 8] = [5, 0, 0, 0, 2, 6, 8, 1];
         let last_ns = self.plan.last_ns.unwrap_or(self.begin_ns);
         let mut header = b"LOGG".to_vec();
@@ -115,8 +114,8 @@ impl<'p, W: Write + Seek> Blf<'p, W> {
     }
 }
 
-/// Returns the number of bytes behind an object. Vector's tools write as many as the remainder, not as many as
-/// are missing.
+/// Returns the number of padding bytes behind an object. Vector's tools write the remainder of the size,
+/// not the bytes that are missing to a multiple of 4.
 fn padding(size: usize) -> usize {
     size % 4
 }
@@ -162,7 +161,7 @@ impl<W: Write + Seek> Writer for Blf<'_, W> {
     }
 }
 
-/// Appends the body of the object of a frame. Returns the kind of the object.
+/// Appends a frame as the body of an object. Returns the kind of the object.
 fn can(frame: &Frame, channel: u16, is_sent: bool, body: &mut Vec<u8>) -> u32 {
     const REMOTE: u8 = 0x80;
     const EDL: u8 = 1;
@@ -182,7 +181,7 @@ fn can(frame: &Frame, channel: u16, is_sent: bool, body: &mut Vec<u8>) -> u32 {
         body.resize(16, 0);
         return CAN_MESSAGE;
     };
-    // The duration of the frame and its number of bits are unknown.
+    // The duration of the frame and its number of bits are unknown, and written as 0.
     body.extend_from_slice(&[0; 5]);
     body.extend_from_slice(&[EDL | (flags & 3) << 1, frame.length]);
     body.resize(20, 0);
@@ -196,7 +195,7 @@ fn packet(packet: &[u8], channel: u16, is_sent: bool, body: &mut Vec<u8>) {
     body.extend_from_slice(&HEADER.to_le_bytes());
     body.extend_from_slice(&0u16.to_le_bytes());
     body.extend_from_slice(&channel.to_le_bytes());
-    // The number of the hardware's channel, the duration and the checksum are unknown.
+    // The hardware channel, the duration and the checksum are unknown, and written as 0.
     body.resize(20, 0);
     body.extend_from_slice(&u16::from(is_sent).to_le_bytes());
     body.extend_from_slice(&(packet.len() as u16).to_le_bytes());

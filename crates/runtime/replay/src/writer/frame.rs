@@ -1,20 +1,21 @@
-//! The parts of a CAN frame in Linux's structs.
+//! Reads the parts of a CAN frame from the structs of Linux.
 
 use crate::source::can::{ERROR, EXTENDED, REMOTE};
 
 pub const BRS: u8 = 1;
 pub const ESI: u8 = 2;
-/// The flag that Linux sets in each CAN FD frame. It says nothing that the size of the struct does not say.
+/// The flag that Linux sets in each CAN FD frame. [`Frame::of`] removes it, because the size of the struct
+/// shows the same.
 pub const FDF: u8 = 4;
 
 const CLASSIC: usize = 16;
 const FD: usize = 72;
 const HEADER: usize = 8;
 
-/// A CAN frame of Linux.
+/// A CAN frame that was read from a struct of Linux.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'p> {
-    /// The identifier with its three flags, as Linux has them.
+    /// The identifier with its three flags (extended, remote, error), as in Linux.
     pub word: u32,
     /// The flags of a CAN FD frame without [`FDF`], or `None` for a classic frame.
     pub fd_flags: Option<u8>,
@@ -70,7 +71,8 @@ impl Frame<'_> {
         self.word & ERROR != 0
     }
 
-    /// Returns the length code on the wire: 0 to 8 for the lengths in bytes, 9 to 15 for the longer ones.
+    /// Returns the length code of the frame on the bus. 0 to 8 are lengths in bytes. 9 to 15 are longer
+    /// lengths of CAN FD, or 8 bytes in a classic frame.
     pub fn code(&self) -> u8 {
         if self.raw_length > 0 {
             return self.raw_length;

@@ -64,7 +64,8 @@ impl Check<'_> {
         }
     }
 
-    /// Adds what the target cannot hold of an item to `losses`. Returns whether the item is written.
+    /// Adds the parts of an item that the target cannot hold to `losses`. Returns whether the item is
+    /// written.
     pub fn item(&self, details: Details, payload: &[u8], losses: &mut Losses) -> bool {
         let left_out = match self.kind {
             Kind::Ros { .. } => ROS,
@@ -90,14 +91,15 @@ impl Check<'_> {
         reason.is_none()
     }
 
-    /// Returns the reason why a frame is left out.
+    /// Returns the reason why a frame is left out, or `None` if it is written. Adds its lost parts to
+    /// `losses`.
     fn frame(&self, frame: &Frame, details: Details, losses: &mut Losses) -> Option<&'static str> {
         if self.target == Target::Pcapng {
             return None;
         }
         let is_text = matches!(self.target, Target::Candump | Target::Asc);
         let most = match self.target {
-            // can-utils keeps three digits above 7ff.
+            // can-utils keeps identifiers of three digits up to fff as they are.
             Target::Candump => 0xfff,
             _ => 0x7ff,
         };

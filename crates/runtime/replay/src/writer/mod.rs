@@ -1,4 +1,4 @@
-//! Writes recordings in the formats of other tools: what `onbeat convert` does.
+//! Writes recordings in the formats of other tools, for `onbeat convert`.
 //!
 //! A [`Plan`] first reads the recording once. It finds what the target cannot hold, before anything is
 //! written. The recording is then opened again and written.
@@ -86,7 +86,7 @@ impl Target {
         matches!(self, Target::Candump | Target::Asc | Target::Pcapng)
     }
 
-    /// Returns the target that the ending of a file's name stands for.
+    /// Returns the target for the ending of a file name, or `None` if no target has this ending.
     pub fn of_ending(path: &Path) -> Option<Target> {
         let ending = path.extension()?.to_str()?.to_ascii_lowercase();
         match ending.as_str() {
@@ -130,15 +130,15 @@ pub enum WriteError {
     Stopped,
 }
 
-/// A file of a format, to which items are written in the order of time.
+/// A writer of one format. It gets the items in the order of time.
 trait Writer {
     fn write(&mut self, stamp: Stamp, details: Details, payload: &[u8]) -> io::Result<()>;
     /// Writes the end of the file.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The streams and the number of items that are written to a target, and the losses. A pass over the recording finds
-/// them.
+/// The plan of a conversion: the target, what is written of each stream, and the losses. [`Plan::of`] finds
+/// them in a first pass over the recording.
 #[allow(missing_docs)]
 pub struct Plan {
     pub target: Target,
@@ -154,7 +154,7 @@ pub struct Plan {
     pub damage: Vec<String>,
 }
 
-/// A stream of the recording, and what is written of it.
+/// A stream of the recording, with its name and its number of items in the target.
 #[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct StreamPlan {
@@ -168,7 +168,7 @@ pub struct StreamPlan {
 }
 
 impl Plan {
-    /// Reads a source to its end and finds what `target` can hold of it. After each item, calls `go_on` with
+    /// Reads a source to its end and plans how to write it to `target`. After each item, calls `go_on` with
     /// the number of items so far.
     ///
     /// # Errors
@@ -214,11 +214,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Writes the recording, which was opened again, to `out`. Calls `go_on` with the number of items that
-    /// are written.
+    /// Writes the recording to `out`. `source` is the recording of the plan, opened again. After each
+    /// written item, calls `go_on` with the number of items so far.
     ///
     /// # Errors
-    /// Fails if the source cannot be read, if `out` cannot be written, or if `go_on` returns `false`.
+    /// Fails if the source cannot be read or differs from the plan, if `out` cannot be written, or if
+    /// `go_on` returns `false`.
     pub fn write<W: Write + Seek>(
         &self,
         source: &mut dyn Source,
@@ -234,7 +235,7 @@ impl Plan {
         };
         let mut payload = Vec::new();
         let mut written = 0;
-        // The losses were reported before. Here they only say which items are left out.
+        // The plan already has these losses, so they are not reported again.
         let mut unsaid = Losses::default();
         while let Some(stamp) = source.next(&mut payload)? {
             let Some(stream) = self.streams.get(stamp.stream.0 as usize) else {

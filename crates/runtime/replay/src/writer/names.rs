@@ -7,8 +7,8 @@ use crate::item::Kind;
 const LONGEST: usize = 21;
 const MOST_CHANNELS: usize = 255;
 
-/// Sets the names and numbers of the streams that are written. Adds changed names to the losses. A stream
-/// that gets no channel is left out.
+/// Sets the names and numbers of the streams that are written, and adds changed names to the losses. A
+/// stream for which the target has no channel left is left out.
 pub fn give(plan: &mut Plan) {
     match plan.target {
         Target::Candump => candump(plan),
@@ -80,7 +80,7 @@ fn candump(plan: &mut Plan) {
     renamed(plan, &changed);
 }
 
-/// Numbers the streams of each kind. Names such as `can3` keep their number if all names have this form.
+/// Numbers the streams of each kind. If all names have the form `can3`, the streams keep their numbers.
 fn channels(plan: &mut Plan, kinds: &[(Kind, &str)]) {
     let mut changed = Vec::new();
     for (kind, prefix) in kinds {

@@ -122,8 +122,8 @@ impl<W: Write> Writer for Pcapng<'_, W> {
     }
 }
 
-/// Appends a frame as SocketCAN captures have it: the identifier in network byte order, length, flags, two
-/// bytes and data.
+/// Appends a frame as SocketCAN captures have it: identifier in network byte order, length, flags, a zero,
+/// the length code of a classic frame if it is above 8, data.
 fn frame(payload: &[u8], body: &mut Vec<u8>) {
     let Some(frame) = Frame::of(payload) else {
         return;

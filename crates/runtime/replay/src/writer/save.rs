@@ -9,8 +9,9 @@ use std::path::Path;
 
 const BUFFER: usize = 256 << 10;
 
-/// Writes the planned conversion of `source` to `path`, under a temporary name beside it, and then renames
-/// it. `replaces` allows an existing file to be replaced. A directory is never replaced.
+/// Writes the planned conversion of `source` to a temporary file or directory beside `path`, and renames it
+/// to `path` at the end. An existing file is replaced if `replaces` is true. A file never replaces a
+/// directory.
 ///
 /// # Errors
 /// Fails like [`Plan::write`], and if `path` exists and may not be replaced. An existing file is then

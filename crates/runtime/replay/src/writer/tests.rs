@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
 
-/// An item with all that a recording says about it.
+/// An item as a recording has it: time in ns, name of the stream, details, payload.
 type Item = (i64, String, Details, Vec<u8>);
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ fn items(source: &mut dyn Source) -> Vec<Item> {
         let name = source.streams()[stamp.stream.0 as usize].name.clone();
         let mut bytes = payload.clone();
         if bytes.len() == 72 {
-            // Each CAN FD frame may have this flag, or not.
+            // Some readers set this flag in CAN FD frames, and others do not.
             bytes[5] &= !frame::FDF;
         }
         all.push((stamp.time_ns, name, source.details(), bytes));
@@ -79,7 +79,7 @@ fn items(source: &mut dyn Source) -> Vec<Item> {
     all
 }
 
-/// Frames that every format holds. The arguments of the closures are drawn.
+/// Draws frames that every format can hold.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let id = prop_oneof![
         0u32..=0x7ff,

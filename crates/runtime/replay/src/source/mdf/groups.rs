@@ -7,10 +7,11 @@ use super::stream::{Content, Stream};
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The largest number of groups, and of those with CAN frames.
+/// The largest number of groups that are read.
 const MOST_GROUPS: usize = 1 << 16;
+/// The largest number of groups with CAN frames.
 const MOST_FRAME_GROUPS: usize = 256;
-/// The longest record of a CAN frame.
+/// The longest record of a CAN frame, in bytes. Groups with longer records are not replayed.
 const LONGEST_RECORD: usize = 4096;
 
 const VALUES: u16 = 1;
@@ -111,7 +112,7 @@ fn groups<R: Bytes>(
     Ok(groups)
 }
 
-/// Gives each group of values to the group whose data bytes it has.
+/// Sets the owner of each group of values: the group of frames whose data bytes these values are.
 fn link_values(groups: &mut [Group]) {
     let owners: Vec<(u64, usize)> = groups
         .iter()
@@ -132,13 +133,13 @@ fn link_values(groups: &mut [Group]) {
     }
 }
 
-/// The channels of a group that belong to a CAN frame, each with the name of its component.
+/// The channels of a group that have the components of a CAN frame, each with the name of its component.
 #[derive(Default)]
 struct Channels {
     event: Option<Event>,
     master: Option<Block>,
     parts: Vec<(String, Block)>,
-    /// The name of the first channel.
+    /// The name of the first channel that is not a master channel.
     first: String,
 }
 
@@ -168,7 +169,7 @@ fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
     const MASTERS: [u8; 2] = [2, 3];
     const TIME: u8 = 1;
     let mut found = Channels::default();
-    // Lists to be read, each with the frame whose components it has.
+    // The lists of channels to read. The second value is the kind of frame whose components the list has.
     let mut lists = vec![(first, None)];
     while let Some((link, of)) = lists.pop() {
         let Some(block) = input.listed(link, b"CN")? else {
@@ -198,7 +199,7 @@ fn channels<R: Bytes>(input: &mut Input<R>, first: u64) -> Result<Channels> {
             found.event = found.event.or(event_of_parent);
             found.keep(part, block);
         }
-        // A composition can be an array instead, which no component of a frame is.
+        // A composition can also be an array. No component of a frame is an array.
         if composed != 0 && input.kind(composed)? == Some(*b"CN") {
             lists.push((composed, inner));
         }
@@ -273,11 +274,13 @@ fn frames<R: Bytes>(
 }
 
 const ALL_INVALID: u32 = 1;
-/// A channel without bytes in the record: its value follows from the record's number.
+/// The kind of a master channel without bytes in the record. Its value follows from the record's number.
 const VIRTUAL_MASTER: u8 = 3;
+/// The kind of any other channel without bytes in the record. Its value follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
-/// Returns where a number is. `None` if its form is unknown.
+/// Returns where a channel's number is in the record, and its conversion. `None` if the form of one of them
+/// is unknown.
 fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
     let field = match channel.byte(0) {
         VIRTUAL_MASTER | VIRTUAL_DATA => None,
@@ -290,7 +293,8 @@ fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Resu
     Ok(conversion.map(|conversion| Number { field, conversion }))
 }
 
-/// Returns the conversion at `at`. `None` if it is missing or not known. Texts for values do not count.
+/// Returns the conversion in the block at `at`. `None` if the block is damaged, or if the kind of
+/// conversion is unknown. A conversion to text does not change the number.
 fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversion>> {
     const LINEAR: u8 = 1;
     const VALUES: usize = 24;
@@ -319,7 +323,7 @@ fn conversion<R: Bytes>(input: &mut Input<R>, at: u64) -> Result<Option<Conversi
 
 const MAXIMUM_LENGTH: u8 = 5;
 
-/// Returns where the data bytes of frames are. `None` if the format is unknown.
+/// Returns where the data bytes of frames are. `None` if their form is unknown.
 fn data_bytes<R: Bytes>(
     input: &mut Input<R>,
     channel: &Block,
@@ -347,7 +351,7 @@ fn data_bytes<R: Bytes>(
     })
 }
 
-/// Returns the time of a group's records. `None` if it has none that can be read.
+/// Returns how the time of a group's records is stored. `None` if the group has no time that can be read.
 fn time<R: Bytes>(
     input: &mut Input<R>,
     master: Option<&Block>,

@@ -1,5 +1,5 @@
-//! Reads the blocks of an MDF 4 file. It follows no link twice and reads no byte of the data twice, so that
-//! links in circles end.
+//! Reads the blocks of an MDF 4 file. Reading ends even if links lead in a circle: a block of a list is
+//! read only once, and the data blocks together have at most the size of the file.
 
 use crate::source::damage::Damage;
 use crate::source::Bytes;
@@ -9,7 +9,8 @@ use std::io::{Result, SeekFrom};
 
 /// The size in bytes of the header of each block: identifier, length, number of links.
 pub const HEADER: usize = 24;
-/// The part of a block with a description that is read. Longer ones have texts or many attachments.
+/// The most bytes that are read of a block with a description. Only blocks with long texts or many
+/// attachments are longer.
 const MOST_OF_BLOCK: u64 = 8 << 10;
 /// The largest number of blocks with descriptions.
 const MOST_BLOCKS: usize = 1 << 20;
@@ -18,16 +19,18 @@ const BAD_LINK: &str = "links to missing or damaged blocks, not followed";
 pub struct Input<R> {
     bytes: R,
     pub size: u64,
-    /// The file was not closed by its recorder, so counts and the last lengths are not valid.
+    /// The recorder did not close the file. Counts and the lengths of the last blocks are not valid.
     pub is_unfinished: bool,
-    /// The records do not have the positions of values in other groups. The order of both is the same.
+    /// The records of frames do not state where their values are in other groups. Frames and values have
+    /// the same order instead.
     pub has_no_positions: bool,
     pub damage: Damage,
-    /// The bytes of data blocks that may still be read. Data blocks of a valid file share no bytes.
+    /// The number of bytes of data blocks that may still be read. It begins with the size of the file,
+    /// because data blocks of a valid file share no bytes.
     left: u64,
     seen: HashSet<u64>,
     read_blocks: usize,
-    /// The bytes of unpacked blocks in memory, over all streams.
+    /// The number of bytes of unpacked blocks in memory, over all streams.
     pub held: usize,
     pub packed: Vec<u8>,
     pub inflater: Decompress,
@@ -55,7 +58,8 @@ impl<R: Bytes> Input<R> {
         self.bytes
     }
 
-    /// Appends up to `length` bytes at `at` to `to`. Returns how many the file had.
+    /// Appends up to `length` bytes of the file, from the position `at` on, to `to`. Returns how many bytes
+    /// the file has there.
     pub fn append(&mut self, at: u64, length: u64, to: &mut Vec<u8>) -> Result<usize> {
         let there = length.min(self.size.saturating_sub(at)) as usize;
         let start = to.len();
@@ -76,14 +80,16 @@ impl<R: Bytes> Input<R> {
         Ok(Some(bytes))
     }
 
-    /// Takes `bytes` from the bytes of data that may still be read. Returns false if too few are left.
+    /// Subtracts `bytes` from the number of data bytes that may still be read. Returns false if too few are
+    /// left.
     pub fn charge(&mut self, bytes: u64) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Reads the block of kind `kind` at `at`. Returns `None` for a link to nothing, and after damage.
+    /// Reads the block of kind `kind` at `at`. Returns `None` if `at` is 0. Returns `None` and reports
+    /// damage if such a block is not there.
     pub fn block(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
         if at == 0 {
             return Ok(None);
@@ -95,7 +101,7 @@ impl<R: Bytes> Input<R> {
         Ok(block)
     }
 
-    /// Reads the next block of a list as [`Input::block`] does, but each block at most once.
+    /// Reads a block of a list as [`Input::block`] does, but reads no block twice.
     pub fn listed(&mut self, at: u64, kind: &[u8; 2]) -> Result<Option<Block>> {
         if at != 0 && !self.seen.insert(at) {
             self.damage
@@ -127,7 +133,7 @@ impl<R: Bytes> Input<R> {
         }))
     }
 
-    /// Returns the kind of the block at `at`, or `None` without a block there.
+    /// Returns the kind of the block at `at`, or `None` if no block is there.
     pub fn kind(&mut self, at: u64) -> Result<Option<[u8; 2]>> {
         let header = self.exact::<4>(at)?;
         let header = header.filter(|header| header.starts_with(b"##"));
@@ -152,7 +158,7 @@ pub fn place(at: u64) -> String {
     format!("byte {at}")
 }
 
-/// A block with a description: its links, then its data.
+/// A block with a description. It has links first, and then data.
 pub struct Block {
     pub at: u64,
     data: usize,
@@ -160,7 +166,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns the link with this number. 0 means that it leads nowhere.
+    /// Returns the link with this number. It is 0 if the link leads nowhere, or if the block does not have
+    /// it.
     pub fn link(&self, number: usize) -> u64 {
         let links = &self.bytes[..self.data];
         let link = links.chunks_exact(8).nth(number);

@@ -1,4 +1,4 @@
-//! Reads the fields of a record: its time, and those of a CAN frame.
+//! Reads the time of a record, and the fields of its CAN frame.
 
 use super::input::Block;
 use crate::source::can;
@@ -8,7 +8,7 @@ pub const NO_LENGTH: &str = "frames with an impossible length";
 const NO_IDENTIFIER: &str = "frames with an impossible identifier";
 const NO_CHANNEL: &str = "frames with an impossible channel number";
 
-/// The kinds of values of the format that matter here.
+/// The form of a number in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Little,
@@ -17,7 +17,7 @@ enum Form {
     BigFloat,
 }
 
-/// Where a number is in a record.
+/// The place and the form of a number in a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     at: usize,
@@ -26,18 +26,18 @@ pub struct Field {
     mask: u64,
     is_signed: bool,
     form: Form,
-    /// The bit that is set if a record has no value, counted from the record's beginning.
+    /// The number of the bit that marks the value as invalid, counted from the record's beginning.
     invalid: Option<usize>,
 }
 
-/// Where bytes are in a record.
+/// The place of bytes in a record, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     pub at: usize,
     pub size: usize,
 }
 
-/// The sizes of a record's two parts: values, and bits that mark values as invalid.
+/// The sizes of a record's two parts in bytes: values, and bits that mark values as invalid.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     pub data: usize,
@@ -72,7 +72,8 @@ impl Field {
         Field::new(channel, sizes, form)
     }
 
-    /// Returns the place of the position of a channel's value in another block.
+    /// Returns the place of a key: the number in a record that says where the value of the channel is in
+    /// another block.
     pub fn of_key(channel: &Block, sizes: Sizes) -> Option<Field> {
         Field::new(channel, sizes, Form::Little)
     }
@@ -108,7 +109,7 @@ impl Field {
         })
     }
 
-    /// Returns the value as an unsigned number. `None` if the record marks it as invalid.
+    /// Returns the bits of the number, without its sign. `None` if the record marks the value as invalid.
     pub fn bits(&self, record: &[u8]) -> Option<u64> {
         if let Some(bit) = self.invalid {
             if record[bit / 8] >> (bit % 8) & 1 != 0 {
@@ -149,7 +150,7 @@ impl Field {
     }
 }
 
-/// How a stored value becomes the meant one.
+/// The conversion from the stored value to the real value.
 #[derive(Debug, Clone)]
 pub enum Conversion {
     Same,
@@ -157,20 +158,21 @@ pub enum Conversion {
         factor: f64,
         offset: f64,
     },
-    /// Pairs of a stored and a meant value.
+    /// Pairs of a stored and a real value.
     Table(Vec<(f64, f64)>),
 }
 
-/// A whole number of a record: a field, or a constant.
+/// A whole number of a record. It is a field, a constant, or follows from the record's number.
 #[derive(Debug, Clone)]
 pub struct Number {
-    /// `None`: the value follows from the record's number in its group.
+    /// `None`: the record's number in its group is the stored value.
     pub field: Option<Field>,
     pub conversion: Conversion,
 }
 
 impl Number {
-    /// Returns the value. `None` if the record marks it as invalid, or the table does not have it.
+    /// Returns the real value. `None` if the record marks it as invalid, if the table does not have it, or
+    /// if the converted value is outside of 32 bits.
     fn value(&self, record: &[u8], number: u64) -> Option<u64> {
         let stored = match self.field {
             Some(field) => field.bits(record)?,
@@ -193,20 +195,21 @@ impl Number {
 /// The time of a record: a field or the record's number, times a factor, plus an offset.
 #[derive(Debug, Clone, Copy)]
 pub struct Time {
-    /// `None`: the time follows from the record's number in its group.
+    /// `None`: the record's number in its group takes the place of the field.
     pub field: Option<Field>,
     scale: Scale,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Scale {
-    /// The factor is a whole number of nanoseconds.
+    /// The factor and the offset in ns. The factor is a whole number of ns.
     Whole(i128, i128),
+    /// The factor and the offset in seconds.
     Seconds(f64, f64),
 }
 
 impl Time {
-    /// Returns `None` if the conversion is not linear.
+    /// Returns the time with this field and conversion, or `None` if the conversion is not linear.
     pub fn new(field: Option<Field>, conversion: &Conversion) -> Option<Time> {
         const MOST: f64 = 1e18;
         let (factor, offset) = match *conversion {
@@ -228,7 +231,8 @@ impl Time {
         Some(Time { field, scale })
     }
 
-    /// Returns the time since the beginning of the log, in ns.
+    /// Returns the time since the beginning of the log, in ns. `None` if the record marks it as invalid, or
+    /// if it is too large.
     fn since_ns(&self, record: &[u8], number: u64) -> Option<i64> {
         match (self.scale, self.field) {
             (Scale::Whole(factor_ns, offset_ns), field) => {
@@ -291,7 +295,7 @@ pub struct Frame {
     pub channel: u16,
     event: Event,
     id: u32,
-    /// `None` if the log does not state whether the frame is one of CAN FD.
+    /// `None` if the log does not state whether the frame is a CAN FD frame.
     is_fd: Option<bool>,
     flags: u8,
     code: Option<u8>,
@@ -314,7 +318,7 @@ impl Layout {
         }
     }
 
-    /// Reads the record with this number in its group.
+    /// Reads the frame in the record with this number in its group. Its data bytes are not read yet.
     ///
     /// # Errors
     /// Returns the kind of fault.
@@ -322,7 +326,7 @@ impl Layout {
         let value = |field: &Option<Number>| field.as_ref()?.value(record, number);
         let is_set = |field: &Option<Number>| value(field).map(|value| value != 0);
         let since_ns = self.time.since_ns(record, number).ok_or(NO_TIME)?;
-        // A log of one bus need not number it.
+        // The log of a single bus may have no channel number.
         let channel = value(&self.channel).unwrap_or(1);
         let mut frame = Frame {
             since_ns,
@@ -349,7 +353,8 @@ impl Layout {
     }
 }
 
-/// Returns an identifier of Linux. Bit 31 marks an extended one, if the log has no field for that.
+/// Returns the identifier in the form of Linux. Bit 31 of `id` also marks an extended identifier. If the
+/// log has no field for that, identifiers above 0x7ff are extended, too.
 fn identifier(id: u64, is_extended: Option<bool>) -> Result<u32, &'static str> {
     let marked = id & u64::from(can::EXTENDED) != 0;
     let id = id & !u64::from(can::EXTENDED);
@@ -373,8 +378,7 @@ impl Frame {
         self.event == Event::Data && self.stated != Some(0)
     }
 
-    /// Clears `payload` and writes the frame in the layout of Linux. Data bytes that the log does not have
-    /// are 0.
+    /// Clears `payload` and writes the frame in the layout of Linux. Data bytes that the log lacks are 0.
     ///
     /// # Errors
     /// Returns the kind of fault.
@@ -427,7 +431,8 @@ impl Frame {
     }
 }
 
-/// Returns the length code of a classic frame if it says more than the length: 9 to 15 mean 8 bytes.
+/// Returns the length code of a classic frame if it is 9 to 15, and 0 otherwise. The codes 9 to 15 all mean
+/// 8 bytes.
 fn raw(code: u8) -> Result<u8, &'static str> {
     match code {
         0..=8 => Ok(0),

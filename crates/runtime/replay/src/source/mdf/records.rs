@@ -8,25 +8,26 @@ use crate::source::{can, Bytes};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Result;
 
-/// The largest number of frames of a group that wait for their data bytes, and of data bytes that wait for
-/// their frame. Recorders write both together.
+/// The largest number of frames of a group that wait for their data bytes. It also limits the data bytes
+/// that wait for their frame. Recorders write both close together.
 const MOST_WAITING: usize = 4096;
 const NO_DATA: &str = "frames without their data bytes, which are missing or damaged";
 const TORN: &str = "records cut off by the end of their data";
 
-/// The data of a data group: records of its groups, mixed if they have numbers.
+/// The records of a data group. In an unsorted data group, the records of several channel groups are mixed,
+/// and each begins with the number of its group.
 pub struct Records {
     stream: Stream,
     at: u64,
     id_size: usize,
     groups: Vec<Group>,
-    /// The index of the group with a number.
+    /// The index of each group by its number.
     numbers: HashMap<u64, usize>,
     latest: usize,
     ended: bool,
 }
 
-/// A channel group: records of one form.
+/// A channel group. All its records have the same form.
 pub struct Group {
     pub at: u64,
     pub id: u64,
@@ -39,9 +40,9 @@ pub struct Group {
 
 pub enum Use {
     Frames(Box<Frames>),
-    /// Values of variable length, with the index of the group whose data bytes they are.
+    /// Values of variable length. The number is the index of the group whose data bytes they are.
     Values(Option<usize>),
-    /// The damage counts the records, under this sentence.
+    /// Records that are not replayed. The damage counts them under this sentence.
     Skipped(&'static str),
 }
 
@@ -54,16 +55,17 @@ impl Group {
     }
 }
 
-/// Where a group has the data bytes of its frames.
+/// The place of the data bytes of the frames of a group.
 pub enum DataBytes {
     None,
     Inside(Span),
-    /// In a stream of values. The record has the position in it.
+    /// In a stream of values. The field `key` has their position in the stream.
     Stream {
         stream: Box<Stream>,
         key: Field,
     },
-    /// In the records of the group at `at`. The record has the position as if they were a stream.
+    /// In the records of the group at `at`. The field `key` has their position in these records, as if the
+    /// records were a stream.
     Group {
         at: u64,
         key: Field,
@@ -75,7 +77,8 @@ pub struct Frames {
     layout: Layout,
     pub data: DataBytes,
     read: u64,
-    /// Data bytes whose frame was not found yet, each with its key.
+    /// Data bytes whose frame was not found yet, each with its key. The key is their position, or their
+    /// number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
     /// The key of the next value.
@@ -116,8 +119,8 @@ impl Frames {
         }
     }
 
-    /// Reads a record. Returns the frame, and its data bytes, which are in `payload`. `None` if the frame
-    /// waits for its data bytes.
+    /// Reads a record and writes its frame to `payload`. Returns the frame, or `None` if it waits for its
+    /// data bytes.
     fn record<R: Bytes>(
         &mut self,
         input: &mut Input<R>,
@@ -174,7 +177,8 @@ impl Frames {
         dropped.map_or(Ok(()), |_| Err(NO_DATA))
     }
 
-    /// Takes a value that the file has. Returns its frame, if that was waiting.
+    /// Takes the next value of the file. If a frame waits for it, writes the frame to `payload` and returns
+    /// it.
     fn value(
         &mut self,
         value: Value,
@@ -195,13 +199,14 @@ impl Frames {
     }
 }
 
-/// Reads the value at a position of a stream: its length, then its bytes.
+/// Reads the value at a position of a stream: its length, then its bytes. Returns `None` if the stream does
+/// not have them.
 fn value_at<R: Bytes>(stream: &mut Stream, input: &mut Input<R>, at: u64) -> Result<Option<Value>> {
     if stream.find(input, at, 4)? != Found::Here {
         return Ok(None);
     }
     let length = number(stream.bytes(at, 4)).min(can::FD_DATA as u64);
-    // The end cannot overflow, because the four bytes before are in memory.
+    // `at + 4` cannot overflow, because the four bytes before it are in memory.
     let found = stream.find(input, at + 4, length as usize)?;
     Ok((found == Found::Here).then(|| Value::of(stream.bytes(at + 4, length as usize))))
 }
@@ -216,7 +221,7 @@ fn number(bytes: &[u8]) -> u64 {
 enum Step {
     Frame(Frame),
     Nothing,
-    /// The group with this index has a fault.
+    /// A record of the group with this index has this fault.
     Fault(usize, &'static str),
     End,
 }
@@ -384,7 +389,7 @@ impl Records {
         )
     }
 
-    /// Ends the reading: counts the frames that are missing, and frees the memory.
+    /// Stops reading: counts the frames that are missing, and frees the memory.
     fn end<R: Bytes>(&mut self, input: &mut Input<R>) -> Result<()> {
         self.ended = true;
         let found = self.stream.find(input, self.at, 1)?;

@@ -5,9 +5,9 @@ use crate::source::inflate::inflate;
 use crate::source::Bytes;
 use std::io::Result;
 
-/// The part of a block that is read at once.
+/// The most bytes of a plain block that are read at once.
 const CHUNK: u64 = 64 << 10;
-/// The largest packed block, packed or unpacked. The format's limit is 4 MiB.
+/// The largest size of a packed block in bytes, before and after unpacking. The format allows 4 MiB.
 const LONGEST: u64 = 64 << 20;
 /// The limit of unpacked bytes in memory, over all streams of a file.
 const MOST_HELD: usize = 256 << 20;
@@ -20,7 +20,7 @@ const UNREADABLE: &str = "unreadable data blocks, the data was read up to there"
 const SHARED: &str = "data blocks that share bytes of the file, left out";
 const COLUMNS: &str = "groups with data in columns (blocks LD, DV and DI of MDF 4.2), not replayed";
 
-/// The kind of a stream, which its blocks must have.
+/// The content of a stream. All its data blocks must have this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Records,
@@ -61,10 +61,11 @@ enum Part {
 /// The blocks of a stream, in order.
 struct Chain {
     content: Content,
-    /// Links that were read from the latest list, the first at the end.
+    /// Links of the latest list that were read and not followed yet. The next one is at the end.
     links: Vec<u64>,
-    /// The part of the latest list that was not read yet.
+    /// The place of the links of the latest list that were not read yet.
     list_at: u64,
+    /// The number of links at `list_at`.
     list_left: u64,
     next_list: u64,
 }
@@ -218,8 +219,8 @@ impl Chain {
     }
 }
 
-/// Returns true if a block follows the block at `at` with `length` bytes of data. The last data block of an
-/// unfinished file is followed by nothing, or its length is not valid yet.
+/// Returns true if another block follows the block at `at`, which has `length` bytes of data. Nothing
+/// follows the last data block of an unfinished file, or its length is not valid yet.
 fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> Result<bool> {
     let end = length.and_then(|length| at.checked_add(HEADER as u64)?.checked_add(length));
     let Some(next) = end.and_then(|end| end.checked_next_multiple_of(8)) else {
@@ -231,11 +232,12 @@ fn is_followed<R: Bytes>(input: &mut Input<R>, at: u64, length: Option<u64>) -> 
     }))
 }
 
-/// Where bytes of a stream are.
+/// The result of a search for bytes of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     Here,
-    /// The bytes are damaged, or were dropped from memory. Bytes from this position on can be asked for.
+    /// The bytes are damaged, or were dropped from memory. The next bytes that can be read begin at this
+    /// position.
     Lost(u64),
     End,
 }
@@ -245,7 +247,7 @@ pub struct Stream {
     /// Bytes of the stream that are in memory, from the position `base` on.
     plain: Vec<u8>,
     base: u64,
-    /// The rest of a block that is not packed: its place and length.
+    /// The part of a plain block that was not read yet: its place in the file and its length.
     rest: (u64, u64),
     /// The number of bytes behind `plain` that are damaged.
     gap: u64,
@@ -315,14 +317,14 @@ impl Stream {
         self.hold(input, 0);
     }
 
-    /// Passes all bytes in memory, damaged ones, and `more`.
+    /// Skips the bytes in memory, the damaged bytes behind them, and `more` further bytes.
     fn pass(&mut self, more: u64) {
         self.base = (self.end().saturating_add(self.gap)).saturating_add(more);
         self.gap = 0;
         self.plain.clear();
     }
 
-    /// Returns how many bytes behind those in memory need not be read, to find those from `from` on.
+    /// Returns how many bytes behind those in memory can be skipped if the bytes from `from` on are wanted.
     fn ahead(&self, from: u64) -> u64 {
         let kept = self.chain.content.kept() as u64;
         from.saturating_sub(self.end()).saturating_sub(kept)
@@ -407,7 +409,7 @@ impl Stream {
                 false => "damaged packed data blocks, read up to the damage",
             };
             input.damage.add(what, || place(at));
-            // Each row of a transposed block needs all columns.
+            // Each row of a transposed block needs all columns, so no row of a damaged block is whole.
             let there = if columns.is_some() { 0 } else { there };
             self.plain.truncate(start + there);
             self.gap = (size - there) as u64;

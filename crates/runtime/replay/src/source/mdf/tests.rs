@@ -94,7 +94,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Returns the sentences that are about more than the shape of a file.
+/// Returns the sentences about damage that do not follow from the file's shape.
 fn unexpected(shape: Shape, damage: &[String]) -> Vec<&String> {
     let signals = "records without CAN frames (signals, LIN, Ethernet ...), not replayed: 7 (the first: group engine)";
     let unfinished = "files that their recorder did not close, read to their end: 1";
@@ -319,7 +319,7 @@ fn each_form_of_time_is_read() {
         (2, 0, 1e-5 / 3.0, integer(3000), 10_000_000),
         (2, 2, 1e-3, (-5i64).to_le_bytes(), -5_000_000),
         (2, 4, 1.0, float(1.000_000_123), 1_000_000_123),
-        // The record's number.
+        // The record's number is 0, and gives the time.
         (3, 0, 0.25, integer(77), 0),
     ];
     for (kind, form, factor, time, since_ns) in cases {

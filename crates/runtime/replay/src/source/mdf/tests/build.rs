@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// Where the data bytes of frames are.
+/// The place of the data bytes of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data {
     Fixed,
@@ -16,7 +16,7 @@ pub enum Data {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
     Plain,
-    /// A list of lists of blocks, which end within records.
+    /// Two linked lists of blocks. The blocks end within records.
     List,
     Packed,
     /// A list of packed blocks. Those of records are transposed.
@@ -27,7 +27,7 @@ pub enum Packing {
 pub struct Shape {
     pub data: Data,
     pub packing: Packing,
-    /// 0: the group is sorted.
+    /// The size of the group number before each record, in bytes. It is 0 in a sorted group.
     pub id_size: usize,
     pub is_big: bool,
     pub unfinished: Option<u16>,
@@ -46,7 +46,7 @@ pub struct Sent {
     pub ms: u64,
     pub id: u32,
     pub code: u8,
-    /// EDL, BRS, ESI from bit 0 on.
+    /// The flags EDL, BRS and ESI, from bit 0 on.
     pub flags: u8,
     pub data: Vec<u8>,
 }
@@ -64,7 +64,7 @@ pub fn sent(ms: u64, id: u32, code: u8, flags: u8, data: &[u8]) -> Sent {
 pub struct File(pub Vec<u8>);
 
 impl File {
-    /// Begins a file: its identification, and the header at byte 64.
+    /// Begins a file with its identification, and with the header at byte 64.
     pub fn new(begin_ns: u64, unfinished: Option<u16>) -> File {
         let mut head = match unfinished {
             Some(_) => b"UnFinMF 4.10    onbeat".to_vec(),
@@ -108,7 +108,8 @@ impl File {
         self.block(b"TX", &[], &[text.as_bytes(), &[0]].concat())
     }
 
-    /// Writes a channel. `links`: next channel, composition, conversion, data.
+    /// Writes a channel. `links`: next channel, composition, conversion, data. `kinds`: kind,
+    /// synchronisation, form. `at`: byte and bit in the record.
     pub fn channel(
         &mut self,
         name: &str,
@@ -128,7 +129,7 @@ impl File {
         self.block(b"CN", &links, &about)
     }
 
-    /// Writes the time of records: eight bytes at their beginning.
+    /// Writes the time channel: the first eight bytes of each record.
     pub fn time(&mut self, next: u64, form: u8, factor: f64) -> u64 {
         let mut about = vec![1, 0, 0, 0, 0, 0, 2, 0];
         about.resize(24, 0);
@@ -291,7 +292,7 @@ fn record(shape: Shape, frame: &Sent, position: u64) -> Vec<u8> {
     record
 }
 
-/// Returns a record's size.
+/// Returns the size of a record in bytes.
 pub fn size(shape: Shape) -> u32 {
     FIELDS
         + match shape.data {

@@ -1,7 +1,7 @@
 //! Random events for property tests: events of a small system that works, and events of any kinds
 //! in any order.
 
-use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind};
+use onbeat_trace::{EndpointKind, Event, EventKind, ExecuteKind, UNSCHEDULED};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
@@ -235,7 +235,7 @@ impl Draw {
 }
 
 pub fn any_event() -> impl Strategy<Value = Event> {
-    (0u64..60, 0u8..74, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
+    (0u64..60, 0u8..75, any::<[u8; 6]>()).prop_map(|(time, which, b)| {
         let d = Draw::new(b);
         let kind = match which {
             0..=17 => creation(which, &d),
@@ -526,6 +526,13 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
         },
         65 => EventKind::ClockOffset {
             realtime_minus_monotonic_ns: d.n,
+        },
+        74 => EventKind::Thread {
+            comm: d.name.into(),
+            policy: 0,
+            // An imported trace may have no scheduler events of a thread.
+            priority: if d.yes { UNSCHEDULED } else { 120 },
+            cpus: 3,
         },
         _ => EventKind::Lost {
             probe: d.name.into(),

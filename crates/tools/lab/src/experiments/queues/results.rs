@@ -85,10 +85,13 @@ impl QueueResults {
         self.kept[setting].counted().contains(&round)
     }
 
-    /// Returns the median of a figure over all rounds, including rounds that were set aside.
+    /// Returns the median of a figure over the rounds that count, or over all if none does.
     pub(super) fn value(&self, arm: &str, setting: Option<usize>, kpi: &Kpi) -> Option<f64> {
+        let setting = setting?;
+        let shown = self.kept[setting].shown();
         let values: Vec<f64> = self
-            .of(arm, setting?)
+            .of(arm, setting)
+            .filter(|r| shown.contains(&r.round))
             .map(|r| (kpi.of)(&r.measured))
             .collect();
         (!values.is_empty()).then(|| median(&values))

@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -63,15 +64,16 @@ class Measurements {
  public:
   void executed(const std::string& key, int64_t cpu, int64_t elapsed) {
     Part& part = own();
-    last_ns = monotonic_ns();
-    part.executions[key].push_back(cpu);
-    part.responses[key].push_back(elapsed);
+    int64_t end = monotonic_ns();
+    last_ns = end;
+    part.executions[key].push_back({end - elapsed, cpu});
+    part.responses[key].push_back({end - elapsed, elapsed});
   }
   /// When the last execution ended.
   std::atomic<int64_t> last_ns{0};
 
   void completed(const std::string& path, int64_t latency) {
-    own().chains[path].push_back(latency);
+    own().chains[path].push_back({monotonic_ns(), latency});
   }
   /// Writes everything for the launcher, whole or not at all; no callback may run any more.
   void write(const std::string& path) {
@@ -94,7 +96,9 @@ class Measurements {
   }
 
  private:
-  using Values = std::map<std::string, std::vector<int64_t>>;
+  /// A value and the time that it belongs to, by which the values of all threads are sorted.
+  using Timed = std::pair<int64_t, int64_t>;
+  using Values = std::map<std::string, std::vector<Timed>>;
   struct Part {
     Values executions, responses, chains;
   };
@@ -109,7 +113,11 @@ class Measurements {
     return *part;
   }
   static void add(Values& to, const Values& from) {
-    for (auto& [key, list] : from) to[key].insert(to[key].end(), list.begin(), list.end());
+    for (auto& [key, list] : from) {
+      auto& all = to[key];
+      all.insert(all.end(), list.begin(), list.end());
+      std::sort(all.begin(), all.end());
+    }
   }
 
   static void section(FILE* file, const char* name, const Values& values, const char* end) {
@@ -119,7 +127,8 @@ class Measurements {
       std::fprintf(file, "%s\"%s\":[", comma, key.c_str());
       comma = ",";
       const char* inner = "";
-      for (auto value : list) {
+      for (auto& [time, value] : list) {
+        (void)time;
         std::fprintf(file, "%s%lld", inner, static_cast<long long>(value));
         inner = ",";
       }

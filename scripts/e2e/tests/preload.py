@@ -72,9 +72,11 @@ def preload_and_bpf_give_models_of_equal_structure(harness):
 
 
 # How far both may be apart in one run: execution times (of which the library does not see what a host takes
-# away), and a chain's latency, at the median of its executions and the longest.
+# away), and a chain's latency at the median of its executions.
 BOTH_EXEC_SHARE = 0.01
 BOTH_LATENCY_NS = 20_000
+# How far the longest may be apart: one thread that loses its CPU between both readings is enough.
+BOTH_LONGEST_NS = 2_000_000
 
 
 def apart(what, bpf, library, most):
@@ -122,7 +124,7 @@ def preload_and_bpf_at_once_give_equal_times(harness):
     later, median_ns = later_ns(harness, "preload_beside_bpf.trace", "preload_inner.trace"), 0
     for chain in bpf["chains"]:
         mine, other = chain["latency_ns"], others[tuple(chain["callbacks"])]
-        wrong += apart(f"{chain['id']}, longest", mine["max"], other["max"], BOTH_LATENCY_NS)
+        wrong += apart(f"{chain['id']}, longest", mine["max"], other["max"], BOTH_LONGEST_NS)
         latency_ns = max(latency_ns, abs(other["max"] - mine["max"]))
         # Each execution beside itself: medians of a model are too coarse.
         begin, end = later[chain["callbacks"][0]][0], later[chain["callbacks"][-1]][1]

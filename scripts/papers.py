@@ -12,7 +12,6 @@ earlier run, and lists the rows whose verdict has changed.
 import argparse
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -100,7 +99,7 @@ def judge(row, figure):
     verdict = side(interval, row)
     every = figure.get("with_disturbed")
     if every and {verdict, side(every["interval"], row)} == {MET, MISSED}:
-        return UNKNOWN, "the disturbed rounds turn the verdict"
+        return UNKNOWN, "the verdict is another one without the disturbed rounds"
     return verdict, f"the interval {interval[0]:.4g} .. {interval[1]:.4g}"
 
 
@@ -241,7 +240,7 @@ def text(lines):
     return "\n".join(out)
 
 
-def turned(old, new):
+def changed_verdicts(old, new):
     """The rows whose verdicts differ between two tables, and new rows."""
     def key(line):
         return line["paper"], line["figure"], line["ours"]
@@ -260,7 +259,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench papers", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="do short runs, at most 40 min on two cores")
     parser.add_argument("--only", metavar="EXPERIMENT", help="run only the rows of this experiment")
-    parser.add_argument("--compare", metavar="OLD", help="table.json of an earlier run: list rows that turned")
+    parser.add_argument("--compare", metavar="OLD", help="table.json of an earlier run: list rows whose verdict changed")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.add_argument("-o", "--output", metavar="DIR", default="results/papers", help="directory of all results")
     parser.add_argument("--check", action="store_true", help="compare papers.toml with docs/papers.md, run nothing")
@@ -289,8 +288,8 @@ def main():
     os.replace(path + ".new", path)
     print(json.dumps(document, indent=1) if arguments.json else text(lines))
     if old is not None:
-        changed = turned(old, lines)
-        print("\n".join(["", f"{len(changed)} rows turned"] + changed), file=sys.stderr if arguments.json else sys.stdout)
+        changed = changed_verdicts(old, lines)
+        print("\n".join(["", f"{len(changed)} rows have another verdict"] + changed), file=sys.stderr if arguments.json else sys.stdout)
 
 
 if __name__ == "__main__":

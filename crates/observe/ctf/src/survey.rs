@@ -43,7 +43,7 @@ pub(crate) struct Survey {
     endpoints: HashMap<(u32, u64), bool>,
     /// The times of the first and the last event of ROS 2 or context switch.
     pub(crate) span: Option<(u64, u64)>,
-    pub(crate) scheduler: Seens,
+    pub(crate) scheduler: SchedulerSeen,
     pub(crate) has_requests: bool,
     pub(crate) has_services: bool,
     /// Events of ROS 2 without process or thread.
@@ -53,7 +53,7 @@ pub(crate) struct Survey {
 
 /// A summary of the kernel's events.
 #[derive(Debug, Default)]
-pub(crate) struct Seens {
+pub(crate) struct SchedulerSeen {
     /// The times of the first and the last switch.
     pub(crate) switches: Option<(u64, u64)>,
     pub(crate) has_waking: bool,
@@ -148,9 +148,13 @@ impl Survey {
         }
     }
 
-    /// Returns the number of threads of ROS 2 that got no CPU in the context switches of the kernel.
+    /// Returns the number of threads of ROS 2 that got no CPU in the context switches of the kernel. Returns 0
+    /// if the kernel switched more threads than the survey keeps.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
+        if known.len() >= MAX_THREADS {
+            return 0;
+        }
         self.threads.keys().filter(|t| !known.contains(t)).count()
     }
 }

@@ -48,9 +48,9 @@ pub struct SynthOptions {
     /// a callback first runs. The id of a timer created before the recording then lacks the period.
     pub ids: Vec<Option<String>>,
     /// The number of things that a process may create before synthesis leaves out its further events. A
-    /// callback counts as [`CALLBACK_COST`] things; a node or endpoint with a new name counts as one. Each
-    /// call of [`Synth::forget`](super::Synth::forget) takes a sixtieth off the count. One call a minute
-    /// takes off about two thirds in an hour.
+    /// callback counts as [`CALLBACK_COST`] things. An event with a new name, such as that of a node or an
+    /// endpoint, counts as one. Each call of [`Synth::forget`](super::Synth::forget) takes a sixtieth off
+    /// the count. One call a minute takes off about two thirds in an hour.
     pub created_max: u32,
 }
 

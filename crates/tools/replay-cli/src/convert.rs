@@ -32,8 +32,8 @@ The ending of the output's name gives the format: .log is a candump log, .asc an
 Vector's tools, .mcap and .pcapng. Otherwise give --to. MCAP files and bags hold messages of ROS 2,
 candump and ASC logs hold CAN frames, BLF logs and pcapng files CAN frames and packets.
 
-The recordings are read once before: what the format cannot hold is printed before anything is
-written. The output is written under a temporary name, and renamed when it is complete.
+convert reads the recordings twice. Before it writes, it prints what the format cannot hold. It
+writes under a temporary name, and renames the output when it is complete.
 
 Exit codes: 0 written; 1 failed; 2 wrong command line; 3 nothing to write; 5 nothing was written,
 because something would be lost (--strict).")]
@@ -273,11 +273,11 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
         };
         written.map_err(failed)?;
     }
-    tell(args, &plan, is_written)?;
+    report(args, &plan, is_written)?;
     Ok(status)
 }
 
-fn tell(args: &Args, plan: &Plan, is_written: bool) -> Result<(), CliError> {
+fn report(args: &Args, plan: &Plan, is_written: bool) -> Result<(), CliError> {
     let streams = plan.streams.iter().filter(|stream| stream.items > 0);
     let mut out = io::stdout().lock();
     if args.json {

@@ -1,6 +1,6 @@
 //! `onbeat info`: lists what recordings have.
 
-use super::{failed, opened_telling, PATIENCE, SHOW_EVERY};
+use super::{failed, opened_with_progress, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
 use onbeat_replay::source::Format;
@@ -80,7 +80,7 @@ fn read(path: &Path) -> Result<Listed, CliError> {
     let format = Format::of(path).map_err(failed)?.name();
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let mut source = opened_telling(path).map_err(failed)?;
+    let mut source = opened_with_progress(path).map_err(failed)?;
     let contents = Contents::of(&mut *source, &mut |items| {
         // The clock is read rarely, because reading it takes as long as an item.
         let is_time = items.is_multiple_of(1 << 12) && started.elapsed() > PATIENCE;

@@ -226,7 +226,7 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
     Box::new(move || {
         let mut opened = Vec::with_capacity(paths.len());
         for path in &paths {
-            opened.push(opened_telling(path)?);
+            opened.push(opened_with_progress(path)?);
         }
         match opened.len() {
             1 => Ok(opened.remove(0)),
@@ -236,10 +236,10 @@ fn opener(paths: Vec<PathBuf>, align: bool) -> onbeat_replay::chain::Open {
 }
 
 /// Opens a recording. Shows the progress if a packed recording takes long to unpack.
-fn opened_telling(path: &Path) -> Result<Box<dyn Source>, SourceError> {
+fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let source = source::open_telling(path, &mut |used, all| {
+    let source = source::open_with_progress(path, &mut |used, all| {
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             let percent = used * 100 / all.max(1);

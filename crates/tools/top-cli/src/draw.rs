@@ -126,7 +126,12 @@ fn head(app: &App, buffer: &mut Buffer) {
         );
     } else if view.left_out_processes > 0 {
         let n = view.left_out_processes;
-        second = format!("{n} processes left out: they create too many names");
+        let what = if n == 1 {
+            "process creates"
+        } else {
+            "processes create"
+        };
+        second = format!("{n} {what} too many names; left out");
     } else if view.left_out > 0 {
         second = format!("{} values not counted: more than 4096 names", view.left_out);
     } else if view.forgotten > 0 {

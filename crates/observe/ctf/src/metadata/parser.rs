@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 self.at = start;
-                return Err(self.wrong("a statement of this name is not known"));
+                return Err(self.wrong("an unknown statement"));
             }
         }
         self.expect(';')

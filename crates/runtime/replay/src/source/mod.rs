@@ -47,7 +47,7 @@ impl<T: Read + Seek + Send> Bytes for T {}
 /// # Errors
 /// Fails if the file does not exist, has no known format, or cannot be read at all.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
-    open_telling(path, &mut |_, _| {})
+    open_with_progress(path, &mut |_, _| {})
 }
 
 /// Opens a recording like [`open`]. While it unpacks a packed recording to a temporary file, it calls
@@ -55,7 +55,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, SourceError> {
 ///
 /// # Errors
 /// Fails like [`open`].
-pub fn open_telling(
+pub fn open_with_progress(
     path: &Path,
     tell: &mut dyn FnMut(u64, u64),
 ) -> Result<Box<dyn Source>, SourceError> {

@@ -46,8 +46,7 @@ const PACKETS: &str = "packets left out, because the format cannot hold their ki
 const EARLY: &str = "items left out, because their time is before 1970";
 const UNKNOWN: &str = "CAN frames left out, because they have neither of Linux's layouts";
 const IDENTIFIER: &str = "CAN frames left out, because their identifier has more bits than allowed";
-const FD_REMOTE: &str =
-    "CAN FD frames left out, because they are remote frames, which CAN FD has not";
+const FD_REMOTE: &str = "CAN FD frames left out, because CAN FD has no remote frames";
 const LONG: &str = "packets left out, because they have more than 65535 bytes";
 const TIMES: &str = "times rounded down to microseconds";
 const ERRORS: &str = "error frames without their class and data";

@@ -113,7 +113,7 @@ impl Results {
         ) {
             let _ = write!(
                 out,
-                " It tells effects from {} to {} % of their targets on; 'tells' above says which.",
+                " The smallest effects that it can find are {} to {} % of their targets; 'tells' above lists them.",
                 number(least),
                 number(most)
             );

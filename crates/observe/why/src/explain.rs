@@ -219,7 +219,8 @@ pub(crate) struct Subjects {
     callbacks: bool,
     /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
-    arrivals: FxHashMap<(u32, u64), u64>,
+    /// The time since which a callback could have started, by callback, thread and start.
+    arrivals: FxHashMap<(u32, u32, u64), u64>,
     /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
     /// cut.
     paths: FxHashMap<(u32, bool), Rc<[usize]>>,
@@ -265,7 +266,7 @@ impl Subjects {
             self.cut(synth, false);
             if let Some(from) = self.follow.forget() {
                 let from = from.saturating_sub(LONGEST_NS);
-                self.arrivals.retain(|key, _| key.1 >= from);
+                self.arrivals.retain(|key, _| key.2 >= from);
             }
         }
     }
@@ -292,7 +293,7 @@ impl Subjects {
 
     pub(crate) fn arrived(&mut self, arrival: &Arrival) {
         if self.callbacks {
-            let key = (arrival.tid, arrival.start_ns);
+            let key = (arrival.callback, arrival.tid, arrival.start_ns);
             self.arrivals.insert(key, arrival.since_ns);
         }
     }
@@ -315,7 +316,8 @@ impl Subjects {
             return;
         }
         let of = Rc::clone(of);
-        let since = self.arrivals.remove(&(tid, start_ns)).unwrap_or(start_ns);
+        let since = self.arrivals.remove(&(callback, tid, start_ns));
+        let since = since.unwrap_or(start_ns);
         let step = ChainStep {
             callback,
             name: None,

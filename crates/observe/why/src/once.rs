@@ -70,7 +70,8 @@ mod rare {
     pub(super) const LOST: u64 = 0;
     /// The words of a [`Named`](onbeat_synth::named::Named).
     pub(super) const NAMED: u64 = 1;
-    /// The thread's id, the time since the callback's start, and the time since its input arrived.
+    /// The callback, the thread's id, the time since the callback's start, and the time since its input
+    /// arrived.
     pub(super) const ARRIVAL: u64 = 2;
 }
 
@@ -293,6 +294,7 @@ impl Once {
         for arrival in arrivals.filter(|_| self.callbacks) {
             let to = spool.record(now, record::RARE);
             put(to, rare::ARRIVAL);
+            put(to, u64::from(arrival.callback));
             put(to, u64::from(arrival.tid));
             put(to, now.wrapping_sub(arrival.start_ns));
             put(to, now.wrapping_sub(arrival.since_ns));
@@ -473,7 +475,7 @@ impl<R: Read> Replay<R> {
                 }
                 rare::ARRIVAL => {
                     let arrival = Arrival {
-                        callback: 0,
+                        callback: r.short()?,
                         tid: r.short()?,
                         start_ns: now.wrapping_sub(r.number()?),
                         since_ns: now.wrapping_sub(r.number()?),

@@ -62,13 +62,17 @@ enum Words {
     Import(import::Args),
 }
 
-/// Gives up all capabilities except those for real-time scheduling, locked memory and raw packets.
-fn confine() -> io::Result<()> {
-    onbeat_rights::give_up(&[
-        Capability::CAP_SYS_NICE,
-        Capability::CAP_IPC_LOCK,
-        Capability::CAP_NET_RAW,
-    ])
+/// Gives up all capabilities. `replay` keeps those for real-time scheduling, locked memory and raw packets.
+fn confine(command: &str) -> io::Result<()> {
+    let kept: &[Capability] = match command {
+        "replay" => &[
+            Capability::CAP_SYS_NICE,
+            Capability::CAP_IPC_LOCK,
+            Capability::CAP_NET_RAW,
+        ],
+        _ => &[],
+    };
+    onbeat_rights::give_up(kept)
 }
 
 fn main() -> ExitCode {

@@ -1,6 +1,7 @@
 //! Tests `onbeat convert` as a user runs it: formats, cuts, losses, refused outputs and a killed process.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,6 +41,34 @@ fn names(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Only a player needs real-time scheduling, locked memory and raw packets: a command that reads files of
+/// strangers has given these rights up.
+#[test]
+fn a_conversion_of_root_keeps_no_rights_of_the_player() {
+    const OF_THE_PLAYER: u64 = 1 << 13 | 1 << 14 | 1 << 23;
+    let rights = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a status");
+        let of = status.lines().find_map(|l| l.strip_prefix("CapPrm:\t"));
+        u64::from_str_radix(of.expect("a line"), 16).expect("a number")
+    };
+    if rights("self") & OF_THE_PLAYER == 0 {
+        println!("skipped: this test has none of the rights itself");
+        return;
+    }
+    let dir = directory();
+    // More than the pipe holds, so that the conversion waits for the reader.
+    let log = "(1700000000.000001) can1 123#1122\n".repeat(20_000);
+    fs::write(dir.path().join("long.log"), log).expect("written");
+    let mut command = command(&dir, &["long.log", "--to", "candump", "-o", "-"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut output = child.stdout.take().expect("a pipe");
+    output.read_exact(&mut [0]).expect("output");
+    let kept = rights(&child.id().to_string());
+    drop(output);
+    child.wait().expect("it ends");
+    assert_eq!(kept & OF_THE_PLAYER, 0, "{kept:#x}");
 }
 
 #[test]

@@ -177,7 +177,7 @@ enum Words {
 
 fn main() -> ExitCode {
     let confine = || onbeat_rights::give_up(&[]);
-    onbeat_terminal::helper(&["store"], confine, |Words::Store(args)| {
+    onbeat_terminal::helper(&["store"], |_| confine(), |Words::Store(args)| {
         run(args).map_err(|failed| failed.0)
     })
 }

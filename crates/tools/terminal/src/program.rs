@@ -93,13 +93,14 @@ pub fn run<W: Parser>(
 /// whole command, `onbeat NAME ...`, so help and errors show the command as it is typed.
 ///
 /// `names` are the commands that the program carries out. The first one is the program's own name.
-/// For another command, `onbeat` starts the program under the name `onbeat-NAME`.
+/// For another command, `onbeat` starts the program under the name `onbeat-NAME`. `confine` gives up the
+/// rights that the command with this name does not need.
 ///
 /// Called directly with `--version`, the program prints the version that `onbeat` compares with its
 /// own.
 pub fn helper<W: Parser>(
     names: &[&str],
-    confine: impl FnOnce() -> io::Result<()>,
+    confine: impl FnOnce(&str) -> io::Result<()>,
     command: impl FnOnce(W) -> Result<ExitStatus, CliError>,
 ) -> ExitCode {
     let first = names.first().copied().unwrap_or_default();
@@ -122,5 +123,5 @@ pub fn helper<W: Parser>(
     let other = others.find(|other| called == *format!("onbeat-{other}"));
     let name = other.copied().unwrap_or(first);
     let words = ["onbeat", name].map(OsString::from).into_iter();
-    run(words.chain(rest).collect(), confine, command)
+    run(words.chain(rest).collect(), || confine(name), command)
 }

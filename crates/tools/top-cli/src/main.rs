@@ -42,7 +42,7 @@ fn confine() -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    onbeat_terminal::helper(&["top"], confine, |Words::Top(args)| run(&args))
+    onbeat_terminal::helper(&["top"], |_| confine(), |Words::Top(args)| run(&args))
 }
 
 fn run(args: &Args) -> Result<ExitStatus, CliError> {

@@ -51,10 +51,14 @@ fn confine() -> std::io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    onbeat_terminal::helper(&["link"], |_| confine(), |Words::Link(args)| match args.what {
-        What::Key(args) => key::run(args),
-        What::Bound(args) => bound::run(args),
-        What::Bench(args) => bench::run(args),
-        What::Status(args) => status::run(args),
-    })
+    onbeat_terminal::helper(
+        &["link"],
+        |_| confine(),
+        |Words::Link(args)| match args.what {
+            What::Key(args) => key::run(args),
+            What::Bound(args) => bound::run(args),
+            What::Bench(args) => bench::run(args),
+            What::Status(args) => status::run(args),
+        },
+    )
 }

@@ -47,7 +47,11 @@ fn confine() -> io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    onbeat_terminal::helper(&["monitor"], |_| confine(), |Words::Monitor(args)| run(&args))
+    onbeat_terminal::helper(
+        &["monitor"],
+        |_| confine(),
+        |Words::Monitor(args)| run(&args),
+    )
 }
 
 fn run(args: &Args) -> Result<ExitStatus, CliError> {

@@ -177,9 +177,11 @@ enum Words {
 
 fn main() -> ExitCode {
     let confine = || onbeat_rights::give_up(&[]);
-    onbeat_terminal::helper(&["store"], |_| confine(), |Words::Store(args)| {
-        run(args).map_err(|failed| failed.0)
-    })
+    onbeat_terminal::helper(
+        &["store"],
+        |_| confine(),
+        |Words::Store(args)| run(args).map_err(|failed| failed.0),
+    )
 }
 
 fn run(args: Args) -> Result<ExitStatus, Failed> {

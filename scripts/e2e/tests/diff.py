@@ -32,10 +32,14 @@ def merged(harness, name, models):
 
 @test(places=TIMED_TEST)
 def diff_of_single_runs_finds_the_changes_and_no_others(harness):
-    """Single runs of 15 s: a callback that is 20 % slower and one more subscriber are found, nothing else, and
-    nothing between unchanged runs."""
+    """Single runs of 15 s: a callback that is 60 % slower and one more subscriber are found, nothing else, and
+    nothing between unchanged runs.
+
+    Memory layout alone changes the median of an unchanged callback by up to 15 % from run to run. On such a machine
+    `diff` says that single runs show changes from 12 to 35 % on; five runs each show 20 %, see the next test.
+    """
     models = {}
-    for name, words in (("before", []), ("after", ["--slow", "fusion/fused=20", "--monitor"]), ("again", [])):
+    for name, words in (("before", []), ("after", ["--slow", "fusion/fused=60", "--monitor"]), ("again", [])):
         trace = harness.record("mixed-" + name, [harness.python("kilted"), MIXED, "--duration", "15", *words])
         harness.model("mixed-" + name, trace)
         models[name] = harness.file(f"mixed-{name}.json")

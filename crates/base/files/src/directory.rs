@@ -28,7 +28,6 @@ pub enum MakeError {
     /// The directory already contains files. onbeat makes new files only in an empty directory.
     #[error("{} is not empty. Name a directory that does not exist yet.", .0.display())]
     NotEmpty(PathBuf),
-    /// The directory exists and belongs to another user, who could change files in it.
     #[error("{} belongs to another user (id {uid}). Name a directory that does not exist yet.", path.display())]
     Foreign { path: PathBuf, uid: u32 },
     #[error("cannot create directory {}: {source}. Name another directory.", path.display())]

@@ -23,7 +23,6 @@ pub enum YamlError {
     TooLong { bytes: usize },
     #[error("byte {at} is not UTF-8")]
     NotText { at: usize },
-    /// The file is not YAML, or it contains a wrong key or value.
     #[error("{said}")]
     Content {
         /// The number of the wrong line, or `None` if it is unknown. The first line has number 1.

@@ -164,13 +164,11 @@ pub struct Constraints {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
-    /// No latency of the chain was measured.
     #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
     /// The number of bands is 0 or above [`MAX_BANDS`].
     #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count { asked: usize },
-    /// The slots do not fit between the best and the worst case.
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]
     NoRoom {
         asked: usize,
@@ -179,13 +177,10 @@ pub enum BandsError {
         last_ns: u64,
         most: u64,
     },
-    /// The liveliness is not longer than a slot.
     #[error("a liveliness of {} ms is not longer than a slot ({} ms), but the ends of neighbouring slots are at least a slot apart. Ask for a longer liveliness.", ms(.liveliness_ns), ms(.slot_ns))]
     Liveliness { liveliness_ns: u64, slot_ns: u64 },
-    /// The placement would have to try more than 4 million candidates.
     #[error("the placement of {asked} bands with a liveliness would have to try too many combinations of {samples} different latencies. Ask for fewer bands.")]
     TooMany { asked: usize, samples: usize },
-    /// No random placement satisfied the liveliness.
     #[error("no random placement of {asked} slots satisfies the liveliness of {} ms. Ask for more bands.", ms(.liveliness_ns))]
     NotFound { asked: usize, liveliness_ns: u64 },
 }

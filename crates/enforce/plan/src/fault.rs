@@ -14,10 +14,8 @@ pub const MAX_ENTRIES: usize = 1000;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFault {
-    /// The plan has another schema.
     #[error("the plan has schema '{}', but this onbeat reads '{SCHEMA}'. Make the plan again with this version's `onbeat plan`.", name(found))]
     Schema { found: String },
-    /// A list that needs an entry has none.
     #[error("'{what}' is empty, but a plan needs an entry there. Fill it in, or make the plan again with `onbeat plan`.")]
     Empty {
         /// The name of the empty list, as in the plan file.
@@ -30,19 +28,16 @@ pub enum PlanFault {
         what: &'static str,
         count: usize,
     },
-    /// The cycle is not between 0 and an hour.
     #[error(
         "the plan's cycle of {cycle} is out of range. Give a cycle_ms above 0 and up to one hour."
     )]
     Cycle { cycle: Ms },
-    /// A chain begins with another callback than the origin.
     #[error(
         "chain '{}' starts with another callback than the plan's origin '{}'. All cycles begin with the origin: put it first in the chain, or correct `origin`.",
         name(chain),
         name(origin)
     )]
     Origin { chain: String, origin: String },
-    /// A name occurs twice.
     #[error(
         "{what} '{}' occurs twice in the plan. Remove or rename one of the two.",
         name(twice)
@@ -52,7 +47,6 @@ pub enum PlanFault {
         what: &'static str,
         twice: String,
     },
-    /// A priority is out of range.
     #[error(
         "the plan gives '{}' priority {priority}, which is out of range. Choose {low} to {high}.",
         name(of)
@@ -64,17 +58,14 @@ pub enum PlanFault {
         low: u8,
         high: u8,
     },
-    /// A slot ends before it starts, or lies outside the cycle.
     #[error("slot [{}, {}] ms of server '{}' does not fit the cycle of {cycle}. Let it start within the cycle, and end after its start, at most one cycle later.", slot.0.0 as f64 / 1e6, slot.1.0 as f64 / 1e6, name(server))]
     Slot {
         server: String,
         slot: Slot,
         cycle: Ms,
     },
-    /// Slots of one server overlap or are out of order.
     #[error("slots [{}, {}] and [{}, {}] ms of server '{}' overlap or are out of order. Sort the server's slots by their start, and join slots that overlap.", a.0.0 as f64 / 1e6, a.1.0 as f64 / 1e6, b.0.0 as f64 / 1e6, b.1.0 as f64 / 1e6, name(server))]
     Order { server: String, a: Slot, b: Slot },
-    /// Two servers would compete for a CPU.
     #[error("servers '{}' and '{}' both have priority {priority} on CPU {cpu}, and their slots overlap at {at}. Give them different priorities, or move a slot.", name(a), name(b))]
     Overlap {
         a: String,
@@ -83,31 +74,26 @@ pub enum PlanFault {
         cpu: u16,
         at: Ms,
     },
-    /// The plan holds a topic back for the slots of a server that is not in the plan.
     #[error(
         "topic '{}' is held back until a slot of server '{}', but the plan has no server of that name. Correct the name, or add the server.",
         name(topic),
         name(server)
     )]
     NoServer { topic: String, server: String },
-    /// A rule names a callback that is in no server.
     #[error("the plan's list `callbacks` names '{}', but no server contains this callback. Add it to a server, or remove it from the list.", name(callback))]
     NoCallback { callback: String },
-    /// A rule makes a callback optional, but a chain goes through it.
     #[error(
         "the plan says that callback '{}' is not required, but chain '{}' goes through it. Set `required: true` for it.",
         name(callback),
         name(chain)
     )]
     Required { callback: String, chain: String },
-    /// The server of an output has no slots.
     #[error(
         "topic '{}' is held back until a slot of server '{}', but this server has no slots. Give it a slot.",
         name(topic),
         name(server)
     )]
     NoSlots { topic: String, server: String },
-    /// The server of an output has more slots than a shaper's table can hold.
     #[error(
         "topic '{}' is held back until a slot of server '{}', which has {count} slots. A shaper holds at most {MAX_SLOTS}: remove some.",
         name(topic),
@@ -118,10 +104,8 @@ pub enum PlanFault {
         server: String,
         count: usize,
     },
-    /// More topics are held back or throttled than a shaper can serve.
     #[error("the plan holds back or throttles {count} topics, but a shaper serves at most {MAX_HELD}. Remove some from `outputs` or `inputs`.")]
     ManyHeld { count: usize },
-    /// The topic's `held_topic` is missing, or does not fit the mechanism that holds the topic back.
     #[error(
         "the plan has a wrong held_topic for topic '{}'. With {hold} it must {must}.",
         name(topic)
@@ -133,13 +117,11 @@ pub enum PlanFault {
         /// The condition that the held topic must meet.
         must: &'static str,
     },
-    /// A promised share or time has an impossible value.
     #[error("a promise of the plan is impossible: {what}. Correct it, or make the plan again with `onbeat plan`.")]
     Promise {
         /// A clause that says which value of the promises is wrong.
         what: String,
     },
-    /// The plan would use more than all of a CPU's time.
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case, which is more than 100 %. Move a server to another CPU.", share * 100.0)]
     Utilisation {
         cpu: u16,

@@ -12,18 +12,15 @@ pub use onbeat_yaml::MAX_BYTES;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
-    /// The file holds only blanks and comments.
     #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
     /// The file is longer than [`MAX_BYTES`].
     #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
     TooLong { bytes: usize },
-    /// The file is not UTF-8.
     #[error(
         "this is not a plan file: byte {at} is not UTF-8. Make a plan with `onbeat plan MODEL`."
     )]
     NotText { at: usize },
-    /// The file is not YAML, or it has a wrong key or value.
     #[error("{}{what}", line(*.at))]
     Yaml {
         /// The line of the mistake, if known.
@@ -31,10 +28,8 @@ pub enum PlanFileError {
         /// The message of the YAML reader, which says what is wrong in the file.
         what: String,
     },
-    /// The YAML writer failed.
     #[error("the plan cannot be written as YAML: {what}")]
     Write { what: String },
-    /// The plan has a fault.
     #[error("{}{fault}", line(*.at))]
     Fault {
         /// The line of the fault, if known.

@@ -31,18 +31,15 @@ pub const LEAST_STARTS: usize = 5;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
-    /// The requested miss rate is not above 0 and at most 0.5.
     #[error("a miss rate of {rate} is not possible. Choose one above 0 and up to 0.5.")]
     Rate {
         /// The miss rate that the user asked for: a share of the executions.
         rate: f64,
     },
-    /// The model does not say which start each execution belongs to.
     #[error(
         "the model does not say which start of the application each execution belongs to. Make the model again from its traces."
     )]
     NoStarts,
-    /// The profile has too few starts or executions for the miss rate.
     #[error("{executions} executions of {starts} starts of the application count as {independent} independent ones, which are too few for a miss rate of {rate}. Record {need_starts} starts with {need_executions} executions in all.")]
     Few {
         rate: f64,
@@ -55,10 +52,8 @@ pub enum ProfileError {
         /// The number of executions that suffice, in all `need_starts` starts together.
         need_executions: u64,
     },
-    /// The profile has too few starts for a bound of the average.
     #[error("--average needs measurements of {LEAST_STARTS} starts of the application, but the model has {starts}. Record more starts.")]
     FewStarts { starts: usize },
-    /// No number of bands keeps the average within the request.
     #[error("no number of bands keeps the average latency within {:.1} % of the unshaped one. The best result is {bands} bands with {:.1} % (upper limit at {:.0} % confidence). Ask for at least that with --average.", asked * 100.0, best * 100.0, CONFIDENCE * 100.0)]
     Average {
         /// The requested limit: how much longer the average may be than without bands, as a share.
@@ -70,7 +65,6 @@ pub enum ProfileError {
     /// The slots cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
-    /// The limit for the miss rate is longer than any cycle can be.
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
     Heavy {
         rate: f64,

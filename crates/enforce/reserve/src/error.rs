@@ -20,20 +20,16 @@ pub enum StartError {
     /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The cycle is too short for gates.
     #[error("a cycle of {0} ns is too short: each gate needs about 0.1 ms. Give at least 1 ms.")]
     Cycle(u64),
-    /// Two servers have the same name.
     #[error("two servers have the name {0:?}. Give each another name.")]
     Name(String),
-    /// The priority of a server is out of range or not below the dispatcher's.
     #[error("server {server:?} cannot have priority {priority}. Give 0 to {MAX_PRIORITY}, and less than the dispatcher's {dispatcher}.")]
     ServerPriority {
         server: String,
         priority: u8,
         dispatcher: u8,
     },
-    /// A server or the dispatcher is to run on a CPU that does not exist.
     #[error(
         "{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}. Choose one of them."
     )]
@@ -43,32 +39,24 @@ pub enum StartError {
         cpu: u16,
         last: u16,
     },
-    /// The lead would let threads run too long before their slots.
     #[error(
         "a lead of {0} ns lets threads run too long before their slots. Give at most {MAX_LEAD_NS} ns."
     )]
     Lead(u64),
-    /// The ledger, which records each change first, cannot be written.
     #[error("cannot write the ledger of changes in {}: {source}. Run as root, or name a directory that belongs to this user.", path.display())]
     State { path: PathBuf, source: io::Error },
-    /// The guard process could not be started.
     #[error("cannot start the guard process, which undoes all changes if onbeat crashes: {0}. Check the limits for processes and open files (ulimit -a).")]
     Guard(io::Error),
-    /// No cgroup freezer can be used.
     #[error("no cgroup freezer can be used, so threads cannot be stopped between their slots: {0}. Run as root, and mount one (mount -t cgroup -o freezer none /sys/fs/cgroup/freezer, or cgroup2).")]
     NoFreezer(String),
-    /// No sched_ext scheduler can be used.
     #[error("cannot keep threads within their slots with sched_ext: {0}")]
     SchedExt(#[from] SchedExtError),
-    /// The dispatcher thread could not be started.
     #[error("cannot start the dispatcher thread, which opens and closes the gates: {0}. Check the limit for threads (ulimit -u).")]
     Dispatcher(io::Error),
-    /// The dispatcher may not run on its CPU.
     #[error(
         "the dispatcher cannot run on CPU {cpu}: {source}. Name a CPU that this process may use."
     )]
     DispatcherCpu { cpu: u16, source: io::Error },
-    /// The dispatcher may not have its priority.
     #[error("the dispatcher cannot have real-time priority {priority}: {source}. Choose 1 to 99, and run as root or with CAP_SYS_NICE.")]
     DispatcherPriority { priority: u8, source: io::Error },
 }
@@ -78,60 +66,47 @@ pub enum StartError {
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum AssignError {
-    /// The reservation has no server with this name.
     #[error("the reservation has no server {0:?}. Name one of its servers.")]
     UnknownServer(String),
-    /// The thread has ended or never existed.
     #[error("thread {0} does not exist: it has ended, or its id is wrong. Check the id.")]
     Vanished(u32),
-    /// The thread belongs to the reservation itself.
     #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind one. Choose another thread.")]
     Own(u32),
-    /// The thread was assigned or placed before.
     #[error("thread {tid} is already {place}. Release it first.")]
     Already {
         tid: u32,
         /// The server of the thread, or the CPU that it was placed on.
         place: String,
     },
-    /// Another reservation has changed the thread.
     #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
     Taken {
         tid: u32,
         /// The name of the other reservation, with the id of its process.
         holder: String,
     },
-    /// The thread's scheduling or affinity cannot be read, so it could not be put back.
     #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
     Read { tid: u32, source: io::Error },
-    /// The thread may not have its policy or priority.
     #[error("thread {tid} cannot have real-time priority {priority}: {source}. Choose 0 to 99, and run as root or with CAP_SYS_NICE.")]
     Priority {
         tid: u32,
         priority: u8,
         source: io::Error,
     },
-    /// The thread may not run on its CPU.
     #[error("thread {tid} cannot run on CPU {cpu}: {source}. Choose a CPU that is online and in the thread's cpuset.")]
     Cpu {
         tid: u32,
         cpu: u16,
         source: io::Error,
     },
-    /// The enforcer cannot take the thread into its list, because the thread has ended or the list
-    /// is full.
     #[error("thread {tid} cannot be added to its server, because it has ended or the server has no room: {source}. Assign it to another server.")]
     Member { tid: u32, source: io::Error },
-    /// The thread could not be put behind the gate.
     #[error("thread {tid} cannot be put behind the gate of its server, which stops it between slots: {source}")]
     Gate { tid: u32, source: GateError },
-    /// A gated thread started this thread, which cannot leave that thread's gate.
     #[error("thread {tid} cannot leave the gate that it inherited from the thread that started it: {source}. It runs only while that gate is open.")]
     Free { tid: u32, source: io::Error },
     /// The change could not be recorded in the ledger. It was not made.
     #[error("thread {tid} was not changed, because the ledger, from which changes are undone, cannot be written: {source}. Check the space and the rights of its directory.")]
     Note { tid: u32, source: io::Error },
-    /// The guard process has ended, so that nothing would be put back after a crash.
     #[error(
         "the guard process has ended, so nothing would restore thread {0} after a crash. The thread was not changed. Stop the reservation and start it again."
     )]
@@ -140,14 +115,13 @@ pub enum AssignError {
 
 /// The reason why a table was not swapped. The reservation keeps its current table.
 #[derive(Debug, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum SwapError {
     /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The table is for other servers than the running ones.
     #[error("the new table has other servers than the running reservation. Change only slots, or start the reservation again.")]
     Servers,
-    /// The server had no slots at the start and therefore has no gate.
     #[error("server {0:?} was started without slots and has no gate, so it cannot get slots now. Start the reservation again.")]
     NoGate(String),
 }
@@ -156,7 +130,6 @@ pub enum SwapError {
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
-    /// The thread was neither assigned nor placed.
     #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
     NotAssigned(u32),
     /// The kernel refused to restore the thread's state. Stopping the reservation tries again.

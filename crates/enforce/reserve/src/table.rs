@@ -9,13 +9,10 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
-    /// The cycle is too short or too long.
     #[error("a cycle of {0} ns is out of range. Give a cycle between 1 us and 24 h.")]
     Cycle(u64),
-    /// The lead is half the cycle or longer.
     #[error("the lead of {lead_ns} ns is too long for a cycle of {cycle_ns} ns. Give less than half the cycle.")]
     Lead { lead_ns: u64, cycle_ns: u64 },
-    /// The slot ends before it starts, starts beyond the cycle, or is longer than the cycle.
     #[error("server {server:?}: slot {slot}, [{start_ns}, {end_ns}) ns, does not fit the cycle of {cycle_ns} ns. Let it start within the cycle, and end after its start, at most one cycle later.")]
     Slot {
         server: String,

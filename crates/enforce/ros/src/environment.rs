@@ -37,13 +37,10 @@ const MAPS_MAX: u64 = 24 << 20;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum EnvironmentError {
-    /// A file of the process in /proc cannot be read.
     #[error("cannot read {}: {reason}. Check that the process still runs and that you may trace it", path.display())]
     Read { path: PathBuf, reason: io::Error },
-    /// The process with this id has not loaded ROS 2.
     #[error("process {0} has not loaded librcl.so. Choose a process with a ROS 2 node")]
     NoRos(u32),
-    /// The process uses a librcl that was removed or replaced.
     #[error("process {pid} uses {}, which no longer exists. Restart the process", path.display())]
     Elsewhere { pid: u32, path: PathBuf },
 }

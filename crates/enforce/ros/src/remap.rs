@@ -11,16 +11,14 @@ use thiserror::Error;
 
 /// The reason why a topic cannot be remapped on a command line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum RemapError {
-    /// The name of a node or topic is invalid.
     #[error(
         "'{0}' is not the name of a node or topic. Names consist of letters, digits, '_' and '/'"
     )]
     Name(String),
-    /// The command starts a launch file, so remapping rules on the command line reach no node.
     #[error("`{0} launch` starts a launch file, which accepts no remapping on the command line. Use an overlay of the launch file")]
     Launch(String),
-    /// The command has no words.
     #[error("the command to start is empty. Write it after --")]
     Empty,
 }

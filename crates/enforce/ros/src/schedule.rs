@@ -11,14 +11,12 @@ use thiserror::Error;
 
 /// The reason why a cycle and slots do not form a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum ScheduleError {
-    /// The cycle has no length or is longer than a day.
     #[error("the cycle is {0} ns long. Give a cycle from 1 ns to one day")]
     Cycle(u64),
-    /// The schedule has no slots, or too many.
     #[error("the schedule has {0} slots. Give 1 to {MAX_SLOTS}")]
     Count(usize),
-    /// A slot is empty, longer than the cycle, or more than a day away.
     #[error(
         "slot [{0}, {1}) ns is empty, longer than the cycle or more than a day away. Correct the slot"
     )]

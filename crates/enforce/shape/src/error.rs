@@ -21,7 +21,6 @@ pub enum ShapeError {
     /// The reservation servers could not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The temporary directory has no space for the recording that observes the application.
     #[error("cannot create a temporary directory: {0}. Free space, set TMPDIR, or choose a directory with --trace")]
     Temporary(std::io::Error),
     /// A shaper, the process that publishes outputs in their slots, failed.
@@ -30,16 +29,12 @@ pub enum ShapeError {
     /// The topics on the application's command line could not be remapped.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The plan's bands cannot follow the load.
     #[error("--adapt: {0}")]
     Adapt(#[from] AdaptError),
-    /// The application's ROS 2 cannot publish diagnostics.
     #[error("--diagnostics: the application's ROS 2 has no diagnostic_msgs. Install the package there (ros-DISTRO-diagnostic-msgs), or omit --diagnostics")]
     NoDiagnostics,
-    /// The process that publishes diagnostics ended.
     #[error("--diagnostics: the process that publishes diagnostics has ended: {0}")]
     Diagnostics(String),
-    /// A thread could not be assigned to its server.
     #[error("cannot put thread {tid}, which runs {callback}, into server {server}: {reason}")]
     Assign {
         tid: u32,
@@ -47,16 +42,13 @@ pub enum ShapeError {
         server: String,
         reason: AssignError,
     },
-    /// Two processes run the same callback of the plan.
     #[error("processes {of} and {pid} both run {callback}. End one of them, give its nodes another namespace, or choose the application with --pid. Without --strict, onbeat ignores the second process")]
     SecondInstance { callback: String, pid: u32, of: u32 },
-    /// Callbacks of the plan did not run within the time that the user allowed.
     #[error("{} did not run within {within_s} s. Check that the application runs, and that its nodes have the names in the plan", .callbacks.join(", "))]
     NotSeen {
         callbacks: Vec<String>,
         within_s: u64,
     },
-    /// The first callback does not run periodically with the plan's cycle.
     #[error("{callback} does not start on a grid of {cycle_ms} ms: its starts spread over {spread_ms:.1} ms. Plan a throttler for it (onbeat plan --throttle), or check the cycle")]
     NoGrid {
         callback: String,
@@ -65,14 +57,12 @@ pub enum ShapeError {
         /// periodic callback.
         spread_ms: f64,
     },
-    /// One thread runs callbacks of two servers.
     #[error("thread {tid} runs {first} and {second}, which belong to different servers. Run their nodes in separate processes, or put both callbacks into one server")]
     TwoServers {
         tid: u32,
         first: String,
         second: String,
     },
-    /// The callback publishes on the output's own topic, so a shaper cannot hold the output back.
     #[error("{callback} publishes directly on {topic}, so no shaper can hold the output back. Start the application with onbeat shape PLAN -- COMMAND, or start its node with: {remap} (if a rule of the node already remaps a topic to {topic}, remap that topic to the held one instead)")]
     NotHeld {
         callback: String,
@@ -81,8 +71,6 @@ pub enum ShapeError {
         /// output back.
         remap: String,
     },
-    /// The middleware publishes in the callback's own thread, so it has no publisher thread to
-    /// assign.
     #[error("the process of {callback} has no publisher thread to put into {server}. Start it with RMW_FASTRTPS_PUBLICATION_MODE=ASYNCHRONOUS, or plan with --design sync")]
     NoPublisherThread { callback: String, server: String },
 }

@@ -18,12 +18,10 @@ pub enum LaunchError {
     /// The command line does not take remapping rules.
     #[error(transparent)]
     Remap(#[from] RemapError),
-    /// The launch file is neither at the given path nor in a package of `AMENT_PREFIX_PATH`.
     #[error(
         "cannot find launch file {0}. Give its path, or source the workspace that contains its package"
     )]
     NoLaunchFile(String),
-    /// The overlay of the launch file cannot be written.
     #[error("cannot write {}: {source}. Free space, or set TMPDIR", path.display())]
     Overlay {
         path: PathBuf,

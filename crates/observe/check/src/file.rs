@@ -6,8 +6,8 @@ use onbeat_yaml::YamlError;
 
 /// The reason why a text is not a valid requirements file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum RequirementsError {
-    /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
         /// The number of the line with the mistake, if it is known.
@@ -15,7 +15,6 @@ pub enum RequirementsError {
         /// The text that says what is wrong in the line.
         said: String,
     },
-    /// A rule gives no limit, or contradicts itself.
     #[error("{place}: {said}")]
     Rule {
         /// The rule's place in the file, such as `chains[0]`.

@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum ModelMergeError {
     #[error("there is no model to merge. Name at least one.")]
     Empty,
-    /// Two of the models contain this run, whose executions would count twice.
     #[error("run '{0}' is in more than one of the models. Merge each run only once.")]
     SameRun(String),
     /// The runs are from these two hosts. Equal ids would then mean different callbacks.

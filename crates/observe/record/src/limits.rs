@@ -43,16 +43,12 @@ pub enum LimitError {
     Domain(u32),
     #[error("--cgroup {}: {source}. Give the directory of a cgroup, for example /sys/fs/cgroup/system.slice/robot.service", path.display())]
     NoDirectory { path: PathBuf, source: io::Error },
-    /// The path of a cgroup contains a symbolic link or `..` and leads to another directory.
     #[error("--cgroup {} leads to {}. Give that path", path.display(), to.display())]
     Link { path: PathBuf, to: PathBuf },
-    /// The directory is not in a mounted cgroup hierarchy.
     #[error("--cgroup {} is not in a mounted cgroup hierarchy. Give a directory below a mount of cgroup or cgroup2 (findmnt -t cgroup,cgroup2)", .0.display())]
     NoCgroup(PathBuf),
-    /// The process that stands for the container cannot be looked up.
     #[error("--container {pid}: {source}. Give the id that a process of the container has on this machine (docker inspect -f '{{{{.State.Pid}}}}' NAME)")]
     NoProcess { pid: u32, source: io::Error },
-    /// The process has the same PID namespace as onbeat, so it is not in a container.
     #[error("--container {0}: this process is not in a container. Give a process whose process namespace is not onbeat's own")]
     NoContainer(u32),
 }

@@ -47,8 +47,8 @@ pub struct Visible {
 
 /// The reason why a text is not a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum PolicyError {
-    /// The text is not YAML, or has an unknown key or a wrong value.
     #[error("{}{said}", at.map_or(String::new(), |at| format!("line {at}: ")))]
     Yaml {
         /// The number of the wrong line, or `None` if it is unknown.
@@ -56,7 +56,6 @@ pub enum PolicyError {
         /// A sentence with the fault in the text, and the way out.
         said: String,
     },
-    /// An entry of a list is not a valid name.
     #[error("visible.{list}[{at}]: '{name}' {said}")]
     Name {
         /// The key of the list in the policy, such as `topics`.

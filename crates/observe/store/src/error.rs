@@ -8,23 +8,18 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum StoreError {
-    /// No store exists at this directory or URL.
     #[error("{0} is not a store. Create one with `onbeat store init {0}`.")]
     NoStore(String),
-    /// This version of onbeat cannot use the store, because the store has another format.
     #[error("{place} is a store of format '{form}'; this onbeat reads format '{own}'. Use another version of onbeat.")]
     Form {
         place: String,
         form: String,
         own: &'static str,
     },
-    /// A new store cannot be created at this directory or URL, because it contains other files.
     #[error("{0} contains files that do not belong to a store. Choose an empty or new directory or prefix.")]
     Occupied(String),
-    /// The text is not a valid directory or URL for a store.
     #[error("'{place}' is not a valid place for a store: {what}")]
     Place { place: String, what: String },
-    /// The disk or the network failed.
     #[error("cannot {action} {key} of {place}: {what}")]
     Access {
         /// The action that failed, as a verb for the message: read, write, list or remove.
@@ -34,7 +29,6 @@ pub enum StoreError {
         key: String,
         what: String,
     },
-    /// The content of a file in the store does not match its name or its format.
     #[error("{key} of {place} is damaged: {what}. List all damage with `onbeat store check`.")]
     Damaged {
         place: String,
@@ -42,10 +36,8 @@ pub enum StoreError {
         key: String,
         what: String,
     },
-    /// A file on this machine cannot be read, written, or put into the store.
     #[error("{}: {what}", path.display())]
     Input { path: PathBuf, what: String },
-    /// The store has no object whose id begins with these digits, or it has several of them.
     #[error(
         "{what} '{}' in {place}. List the objects with `onbeat store list`.",
         visible(name)
@@ -57,14 +49,12 @@ pub enum StoreError {
         /// The beginning of the message: it says whether no object or several objects fit.
         what: &'static str,
     },
-    /// Two models that the query finds contain the same run, so the run would count twice.
     #[error("run '{run}' is in the models {a} and {b} and would count twice. Leave one of them out with --without {a}.", run = visible(run), a = a.short(), b = b.short())]
     SameRun {
         run: String,
         a: crate::Id,
         b: crate::Id,
     },
-    /// The models that the query finds cannot be merged.
     #[error("{0}")]
     Merge(#[from] onbeat_document::merge::ModelMergeError),
 }

@@ -292,6 +292,7 @@ impl Synth {
     }
 
     /// Reports whether the caller has to drain an observation or a followed event.
+    #[inline]
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
         followed.as_ref().is_some_and(|f| !f.is_empty())

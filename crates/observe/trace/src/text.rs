@@ -46,10 +46,8 @@ pub struct TextError {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The line begins with a wrong time, CPU, process or thread.
     #[error("`{0}` is not {1}. A line has the form `TIME cpuN PID/TID EVENT FIELD=VALUE ...`.")]
     Start(String, &'static str),
-    /// The event's name is unknown.
     #[error("unknown event `{0}`. See the table in docs/trace-format.md.")]
     Event(String),
     #[error("{event} needs the field `{field}`")]
@@ -57,17 +55,14 @@ pub enum Problem {
         event: &'static str,
         field: &'static str,
     },
-    /// A field does not belong to the event, or occurs twice.
     #[error("{event} has no field `{field}`, or the field occurs twice")]
     Surplus { event: &'static str, field: String },
-    /// The value cannot be parsed as the field's type.
     #[error("`{field}={value}` is not {expected}")]
     Value {
         field: &'static str,
         value: String,
         expected: &'static str,
     },
-    /// A word has wrong quotes or escapes, or does not have the form FIELD=VALUE.
     #[error("`{0}` is not FIELD=VALUE, or its quotes or escapes are wrong")]
     Syntax(String),
 }

@@ -16,6 +16,7 @@ const LONG: u64 = u64::MAX >> KIND_BITS;
 /// Appends a number, with seven bits per byte and the lowest bits first.
 #[inline]
 pub(crate) fn put(to: &mut Vec<u8>, mut n: u64) {
+    to.reserve(10);
     while n >= 0x80 {
         to.push(n as u8 | 0x80);
         n >>= 7;

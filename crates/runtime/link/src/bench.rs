@@ -105,7 +105,6 @@ pub enum BenchError {
     Ended(#[from] End),
     #[error("a message of the measurement could not be sent: {0}")]
     NotSent(#[from] SendError),
-    /// The other end has sent nothing for 30 s.
     #[error("the other end has been silent for {} s. Check that `onbeat link bench` still runs there.", SILENCE_LIMIT_NS / 1_000_000_000)]
     Silent,
     /// The other end has sent an invalid request. It is another program or another version.

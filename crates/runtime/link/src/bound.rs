@@ -48,10 +48,8 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    /// This channel and the more urgent ones need more than the port's whole rate.
     #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
     Overload { priority: u8, percent: u64 },
-    /// A rate, chunk size or period is 0.
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,
 }

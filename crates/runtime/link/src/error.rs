@@ -9,10 +9,8 @@ use thiserror::Error;
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LinkError {
-    /// The name is not a valid channel name: its length or one of its characters is not allowed.
     #[error("'{}' is not a channel name. Use 1 to 80 letters, digits and _ . - /", name.escape_default())]
     Name { name: String },
-    /// No process of this user has a channel of that name.
     #[error("this user has no channel '{name}'. Create the channel first.")]
     NotThere { name: String },
     #[error(
@@ -32,20 +30,16 @@ pub enum LinkError {
         /// The process ids: for each channel of this name, one process that uses it.
         pids: Vec<u32>,
     },
-    /// Another process has been creating a channel of that name for too long.
     #[error(
         "channel '{name}': another process is creating it and does not finish. Check whether that process is stopped."
     )]
     Busy { name: String },
     #[error("channel '{name}': {reason}")]
     Create { name: String, reason: CreateError },
-    /// The memory has other options than the caller's, or is not a channel.
     #[error("channel '{name}': {reason}")]
     Open { name: String, reason: OpenError },
-    /// The memory has no seal against shortening, so another process could shorten it at any time.
     #[error("channel '{name}' was not made by onbeat: another process could shorten its memory. Choose another name.")]
     Unsealed { name: String },
-    /// The kernel has refused a call.
     #[error("channel '{name}': cannot {what}: {errno}{}", hint(*errno))]
     System {
         name: String,

@@ -220,22 +220,16 @@ impl dyn Outgoing + '_ {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum Breach {
-    /// The message or value is older than its lifespan allows.
     #[error("the data is older than its lifespan allows")]
     Stale,
-    /// The message or value was changed on its way.
     #[error("the data was changed on its way")]
     Corrupt,
-    /// This end has sent nothing for longer than its deadline.
     #[error("this end has sent nothing for longer than its deadline")]
     SentLate,
-    /// This end has received nothing for longer than its deadline.
     #[error("this end has received nothing for longer than its deadline")]
     CameLate,
-    /// The peer has not acknowledged a message, although it was sent several times.
     #[error("the peer has not acknowledged message {number}")]
     Unacknowledged { number: u64 },
-    /// The peer has given no sign of life within the agreed time.
     #[error("the peer gives no sign of life")]
     Silent,
 }
@@ -250,10 +244,8 @@ pub enum End {
     Breach(#[from] Breach),
     #[error("the peer has closed the link")]
     Closed,
-    /// The peer died, or could not be reached within the time allowed for resuming the link.
     #[error("the peer is gone: {reason}")]
     Gone { reason: String },
-    /// The peer knows the key, but has sent data that onbeat never sends.
     #[error("the peer breaks the protocol: {what}")]
     Protocol {
         /// The kind of invalid data that the peer sent.
@@ -267,7 +259,6 @@ pub enum End {
 pub enum SendError {
     #[error("{asked} bytes are too many: the ends agreed on at most {most}. Send less, or raise the size at both ends.")]
     TooLarge { asked: usize, most: usize },
-    /// The peer has not consumed enough messages before the deadline.
     #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
     NoCredit { credits: usize },
     /// A promise was broken, and its policy is to fail. The link still works: the next call
@@ -282,7 +273,6 @@ pub enum SendError {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum Refusal {
-    /// The keys differ, or the other end is not onbeat.
     #[error("the keys differ. Give both ends the same key file.")]
     Key,
     #[error(
@@ -295,17 +285,12 @@ pub enum Refusal {
         "only one of the ends encrypts, or their chunk sizes differ. Give both the same options."
     )]
     Options,
-    /// One end asks for a quality of service that the other cannot give.
     #[error("only one of the ends uses `Qos`, or acknowledges. Give both the same settings.")]
     Quality,
-    /// The other end has a peer already.
     #[error("the other end has a peer already. Give each pair its own port number.")]
     InUse,
-    /// The other end sent something that is not a handshake.
     #[error("the other end sent no handshake. Check that it is an onbeat link.")]
     Garbage,
-    /// One end has a faster backend that the other lacks, and one of them refuses to use a slower
-    /// one.
     #[error("an end refuses a slower backend: {what}. Give both ends the faster one, or do not set OnFallBack::Refuse.")]
     FallBack {
         /// The backend that would be used, and what is missing for the faster one.
@@ -321,22 +306,18 @@ pub enum Refusal {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum SetupError {
-    /// A number in the sizes is out of its range.
     #[error("{what} is {value}. Give at most {most}, and at least 1 if anything is to be sent.")]
     Number {
         what: &'static str,
         value: usize,
         most: usize,
     },
-    /// The application's memory is too small.
     #[error("the link needs {needed} bytes of memory, but the application gave {given}. Call `Backend::memory_bytes` for the size.")]
     Memory { needed: usize, given: usize },
-    /// The application provided memory, but another process cannot see it.
     #[error("a link between processes cannot use one process's own memory. Use `Memory::Allot`.")]
     OwnMemory,
     #[error("{peer}: {reason}")]
     Refused { peer: String, reason: Refusal },
-    /// No peer that this end accepts came before the deadline.
     #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
         /// The address at which the peer was expected.
@@ -344,7 +325,6 @@ pub enum SetupError {
         /// The reason why the last peer that came was refused.
         refused: Option<Refusal>,
     },
-    /// The kernel has refused a call.
     #[error("{peer}: cannot {what}: {source}")]
     System {
         /// The address of the other end or, while listening, of this end.
@@ -358,7 +338,6 @@ pub enum SetupError {
     Port(#[from] crate::port::PortError),
     #[error(transparent)]
     Channel(#[from] crate::LinkError),
-    /// Another process already has this half of a channel in shared memory.
     #[error("'{name}': {reason}")]
     Attach {
         name: String,

@@ -23,14 +23,12 @@ pub struct Progress {
 
 /// The reason why a report or message cannot come from a correct peer.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum Violation {
-    /// The counts shrink, or include messages that were never sent.
     #[error("the peer reports impossible counts of messages")]
     Progress,
-    /// The message is not the next one in order.
     #[error("the peer sent a message out of order")]
     Turn,
-    /// The peer has sent more messages than it has credits.
     #[error("the peer sent more messages than it has credits")]
     Credits,
 }

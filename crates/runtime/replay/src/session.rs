@@ -67,7 +67,6 @@ pub enum ReplayError {
     /// The player cannot be bound to its CPU.
     #[error(transparent)]
     Thread(#[from] thread::ThreadError),
-    /// The named sink does not report what its consumer consumed, so the consumer cannot pace the replay.
     #[error("{0} does not report when items are consumed. Leave --as-fast-as-consumed out, or choose another sink")]
     NoCredit(String),
     #[error("a thread of the replay panicked. Report this as a bug")]

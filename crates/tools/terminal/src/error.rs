@@ -8,33 +8,26 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum CliError {
-    /// The file or directory does not exist.
     #[error("{}: no such file or directory{hint}", path.display())]
     Missing {
         path: PathBuf,
         /// The advice at the end of the message. Empty if there is none.
         hint: String,
     },
-    /// The file or directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The file or directory cannot be written.
     #[error("cannot write {}: {source}. Choose another file with -o", path.display())]
     Write { path: PathBuf, source: io::Error },
-    /// The standard output cannot be written.
     #[error("cannot write to the standard output: {0}")]
     Stdout(io::Error),
-    /// The content of a file is damaged or not usable for the command.
     #[error("{}: {what}", path.display())]
     InFile { path: PathBuf, what: String },
-    /// The user gave a directory where the command needs a model.
     #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
     TraceForModel {
         path: PathBuf,
         /// The command as the user types it, for the message.
         command: String,
     },
-    /// The user gave a model where the command needs a trace.
     #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
         path: PathBuf,
@@ -43,10 +36,8 @@ pub enum CliError {
         /// The advice how to use a model instead, at the end of the message.
         hint: &'static str,
     },
-    /// The options contradict each other, or one has a wrong value.
     #[error("{0}")]
     Usage(String),
-    /// The kernel, or the rights of this user, do not allow the operation.
     #[error("{0}")]
     Refused(String),
     /// The command failed for another reason. The text is the full message.

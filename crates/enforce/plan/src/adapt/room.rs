@@ -6,7 +6,6 @@ use crate::schema::{Hold, Ms, Plan, Server, Slot};
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptError {
-    /// The plan has no bands.
     #[error("the plan has no latency bands that can follow the load. Plan with --strategy bands.")]
     NoBands,
     /// The middleware holds an output back. The field names its topic.
@@ -21,7 +20,6 @@ pub enum AdaptError {
     /// The slots of a server are not bands that can move. The field names the server.
     #[error("the slots of server {0} are not latency bands of one length within the chain's slot. Make the plan again with --strategy bands.")]
     Slots(String),
-    /// The deadline lies before the end of the last slot.
     #[error("the last slot ends at {last}, after the deadline of {deadline}. Plan with fewer bands, or choose a later deadline.")]
     Deadline { last: Ms, deadline: Ms },
 }

@@ -17,7 +17,6 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum GateError {
-    /// A directory or file of the kernel cannot be used.
     #[error("{what} {}: {source}", path.display())]
     Kernel {
         /// The operation that failed, such as `cannot make the cgroup`.
@@ -25,10 +24,8 @@ pub enum GateError {
         path: PathBuf,
         source: io::Error,
     },
-    /// The thread's cgroup cannot be determined.
     #[error("cannot read to which cgroup the thread belongs: {0}")]
     Where(io::Error),
-    /// The threads of the gate come from more cgroups than it has room for.
     #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),
     /// The change could not be recorded in the ledger. It was not made.

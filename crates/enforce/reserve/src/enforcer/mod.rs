@@ -27,9 +27,8 @@ pub enum Class {
 
 /// The reason why an enforcer did not admit a thread. The thread runs as before.
 #[derive(Debug, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum AdmitError {
-    /// The enforcer cannot take the thread into its list, because the thread has ended or the list
-    /// is full.
     #[error("the thread cannot be added to its server, because it has ended or the server has no room: {0}")]
     Member(io::Error),
     /// The thread cannot be put behind its server's gate.

@@ -40,11 +40,11 @@ pub struct Config {
 
 /// The error that ends the process that publishes diagnostics.
 #[derive(Debug, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum DiagnosticsError {
     /// A call of ROS 2 failed.
     #[error(transparent)]
     Rcl(#[from] RclError),
-    /// A read or write on the socket to the session failed.
     #[error("cannot read from the socket to the session: {0}")]
     Socket(io::Error),
 }

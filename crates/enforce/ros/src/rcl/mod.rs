@@ -38,13 +38,10 @@ const MAX_MISSING: usize = 64;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum RclError {
-    /// librcl, or a library that it needs, cannot be loaded.
     #[error("cannot load {}: {reason}. Source the application's ROS 2 setup, so that LD_LIBRARY_PATH names its folders", path.display())]
     Load { path: PathBuf, reason: String },
-    /// A function is missing in librcl.
     #[error("{} has no function {symbol}. onbeat supports ROS 2 Humble, Jazzy and Kilted", path.display())]
     Function { path: PathBuf, symbol: &'static str },
-    /// A function of rcl returned an error code.
     #[error("ROS 2 failed while {what} (code {code}): {reason}")]
     Call {
         /// The action that failed and its object, for example `creating a publisher of /scan`.
@@ -53,10 +50,8 @@ pub enum RclError {
         code: i32,
         reason: String,
     },
-    /// The name of a message type is invalid.
     #[error("'{0}' is not the name of a message type. Write package/msg/Name")]
     TypeName(String),
-    /// The library of a message type is missing.
     #[error(
         "no type support for {name}: {reason}. Add the folder with {library} to LD_LIBRARY_PATH"
     )]
@@ -68,7 +63,6 @@ pub enum RclError {
         library: String,
         reason: String,
     },
-    /// The name of a topic or node has a zero byte.
     #[error(
         "'{0}' is not the name of a topic or node, because it has a zero byte. Remove that byte"
     )]

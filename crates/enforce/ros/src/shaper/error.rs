@@ -15,7 +15,6 @@ pub enum ShaperError {
     /// A thread cannot get its policy or CPU.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The system refused to start a thread of an output.
     #[error(
         "cannot start a thread for {topic}: {reason}. Free memory or raise the limit of threads"
     )]
@@ -26,7 +25,6 @@ pub enum ShaperError {
     /// The configuration has no outputs, or more than [`MAX_OUTPUTS`].
     #[error("the configuration has {0} outputs. Give 1 to {MAX_OUTPUTS}")]
     Outputs(usize),
-    /// The topics, capacity or depth of an output are invalid.
     #[error("the output {topic}, held on {held}, is invalid. Give two different topics, and a capacity and a depth from 1 to 100000")]
     Output {
         /// The topic to which the application's subscribers listen.
@@ -34,13 +32,10 @@ pub enum ShaperError {
         /// The topic on which the output is held back.
         held: String,
     },
-    /// The configuration has neither table nor page, or both.
     #[error("the configuration has both page_fd and table, or neither. Give one of them")]
     NoTable,
-    /// The fixed table of an output is missing or invalid.
     #[error("the table of {topic} is invalid: {reason}")]
     Table { topic: String, reason: String },
-    /// An inherited descriptor cannot be used.
     #[error("descriptor {fd} cannot be used as {what}: {reason}. Pass an open descriptor that the shaper inherits")]
     Descriptor {
         fd: i32,
@@ -48,14 +43,12 @@ pub enum ShaperError {
         what: &'static str,
         reason: std::io::Error,
     },
-    /// The publishers of a held topic announce different types.
     #[error("publishers of {topic} announce different types, {first} and {second}. Remap only one of their nodes")]
     Types {
         topic: String,
         first: String,
         second: String,
     },
-    /// A thread of an output ended.
     #[error("shaping {topic} ended: {reason}")]
     Worker { topic: String, reason: String },
 }

@@ -45,23 +45,18 @@ pub enum ShaperError {
     /// onbeat could not find the application's ROS 2.
     #[error(transparent)]
     Application(#[from] EnvironmentError),
-    /// The system could not start the shaper's process.
     #[error("cannot start the shaper: {0}")]
     Start(io::Error),
-    /// The shaper could not be started in the application's container.
     #[error("cannot start the shaper in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
     Container { pid: u32, source: io::Error },
-    /// The current user may not load the libraries that the process with this id names.
     #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
     User(u32),
-    /// The shaper ended although onbeat had not asked for it.
     #[error("the shaper ended ({status}): {said}")]
     Ended {
         status: std::process::ExitStatus,
         /// The last line that the shaper wrote to standard error.
         said: String,
     },
-    /// The shaper did not create all its publishers and subscriptions in time.
     #[error(
         "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]

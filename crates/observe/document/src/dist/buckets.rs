@@ -70,7 +70,7 @@ impl Bucket {
 impl Buckets {
     pub(super) fn add(&mut self, value: u64) {
         self.recent.push(number(value, PRECISION));
-        if self.recent.len() >= FEW.max(self.full.buckets.len() / 4) {
+        if self.recent.len() >= FEW.max(self.full.buckets.len() / 2) {
             self.settle();
         }
     }

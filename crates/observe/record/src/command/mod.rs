@@ -35,10 +35,8 @@ pub enum CommandStartError {
         program: String,
         source: std::io::Error,
     },
-    /// onbeat cannot determine reliably which user the command should run as.
     #[error("SUDO_UID names a user, but sudo did not start onbeat. Unset SUDO_UID to run {program} as root, or record without a command.")]
     Doubtful { program: String },
-    /// The guard process, which resumes suspended processes if the recorder dies, could not be started.
     #[error("cannot start the guard process: {0}")]
     Guard(std::io::Error),
 }

@@ -26,24 +26,20 @@ pub enum ElfReadError {
         path: PathBuf,
         source: std::io::Error,
     },
-    /// The file is not an ELF file, is damaged, or has an implausibly large part.
     #[error("{path} is not a library that can be probed: {reason}")]
     Format { path: PathBuf, reason: Malformed },
 }
 
 /// A defect of an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum Malformed {
-    /// The file does not begin like a 64-bit, little-endian ELF file.
     #[error("not a 64-bit ELF file")]
     NoElf,
-    /// The file contains code for a processor that onbeat cannot probe, given by its `e_machine` number.
     #[error("contains code for machine {0}; onbeat probes x86-64 and 64-bit Arm code")]
     Machine(u16),
-    /// The named part lies outside of the file, or the file became shorter while it was read.
     #[error("the {0} lie outside of the file")]
     Outside(&'static str),
-    /// The named part is larger than onbeat reads.
     #[error("the {0} are larger than onbeat reads")]
     TooLarge(&'static str),
 }

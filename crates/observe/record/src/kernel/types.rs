@@ -26,7 +26,6 @@ pub enum TypesError {
         "cannot read the type information {path}: {source}. Give --btf a file that you can read."
     )]
     Unreadable { path: PathBuf, source: Error },
-    /// A user other than root can change the file, and so choose what the programs read in the kernel.
     #[error("the type information {0} must be a regular file that belongs to root and that only root can write. Copy it: sudo install -m 644 {0} /etc/onbeat.btf")]
     NotRoots(PathBuf),
     #[error("{path} is not type information of a kernel: {why}. Give --btf a file of bare BTF, for example from: objcopy --dump-section .BTF=FILE vmlinux")]

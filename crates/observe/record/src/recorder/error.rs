@@ -15,10 +15,8 @@ pub enum RecordError {
     Privilege(#[from] MissingPrivilege),
     #[error(transparent)]
     Kernel(#[from] KernelLoadError),
-    /// The recorder could not attach to a kernel tracepoint that every recording needs.
     #[error("cannot attach to the kernel's {name}: {reason}. This kernel lacks the tracepoint, or its BTF does not describe it.")]
     Tracepoint { name: &'static str, reason: String },
-    /// The kernel cannot probe the installation of ROS 2.
     #[error("{0}")]
     Unprobed(String),
     #[error(transparent)]
@@ -27,7 +25,6 @@ pub enum RecordError {
     /// be read.
     #[error(transparent)]
     Write(#[from] TraceWriteError),
-    /// The recorder could not store the preloaded library where the command's processes find it.
     #[error("cannot make the library that --preload loads into the command: {0}. Set TMPDIR to a directory that you can write to and run programs from, and make sure that /dev/shm exists.")]
     Preload(std::io::Error),
     #[error(
@@ -36,8 +33,6 @@ pub enum RecordError {
     PreloadWithoutCommand,
     #[error(transparent)]
     Command(#[from] CommandStartError),
-    /// The recorder runs in a PID namespace that is not the initial one, so the kernel's process ids mean
-    /// nothing to it.
     #[error("this container has its own process ids, which belong to other processes of the machine. Run onbeat outside of the container, or share the machine's ids (docker run --pid=host).")]
     PidNamespace,
     #[error("no process has the id {0}. Give --pid the id of a running process.")]

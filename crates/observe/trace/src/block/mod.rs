@@ -61,14 +61,12 @@ const COLUMNS: usize = Column::Int as usize + 1;
 
 /// The reason why a block cannot be decoded although its header is valid.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum BlockError {
-    /// The body's checksum does not match: the body was changed after it was written.
     #[error("the checksum does not match")]
     Checksum,
-    /// The body's zstd frame is damaged, or does not have the announced length.
     #[error("the columns cannot be decompressed")]
     Decompress,
-    /// The checksum matches, but the content contradicts itself in the named way.
     #[error("{0}")]
     Content(&'static str),
 }

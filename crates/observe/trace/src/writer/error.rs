@@ -33,7 +33,6 @@ impl TraceCreateError {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceWriteError {
-    /// No space is left: the disk is full, or a quota or the file size limit is reached.
     #[error("cannot write {}: no space left ({source}). {lost_events} events were not stored; all events before them are readable. Free space, or record to another disk with -o.", path.display())]
     DiskFull {
         path: PathBuf,

@@ -25,10 +25,8 @@ use thiserror::Error;
 pub enum AttachError {
     #[error("the channel already has a producer. Drop that producer first.")]
     SecondProducer,
-    /// All places for consumers and observers are taken.
     #[error("all {consumers} places for consumers and observers are taken. Raise `consumers` in the channel's options.")]
     Full { consumers: usize },
-    /// The waker already waits for the greatest possible number of consumers in shared memory.
     #[error("the waker already waits for {most} consumers in shared memory, its limit. Use a second thread with its own waker.")]
     WakerFull { most: usize },
 }

@@ -28,8 +28,6 @@ pub enum ReceiveError {
     /// items that it borrows. The policy exchanges buffers only when the consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
-    /// The link between the channel and its producer has broken, and all items that arrived are
-    /// received.
     #[error("the link to the producer has broken. Connect again.")]
     Severed,
     #[error("an item of {bytes} bytes is not a value of the channel's type. Check the program that sends it.")]

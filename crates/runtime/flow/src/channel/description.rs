@@ -31,15 +31,12 @@ mod word {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpenError {
-    /// The creator has not finished the channel.
     #[error("the channel is not complete: another process is still creating it, or died before it had finished. Try again, or create it again.")]
     Unfinished,
-    /// The memory does not contain a channel.
     #[error("this memory contains no channel. Check which program has created it.")]
     Foreign,
     #[error("the channel has format {theirs}, but this program uses format {ours}. Build both programs with the same onbeat.")]
     Version { theirs: u64, ours: u64 },
-    /// The description contains a value that has no meaning, because the memory was overwritten.
     #[error(
         "the channel's {what} is not valid, because its memory was overwritten. Create the channel again."
     )]
@@ -47,7 +44,6 @@ pub enum OpenError {
     /// The description contains options that [`Channel::new`](crate::Channel::new) would refuse.
     #[error("the options stored in the channel's memory are impossible: {0}")]
     Impossible(#[from] CreateError),
-    /// The channel was created with other options.
     #[error(
         "{what} {theirs} where the channel was created, and {ours} here. Use the same options in both."
     )]

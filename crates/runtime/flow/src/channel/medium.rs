@@ -29,7 +29,6 @@ pub trait Medium {
 pub enum InProcessError {
     #[error("channel '{name}': {reason}")]
     Create { name: String, reason: CreateError },
-    /// The channel was created with other options.
     #[error("channel '{name}': {reason}")]
     Open { name: String, reason: OpenError },
 }

@@ -203,7 +203,6 @@ impl Options {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum CreateError {
-    /// A number in the options is zero or too large.
     #[error("{what} is {value}. Give 1 to {most}.")]
     Number {
         what: &'static str,
@@ -214,10 +213,8 @@ pub enum CreateError {
         "{expected} consumers are expected, but only {consumers} can attach. Raise `consumers`."
     )]
     Expected { expected: usize, consumers: usize },
-    /// The system has no memory of that size.
     #[error("the system has no memory for {slots} payloads of {payload_bytes} bytes. Use fewer or smaller payloads.")]
     Memory { slots: usize, payload_bytes: usize },
-    /// The memory that the transport provides is too small.
     #[error("the channel needs {needed} bytes, but the memory has {size}. Call `Options::memory_bytes` for the size.")]
     Region { needed: usize, size: usize },
 }

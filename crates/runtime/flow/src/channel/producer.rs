@@ -30,18 +30,15 @@ pub enum LoanError {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Some expected consumers have not attached yet.
     #[error(
         "only {attached} of {expected} expected consumers have attached. Attach all of them before sending."
     )]
     NotStarted { attached: usize, expected: usize },
-    /// A consumer has not consumed enough.
     #[error("the channel has no credit: a consumer has not consumed {in_flight} items yet. Wait, or check the consumer.")]
     NoCredit { in_flight: u64 },
     /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died. Call `resume` to continue without it.")]
     ConsumerDied,
-    /// The link between the channel and its consumers has broken.
     #[error("the link to the consumers has broken. Connect again.")]
     Severed,
 }

@@ -78,26 +78,20 @@ pub enum GraphError {
     /// assigned to it.
     #[error("task '{task}' gets items from outside, but has no fixed thread. Assign the task to a thread with `on`, and give that thread's waker to the consumer.")]
     FedAnywhere { task: String },
-    /// The connections form a circle.
     #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]
     Circle {
         /// The names of the tasks along the circle. The first name is again at the end.
         path: Vec<String>,
     },
-    /// The connections and the given order contradict each other: tasks would wait for one another
-    /// for ever.
     #[error("in this order these tasks wait for one another: {}. Put each task after its predecessors.", path.join(" -> "))]
     Deadlock {
         /// The names of the tasks along the circle. The first name is again at the end.
         path: Vec<String>,
     },
-    /// The given order does not contain each task once.
     #[error("the order names task '{task}' {times} times. Name every task once.")]
     Incomplete { task: String, times: usize },
-    /// The given order contradicts a task's thread.
     #[error("task '{task}' is assigned to thread {thread}, but the order puts it on another thread. Change one of the two.")]
     Elsewhere { task: String, thread: usize },
-    /// The given order is for another number of threads.
     #[error("the order is for {given} threads, but the graph has {threads}. Give one list for each thread.")]
     Threads { given: usize, threads: usize },
 }

@@ -130,7 +130,6 @@ pub struct TaskStats {
 pub enum TaskError {
     #[error("task '{task}': {reason}")]
     Schedule { task: String, reason: ScheduleError },
-    /// The options do not limit how often the task runs.
     #[error(
         "task '{task}' has neither a triggering input nor a schedule, so it would run at every step. Add one of them."
     )]

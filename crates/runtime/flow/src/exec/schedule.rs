@@ -39,15 +39,12 @@ pub enum Schedule {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ScheduleError {
-    /// The period, the cycle or the delay is 0.
     #[error("the period, cycle or delay is 0. Give a length in ns.")]
     Empty,
-    /// A timer counts from items of an input that the task does not have.
     #[error(
         "a timer counts from input {input}, but the task has {inputs} inputs, numbered from 0. Name one of them."
     )]
     NoInput { input: usize, inputs: usize },
-    /// A slot is empty, overlaps the one before it, or leaves the cycle.
     #[error("slot {index} from {start_ns} to {end_ns} ns is empty, overlaps the slot before it or leaves the cycle. Correct its start or end.")]
     Slot {
         index: usize,

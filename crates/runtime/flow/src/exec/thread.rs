@@ -78,7 +78,6 @@ pub enum ThreadError {
         stack_bytes: usize,
         reason: io::Error,
     },
-    /// The policy or priority is not permitted or impossible.
     #[error("thread '{thread}' cannot have policy {policy} with priority {priority}: {reason}. Give fifo or rr a priority of 1 to 99, and run as root, with CAP_SYS_NICE or with RLIMIT_RTPRIO.")]
     Scheduling {
         thread: String,
@@ -87,7 +86,6 @@ pub enum ThreadError {
         priority: u8,
         reason: io::Error,
     },
-    /// The thread may not run on these CPUs.
     #[error("thread '{thread}' cannot run on CPUs {cpus:?}: {reason}. Give CPUs that exist and that the process may use (taskset -p).")]
     Cpus {
         thread: String,
@@ -96,7 +94,6 @@ pub enum ThreadError {
     },
     #[error("thread '{thread}' cannot lock its memory: {reason}. Run as root, with CAP_IPC_LOCK or with a larger RLIMIT_MEMLOCK (ulimit -l).")]
     Memory { thread: String, reason: io::Error },
-    /// The stack is too small for the bytes to touch.
     #[error("thread '{thread}' cannot touch {prefault_bytes} bytes of its stack of {stack_bytes}: 64 KiB must stay free. Lower `prefault_bytes` or raise `stack_bytes`.")]
     Stack {
         thread: String,

@@ -10,25 +10,18 @@ use thiserror::Error;
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum PlaceError {
-    /// The text does not have the form of a link address.
     #[error("'{}' is not a link address. Write shm://NAME, tcp://IP:PORT?key=FILE or verbs://IP:PORT?key=FILE", .0.escape_debug())]
     Text(String),
-    /// The address has no key, so the ends cannot authenticate each other.
     #[error("'{}' has no key. Add ?key=FILE (onbeat link key FILE makes one).", .0.escape_debug())]
     NoKey(String),
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The program was built without RDMA.
     #[error("verbs:// needs onbeat-link with the feature `verbs`. Build it with that feature, or use tcp://.")]
     NoVerbs,
-    /// The channels leave through a port, but their backend does not cut messages into chunks.
     #[error("only channels over tcp:// and verbs:// go through a port in chunks. Leave out `on_port` and `chunk_bytes`.")]
     NoPort,
-    /// The channels come from another host, or use shared memory, and so cannot go to several
-    /// hosts.
     #[error("only a sending host can have several receiving hosts. Use `and_to` on Links::sending with tcp:// or verbs://.")]
     SecondHost,
-    /// The channel's port number would be larger than 65535.
     #[error("the port number {first} + {number} of a channel is larger than 65535. Begin with a smaller port number.")]
     Port { first: u16, number: u16 },
 }
@@ -43,7 +36,6 @@ pub enum LinksError {
     Setup { channel: String, reason: SetupError },
     #[error(transparent)]
     End(#[from] SetupError),
-    /// The two hosts have asked for different channels.
     #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
         channel: String,
@@ -52,8 +44,6 @@ pub enum LinksError {
         /// The line of the other host's terms that differs. It is untrusted, and escaped.
         theirs: String,
     },
-    /// The other host did not report which channel it asks for: the link ended first, or the
-    /// deadline passed.
     #[error(
         "channel '{channel}': the other host did not report which channel it asks for: {}. Check that it runs and asks for the same channels.",
         why(reason)
@@ -68,24 +58,20 @@ pub enum LinksError {
         channel: String,
         reason: CreateError,
     },
-    /// The policy exchanges buffers, which hosts do not share.
     #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
     Swap { channel: String },
-    /// The channel has another producer already, or the process can have no more threads.
     #[error("channel '{channel}': cannot start its relay: {reason}")]
     Relay {
         channel: String,
         /// The error message of the channel or the kernel.
         reason: String,
     },
-    /// The channel was opened before, with other options.
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
         channel: String,
         /// The options of the first call.
         before: Box<Options>,
     },
-    /// Each channel needs a port number, and none is left.
     #[error(
         "one address has port numbers for at most 65536 channels. Use a second address for more."
     )]

@@ -81,7 +81,6 @@ pub(crate) use transfer::{Go, Turn};
 pub enum PortError {
     #[error("port: {0}")]
     Settings(#[from] SettingsError),
-    /// The port's memory cannot be made or found.
     #[error("port: {0}")]
     Memory(#[from] LinkError),
     #[error("port '{name}' has {theirs}, but this process wants {ours}. Give all processes the same settings.")]
@@ -97,7 +96,6 @@ pub enum PortError {
         page::SEATS
     )]
     Full,
-    /// The kernel has refused a call.
     #[error("port: cannot {what}: {source}")]
     System {
         /// The purpose of the call, as a verb phrase after "cannot".

@@ -32,7 +32,6 @@ pub enum KeyError {
         what: &'static str,
         source: std::io::Error,
     },
-    /// Other users can read or replace the file.
     #[error("key file {path}: {what}. It must have mode 0600, and belong to the user that runs the link.")]
     Open {
         path: String,

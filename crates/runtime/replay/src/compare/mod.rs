@@ -72,11 +72,11 @@ pub struct Observation {
 
 /// The reason why a comparison cannot be made or finished.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum CompareError {
     /// A recording cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A name of a field matches no field.
     #[error("no compared topic has a field '{field}'. The fields are {known}")]
     Field {
         /// The field as the user wrote it.
@@ -87,7 +87,6 @@ pub enum CompareError {
     /// A topic in [`Rules::follows`] is not compared.
     #[error("{0} is not a compared topic, so no shift can be taken from it. Name compared topics")]
     Follows(String),
-    /// A stream does not have messages of ROS 2.
     #[error("{0} has no messages of ROS 2, so it cannot be compared. Name topics of ROS 2")]
     NoRos(String),
 }

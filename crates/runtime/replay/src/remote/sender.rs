@@ -25,13 +25,10 @@ pub enum SendFault {
     Source(#[from] SourceError),
     #[error("the link to the receiving side failed: {0}")]
     Link(#[from] SendError),
-    /// The peer ended before it confirmed that it took all items.
     #[error("the receiving side has not confirmed that it has all items: {0}")]
     Unconfirmed(interface::End),
-    /// The peer counted another number of items than were sent.
     #[error("the receiving side has {taken} of {sent} items. Report this as a bug")]
     Differs { sent: u64, taken: u64 },
-    /// The caller asked to stop, after this much was sent.
     #[error("stopped after {} items. The receiving side plays the items that it has", .0.items)]
     Stopped(Sent),
     #[error("{what} is too long for a link: {bytes} bytes")]

@@ -118,6 +118,7 @@ const ETHERNET: u32 = 1;
 
 /// The reason why a recording was not written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum WriteError {
     /// The recording cannot be read further.
     #[error(transparent)]
@@ -125,7 +126,6 @@ pub enum WriteError {
     /// The target cannot be written, for example because the disk is full.
     #[error(transparent)]
     Write(#[from] io::Error),
-    /// The caller has stopped the conversion.
     #[error("interrupted")]
     Stopped,
 }

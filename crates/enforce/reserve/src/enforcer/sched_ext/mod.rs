@@ -35,22 +35,18 @@ const LONGEST_PAUSE_NS: u64 = 20_000_000_000;
 
 /// The reason why the enforcer on sched_ext cannot be used. Nothing has been changed then.
 #[derive(Debug, Error)]
+#[allow(missing_docs)] // The messages say the rest.
 pub enum SchedExtError {
-    /// The kernel does not have sched_ext.
     #[error("this kernel has no sched_ext (it needs Linux 6.13 or newer with CONFIG_SCHED_CLASS_EXT). Use cgroup freezers.")]
     None,
-    /// Another scheduler is running, and the kernel allows only one.
     #[error(
         "another sched_ext scheduler, {0:?}, is running, and the kernel allows only one. End it first."
     )]
     Taken(String),
-    /// A server has no slot for more than 20 s, which the kernel does not allow.
     #[error("server {0:?} has no slot for more than 20 s, and the kernel ends a sched_ext scheduler if a thread waits for 30 s. Use cgroup freezers, or add a slot.")]
     Pause(String),
-    /// The servers or events are more than the BPF programs have room for.
     #[error("onbeat's sched_ext scheduler has no room for {0}. Use cgroup freezers.")]
     Room(String),
-    /// The kernel refused the BPF programs.
     #[error(
         "the kernel refused onbeat's sched_ext scheduler: {0}. Run as root, on Linux 6.13 or newer."
     )]

@@ -33,8 +33,8 @@ TOPICS = [
 # 100th pose is missing.
 CHANGED = {"late_ms": 1.0, "x_factor": 1.01, "skip_every": 100}
 HERE = os.path.dirname(os.path.abspath(__file__))
-# How often, and how many seconds apart, nodes are asked to end before they are killed.
-STOPS, STOP_S = 5, 2
+# The signals that ask nodes to end before they are killed, and the seconds between them.
+STOPS, STOP_S = (signal.SIGINT, signal.SIGINT, signal.SIGTERM), 2
 
 
 class Stopped(Exception):
@@ -68,11 +68,11 @@ class Processes:
     def stop(self):
         """Ends all nodes; the names of those that failed."""
         # rclpy wakes a node before it ends the node's context: a node that waits again in between needs
-        # a second signal.
-        for _ in range(STOPS):
+        # a second signal. A few ignore more SIGINTs, too, so SIGTERM is the last.
+        for signum in STOPS:
             left = [process for process in self.running.values() if process.poll() is None]
             for process in left:
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signum)
             deadline = time.monotonic() + STOP_S
             while time.monotonic() < deadline and any(process.poll() is None for process in left):
                 time.sleep(0.02)
@@ -81,7 +81,7 @@ class Processes:
             if process.poll() is None:
                 process.kill()
             code = process.wait()
-            if code not in (0, -signal.SIGINT):
+            if code not in (0, -signal.SIGINT, -signal.SIGTERM):
                 failed.append(f"{name} (exit code {code})")
         return failed
 

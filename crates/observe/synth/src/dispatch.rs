@@ -94,7 +94,7 @@ impl Synth {
                     cpu: event.cpu,
                 };
                 if !is_found(&event.kind) {
-                    self.spans.acted(thread, time);
+                    self.spans.acted(thread, (time, event.cpu));
                 }
                 let entities = &mut self.cx.entities;
                 if entities.process(at.process).is_left_out() {

@@ -311,6 +311,7 @@ pub(crate) fn is_ignored(kind: &EventKind) -> bool {
         EventKind::Exec { .. }
             | EventKind::Process { .. }
             | EventKind::Occupied { .. }
+            | EventKind::Moved
             | EventKind::Bystander { .. }
             | EventKind::ClockOffset { .. }
     ) || is_found(kind)

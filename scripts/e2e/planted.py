@@ -3,12 +3,16 @@
 usage: planted.py FOLDER
 /sensor publishes a scan every 100 ms, on /planted/scan or /planted/group. Every second scan has a cause.
 /victim takes the scans in an executor of one thread at SCHED_FIFO 5, alone on the last CPU. /member takes
-/planted/group in a pool of threads, in one callback group with a slow callback. FOLDER gets truth.json: for each
-planted scan its cause, its stamp, and the times that the cause took, in ns (CLOCK_MONOTONIC).
+/planted/group in a pool of threads, in one callback group with a slow callback. /fuse joins /planted/left with
+/planted/right, which /source makes from /planted/left on the victim's CPU. FOLDER gets truth.json: for each planted
+scan its cause, its stamp, and the times that the cause took, in ns (CLOCK_MONOTONIC).
 """
+
+import array
 
 import ctypes
 import gc
+import hashlib
 import json
 import mmap
 import os
@@ -20,17 +24,25 @@ import time
 import rclpy
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.executors import MultiThreadedExecutor, SingleThreadedExecutor
-from std_msgs.msg import Int64
+from std_msgs.msg import Int64, UInt8MultiArray
 from std_srvs.srv import Trigger
 
 CAUSES = ["neighbour", "equal", "lock", "callback", "sleep", "fsync", "faults", "quota", "garbage",
-          "interpreter", "group", "service"]
+          "interpreter", "group", "service", "inversion", "together", "apart", "big", "join"]
 TIMES = 6
 PERIOD = 0.1
 PRIORITY = 5
 DELAY_MS = 25
+# Two callbacks of this length, one after the other, end after the scan. Each of them alone ends before the scan.
+SHORT_MS = 14
+LEAD = 0.017
+BIG = 2 << 20
+CODES = 32
 CPU = int(os.environ.setdefault("PLANTED_CPU", str(max(os.sched_getaffinity(0)))))
 OTHERS = os.sched_getaffinity(0) - {CPU} or {CPU}
+
+
+LIBC = ctypes.CDLL(None)
 
 
 def busy(seconds):
@@ -57,7 +69,7 @@ def plan():
 
 
 def code(cause):
-    """The number of a cause in the low four bits of a scan. The other bits are the scan's stamp."""
+    """The number of a cause in the low five bits of a scan. The other bits are the scan's stamp."""
     return CAUSES.index(cause) + 1 if cause in CAUSES else 0
 
 
@@ -65,13 +77,20 @@ def sensor(folder):
     """Publishes all scans, then lets the other nodes end."""
     rclpy.init()
     node = rclpy.create_node("sensor")
-    topics = ["/planted/scan", "/planted/slow", "/planted/group", "/planted/slow_member"]
-    scan, slow, group, slow_member = (node.create_publisher(Int64, topic, 10) for topic in topics)
+    topics = ["scan", "slow", "short", "group", "slow_member", "left"]
+    publishers = {topic: node.create_publisher(Int64, "/planted/" + topic, 10) for topic in topics}
+    big = node.create_publisher(UInt8MultiArray, "/planted/big", 1)
+    scan = UInt8MultiArray(data=array.array("B", bytes(BIG)))
+    ahead = {"callback": {"slow": DELAY_MS}, "together": {"slow": SHORT_MS, "short": SHORT_MS},
+             "apart": {"short": SHORT_MS}, "group": {"slow_member": DELAY_MS}, "start": {"slow_member": DELAY_MS}}
+    topic_of = {"group": "group", "service": "group", "start": "group", "join": "left"}
     causes = iter(plan())
-    while min(publisher.get_subscription_count() for publisher in (scan, slow, group, slow_member)) < 1:
+    before = None
+    while min(publisher.get_subscription_count() for publisher in [*publishers.values(), big]) < 1:
         time.sleep(0.1)
 
     def on_time():
+        nonlocal before
         cause = next(causes, "end")
         if cause == "end":
             time.sleep(1)
@@ -79,20 +98,27 @@ def sensor(folder):
                 pass
             timer.cancel()
             return
-        first = {"callback": slow, "group": slow_member, "start": slow_member}.get(cause)
-        if first:
-            first.publish(Int64(data=0))
-            time.sleep(0.004)
-        to = group if cause in ("group", "service", "start") else scan
-        to.publish(Int64(data=time.monotonic_ns() * 16 + code(cause)))
+        for topic, milliseconds in ahead.get(cause, {}).items():
+            publishers[topic].publish(Int64(data=milliseconds))
+        if cause in ahead:
+            time.sleep(LEAD if cause in ("together", "apart") else 0.004)
+        data = time.monotonic_ns() * CODES + code(cause)
+        if cause == "big":
+            scan.data[0:16] = array.array("B", data.to_bytes(16, "little"))
+            big.publish(scan)
+        elif cause is None and before == "join":
+            publishers["left"].publish(Int64(data=data))
+        else:
+            publishers[topic_of.get(cause, "scan")].publish(Int64(data=data))
+        before = cause
     timer = node.create_timer(PERIOD, on_time)
     rclpy.spin(node)
 
 
-def neighbour(name, priority):
+def neighbour(name, priority, cpu):
     """For each byte on stdin, uses the CPU for DELAY_MS. Then writes the CPU time that it used, in ns, to stdout."""
     name_thread(name)
-    os.sched_setaffinity(0, {CPU})
+    os.sched_setaffinity(0, {cpu})
     schedule(os.SCHED_FIFO, priority)
     while os.read(0, 1):
         begin = time.thread_time_ns()
@@ -100,29 +126,78 @@ def neighbour(name, priority):
         os.write(1, (time.thread_time_ns() - begin).to_bytes(8, "little"))
 
 
+def start(role):
+    """Starts a neighbour."""
+    return subprocess.Popen([sys.executable, os.path.abspath(__file__), role], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, bufsize=0)
+
+
+def beside(process):
+    """Computes until a neighbour has taken its time. Returns that time in ns."""
+    os.set_blocking(process.stdout.fileno(), False)
+    process.stdin.write(b"x")
+    return took_of(process)
+
+
+def took_of(process):
+    """Waits for the end of a neighbour's work without a sleep. Returns its time in ns."""
+    while not (took := process.stdout.read(8)):
+        os.sched_yield()
+    return int.from_bytes(took, "little")
+
+
 def answer():
-    """Answers each request after DELAY_MS."""
+    """Answers each request after DELAY_MS, and joins the inputs of /fuse."""
     rclpy.init()
-    node = rclpy.create_node("server")
+    node, fuse = rclpy.create_node("server"), rclpy.create_node("fuse")
+    fused = fuse.create_publisher(Int64, "/planted/fused", 10)
+    waiting = set()
 
     def on_request(_, response):
         time.sleep(DELAY_MS / 1000)
         return response
+    def on_right(message):
+        if message.data in waiting:
+            waiting.remove(message.data)
+            fused.publish(message)
     node.create_service(Trigger, "/planted/ask", on_request)
-    rclpy.spin(node)
+    fuse.create_subscription(Int64, "/planted/left", lambda message: waiting.add(message.data), 10)
+    fuse.create_subscription(Int64, "/planted/right", on_right, 10)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    executor.add_node(fuse)
+    executor.spin()
+
+
+def run_source(folder):
+    """Makes /planted/right from /planted/left. A neighbour preempts it if the scan is planted."""
+    rclpy.init()
+    node, log, upstream = rclpy.create_node("source"), [], start("upstream")
+    right = node.create_publisher(Int64, "/planted/right", 10)
+
+    def on_left(message):
+        stamp, number = divmod(message.data, CODES)
+        busy(0.001)
+        if number:
+            log.append((CAUSES[number - 1], stamp, beside(upstream)))
+        right.publish(message)
+    node.create_subscription(Int64, "/planted/left", on_left, 10)
+    run_on_cpu(node, folder)
+    upstream.kill()
+    save(folder, "source", log)
 
 
 class Helper(threading.Thread):
     """A thread of the victim's process that does its work once for each byte in its pipe."""
 
-    def __init__(self, name, work):
+    def __init__(self, name, work, cpus=OTHERS):
         super().__init__(daemon=True)
-        self.name_, self.work, self.busy = name, work, False
+        self.name_, self.work, self.cpus, self.busy = name, work, cpus, False
         self.receive, self.send = os.pipe()
 
     def run(self):
         name_thread(self.name_)
-        os.sched_setaffinity(0, OTHERS)
+        os.sched_setaffinity(0, self.cpus)
         while os.read(self.receive, 1):
             self.work(self)
 
@@ -166,18 +241,34 @@ class Quota:
         os.rmdir(self.group)
 
 
+class Mutex:
+    """A mutex of the C library, whose owner the recording shows."""
+
+    def __init__(self):
+        self.memory = ctypes.create_string_buffer(64)
+        LIBC.pthread_mutex_init(self.memory, None)
+
+    def __enter__(self):
+        LIBC.pthread_mutex_lock(self.memory)
+
+    def __exit__(self, *_):
+        LIBC.pthread_mutex_unlock(self.memory)
+
+
 class Victim:
     """The causes that a callback in an executor of one thread can meet."""
 
     def __init__(self, folder):
         self.log, self.slow, self.released = [], [], 0
+        self.mutex, self.work = Mutex(), bytes(16 << 20)
+        self.inverted = Helper("inverted", self.compute, {min(OTHERS)})
         self.lock = threading.Lock()
         self.holder = Helper("holder", self.hold)
         self.greedy = Helper("greedy", self.sort)
         self.numbers = [i * 7919 % 1000003 for i in range(250_000)]
         self.memory = mmap.mmap(-1, 40 << 20)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
-        self.neighbours = {name: self.start(name) for name in ("neighbour", "equal")}
+        self.neighbours = {name: start(name) for name in ("neighbour", "equal", "spoiler")}
         try:
             self.quota = Quota()
         except OSError:
@@ -190,12 +281,7 @@ class Victim:
             cell[0] = cell
         self.holder.start()
         self.greedy.start()
-
-    @staticmethod
-    def start(name):
-        """Starts a neighbour."""
-        return subprocess.Popen([sys.executable, os.path.abspath(__file__), name], stdin=subprocess.PIPE,
-                                stdout=subprocess.PIPE, bufsize=0)
+        self.inverted.start()
 
     def hold(self, helper):
         """Holds the lock, asleep."""
@@ -203,6 +289,12 @@ class Victim:
             helper.busy = True
             time.sleep(DELAY_MS / 1000)
             self.released = time.monotonic_ns()
+
+    def compute(self, helper):
+        """Holds the mutex and computes, without the interpreter's lock."""
+        with self.mutex:
+            helper.busy = True
+            hashlib.sha256(self.work)
 
     def sort(self, helper):
         """Holds the interpreter's lock in one call."""
@@ -213,22 +305,22 @@ class Victim:
         """Meets a cause. Returns the time in ns that it took by the threads' clocks; None: impossible here."""
         return getattr(self, "meet_" + cause)()
 
-    def beside(self, name):
-        """Computes until a neighbour has taken its time."""
-        process = self.neighbours[name]
-        os.set_blocking(process.stdout.fileno(), False)
-        process.stdin.write(b"x")
-        while not (took := process.stdout.read(8)):
-            os.sched_yield()
-        return int.from_bytes(took, "little")
-
     def meet_neighbour(self):
         """A neighbour of higher priority."""
-        return self.beside("neighbour")
+        return beside(self.neighbours["neighbour"])
 
     def meet_equal(self):
         """A neighbour of equal priority."""
-        return self.beside("equal")
+        return beside(self.neighbours["equal"])
+
+    def meet_inversion(self):
+        """A mutex whose owner is preempted on another CPU."""
+        spoiler = self.neighbours["spoiler"]
+        os.set_blocking(spoiler.stdout.fileno(), False)
+        self.inverted.go()
+        spoiler.stdin.write(b"x")
+        with self.mutex:
+            return took_of(spoiler)
 
     def meet_lock(self):
         """A lock that a sleeping thread holds."""
@@ -287,27 +379,41 @@ def run_victim(folder):
     node, victim = rclpy.create_node("victim"), Victim(folder)
     out = node.create_publisher(Int64, "/planted/out", 10)
 
+    idle_ns, between_ns = 0, []
+
     def on_scan(message):
-        stamp, number = divmod(message.data, 16)
+        stamp, number = divmod(message.data, CODES)
         begin = time.monotonic_ns()
+        between_ns.append(time.thread_time_ns() - idle_ns)
         busy(0.001)
         cause, took = None, None
         if number:
             cause = CAUSES[number - 1]
-            took = victim.meet(cause) if cause != "callback" else overlap(victim.slow, stamp, begin)
+            behind = cause in ("callback", "together", "apart")
+            took = overlap(victim.slow, stamp, begin) if behind else victim.meet(cause)
         out.publish(message)
         if cause:
             victim.log.append((cause, stamp, took))
+        note_idle()
 
-    def on_slow(_):
-        victim.slow.append(timed(lambda: busy(DELAY_MS / 1000)))
+    def on_slow(message):
+        victim.slow.append(timed(lambda: busy(message.data / 1000)))
+
+    def on_big(message):
+        # The executor's work is also there between small messages.
+        took = time.thread_time_ns() - idle_ns - sorted(between_ns)[len(between_ns) // 2]
+        stamp, number = divmod(int.from_bytes(message.data[0:16].tobytes(), "little"), CODES)
+        victim.log.append((CAUSES[number - 1], stamp, took))
+        note_idle()
+
+    def note_idle():
+        nonlocal idle_ns
+        idle_ns = time.thread_time_ns()
     node.create_subscription(Int64, "/planted/scan", on_scan, 10)
     node.create_subscription(Int64, "/planted/slow", on_slow, 10)
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    os.sched_setaffinity(0, {CPU})
-    schedule(os.SCHED_FIFO, PRIORITY)
-    until(executor, folder)
+    node.create_subscription(Int64, "/planted/short", on_slow, 10)
+    node.create_subscription(UInt8MultiArray, "/planted/big", on_big, 1)
+    run_on_cpu(node, folder)
     for process in victim.neighbours.values():
         process.kill()
     if victim.quota:
@@ -341,6 +447,21 @@ def overlap(bursts, begin, end):
     return sum(max(0, min(end, burst[1]) - max(begin, burst[0])) for burst in bursts)
 
 
+def run_on_cpu(node, folder):
+    """Runs a node in an executor of one thread on the last CPU until the file `end` is there."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    os.sched_setaffinity(0, {CPU})
+    schedule(os.SCHED_FIFO, PRIORITY)
+    until(executor, folder)
+
+
+def save(folder, name, truth):
+    """Writes a part of the truth."""
+    with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
+        json.dump(truth, file)
+
+
 def until(executor, folder):
     """Runs an executor until the file `end` is there."""
     while not os.path.exists(os.path.join(folder, "end")):
@@ -356,7 +477,7 @@ def run_member(folder):
     out = node.create_publisher(Int64, "/planted/group_out", 10)
 
     def on_scan(message):
-        stamp, number = divmod(message.data, 16)
+        stamp, number = divmod(message.data, CODES)
         begin = time.monotonic_ns()
         busy(0.001)
         if not number:
@@ -377,15 +498,17 @@ def run_member(folder):
     executor.add_node(node)
     client.wait_for_service()
     until(executor, folder)
-    with open(os.path.join(folder, "member.json"), "w", encoding="utf-8") as file:
-        json.dump(log, file)
+    save(folder, "member", log)
 
 
 def main():
     """Runs all nodes, each in its process."""
     role, *rest = sys.argv[1:]
     roles = {"sensor": lambda: sensor(*rest), "answer": answer, "member": lambda: run_member(*rest),
-             "neighbour": lambda: neighbour(role, PRIORITY + 5), "equal": lambda: neighbour(role, PRIORITY)}
+             "source": lambda: run_source(*rest),
+             "neighbour": lambda: neighbour(role, PRIORITY + 5, CPU), "equal": lambda: neighbour(role, PRIORITY, CPU),
+             "upstream": lambda: neighbour(role, PRIORITY + 5, CPU),
+             "spoiler": lambda: neighbour(role, PRIORITY + 5, min(OTHERS))}
     if role in roles:
         roles[role]()
         os._exit(0)
@@ -393,16 +516,17 @@ def main():
     # The other nodes and the threads of the middleware keep off the victim's CPU.
     os.sched_setaffinity(0, OTHERS)
     others = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *words])
-              for words in (["answer"], ["member", folder], ["sensor", folder])]
+              for words in (["answer"], ["member", folder], ["source", folder], ["sensor", folder])]
     log = run_victim(folder)
-    others[1].wait()
+    for process in others[1:3]:
+        process.wait()
     for process in others:
         process.kill()
         process.wait()
-    with open(os.path.join(folder, "member.json"), encoding="utf-8") as file:
-        log += json.load(file)
-    with open(os.path.join(folder, "truth.json"), "w", encoding="utf-8") as file:
-        json.dump(log, file)
+    for name in ("member", "source"):
+        with open(os.path.join(folder, name + ".json"), encoding="utf-8") as file:
+            log += json.load(file)
+    save(folder, "truth", log)
     os._exit(0)
 
 

@@ -40,6 +40,15 @@ pub(super) struct Wait {
     pub(super) asleep: bool,
 }
 
+/// A move of a waiting thread from the queue of a CPU to that of another one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Move {
+    time: u64,
+    from: u16,
+    /// The thread that had the CPU `from` at this time.
+    holder: u32,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Switch {
     time: u64,
@@ -196,13 +205,20 @@ impl Causes {
         self.cpu(cpu).unrecorded_wait_of = tid;
     }
 
+    pub(super) fn moves(&self, from: u16, time: u64) -> Move {
+        let cpu = self.cpus.get(usize::from(from)).and_then(Option::as_ref);
+        let latest = cpu.and_then(|cpu| cpu.latest_first().next());
+        let holder = latest.map_or(UNTOLD, |switch| switch.next);
+        Move { time, from, holder }
+    }
+
     /// Reports which threads had the CPU while a preempted or woken thread waited for it.
     ///
     /// The thread gets `cpu` from the thread `prev` at `end`. `on` is the CPU on which the waiting thread was
-    /// preempted. Call this before [`Causes::record_switch`] for that switch.
+    /// preempted, and `moves` has its moves to other CPUs. Call this before [`Causes::record_switch`] for that switch.
     pub(super) fn waited(
         &mut self,
-        (begin, on): (u64, Option<u16>),
+        (begin, on, moves): (u64, Option<u16>, &[Move]),
         (end, cpu, tid): (u64, u16, u32),
         prev: u32,
         mut report: impl FnMut(Wait),
@@ -211,7 +227,7 @@ impl Causes {
             return;
         }
         let mut held = self.held.take();
-        let report = |wait: Wait| {
+        let mut report = |wait: Wait| {
             if let Some(held) = &mut held {
                 held.push(Held {
                     tid,
@@ -222,6 +238,12 @@ impl Causes {
             }
             report(wait);
         };
+        let (mut begin, mut on) = (begin, on);
+        for it in moves {
+            self.cpu(it.from)
+                .holders(begin, it.time.min(end), it.holder, &mut report);
+            (begin, on) = (begin.max(it.time), None);
+        }
         let here = self.cpu(cpu);
         let unrecorded = std::mem::take(&mut here.unrecorded_wait_of) == tid;
         match on {

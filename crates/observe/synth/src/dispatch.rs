@@ -39,6 +39,7 @@ impl Synth {
             | EventKind::Wake { .. }
             | EventKind::Woken { .. }
             | EventKind::Stolen { .. }
+            | EventKind::Moved
             | EventKind::CpuTime { .. } => self.on_scheduler(event, time),
             EventKind::Fork { .. }
             | EventKind::Exec { .. }
@@ -94,7 +95,7 @@ impl Synth {
                     cpu: event.cpu,
                 };
                 if !is_found(&event.kind) {
-                    self.spans.acted(thread, time);
+                    self.spans.acted(thread, (time, event.cpu));
                 }
                 let entities = &mut self.cx.entities;
                 if entities.process(at.process).is_left_out() {
@@ -134,6 +135,7 @@ impl Synth {
                 self.spans.leaves(&mut self.cx, ti, when, (state, next_tid));
                 self.spans.switch_out(ti, time, state == 0);
             }
+            EventKind::Moved => self.spans.moved(&self.cx, ti, time, event.cpu),
             EventKind::Wake { waker_tid } => self.spans.wake(ti, time, waker_tid),
             EventKind::Woken { ready_ns } => self.spans.wake(ti, time.saturating_sub(ready_ns), 0),
             EventKind::Stolen { stolen_ns } => {
@@ -303,6 +305,7 @@ impl Synth {
             | EventKind::Process { .. }
             | EventKind::Thread { .. }
             | EventKind::Occupied { .. }
+            | EventKind::Moved
             | EventKind::Bystander { .. }
             | EventKind::LockWait { .. }
             | EventKind::ClockOffset { .. }

@@ -331,8 +331,12 @@ pub enum EventKind {
     /// wait are left out. If `prev_tid` is [`UNTOLD`], the event has another meaning. An observed thread then
     /// gets the CPU, and the recording does not show who had the CPU during the wait.
     Occupied { prev_tid: u32, last: bool },
-    /// A thread that is not observed, and its process, have these names. The thread had a CPU for which an
-    /// observed thread waited. The event repeats every ten seconds, and when a name changes.
+    /// This thread waits for a CPU, and now leaves the queue of the event's CPU for that of another one
+    /// (`sched_migrate_task`).
+    Moved,
+    /// A thread and its process have these names. Either the thread is not observed, and had a CPU for which
+    /// an observed thread waited: the event then repeats every ten seconds, and when a name changes. Or the
+    /// thread is observed, and its name changes (`task_rename`).
     Bystander {
         comm: Name,
         process: Name,

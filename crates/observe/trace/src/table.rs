@@ -349,6 +349,7 @@ kinds! {
     89 "bystander" run Bystander { comm: Text, process: Text, kernel: Flag }
     90 "lock_wait" run LockWait { lock: Handle, owner_tid: Tid }
     91 "cpu_time" run CpuTime { used_ns: Uint, since_switch: Flag }
+    92 "moved" run Moved {}
 
     100 "process" state Process { command: Text, distribution: Text, rmw: Text, late: Flag }
     101 "thread" state Thread { comm: Text, policy: Byte, priority: Byte, cpus: Mask }

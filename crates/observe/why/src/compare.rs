@@ -359,7 +359,12 @@ impl Finding {
                     None => format!("sleeps of the executor of {node} although {place} was due"),
                 }
             }
-            Kind::Transport => format!("transport to {place}"),
+            Kind::Transport => match &self.by {
+                Some(Culprit::Callback(outer)) => {
+                    format!("waits of {place} for {outer}, which takes its items")
+                }
+                _ => format!("transport to {place}{}", with_culprit(", ")),
+            },
             Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
             Kind::Timer => format!("waits of stored data for {place}"),
             Kind::Stolen => format!("time that the host took from {place}"),

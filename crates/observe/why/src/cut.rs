@@ -202,6 +202,29 @@ impl Known<'_> {
             (true, _) => Kind::Executor,
             (false, _) => Kind::Transport,
         };
+        let asleep = (asleep, By::Nobody);
+        if let Some((from, _, outer)) = self.outer(step) {
+            let by = match asleep.0 {
+                Kind::Transport => By::Callback(outer),
+                _ => By::Nobody,
+            };
+            self.waits(pieces, step, from.min(until), (asleep.0, by));
+        }
+        self.waits(pieces, step, until, asleep);
+    }
+
+    /// Returns the outermost callback that ran when the callback of `step` began on the same thread.
+    /// That callback runs the executor of this one, or takes the item itself.
+    fn outer(&self, step: &ChainStep) -> Option<Ran> {
+        let at = step.began_ns;
+        let ran = self.history.executions(step.tid, at, at + 1);
+        let outer = ran.into_iter().filter(|r| r.0 < at && r.2 != step.callback);
+        outer.min_by_key(|r| r.0)
+    }
+
+    /// Adds the pieces until `until` of the wait for the callback's thread. `asleep` says what the
+    /// callback waits for while this thread sleeps.
+    fn waits(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, asleep: (Kind, By)) {
         let begin = pieces.at;
         let ran = self.history.executions(step.tid, begin, until);
         let group = self.group(step, begin, until);
@@ -215,7 +238,7 @@ impl Known<'_> {
                     piece(step.callback, Kind::Executor, by, meanwhile)
                 }
                 (None, Kind::Runs) => piece(step.callback, Kind::Library, By::Nobody, None),
-                (None, Kind::Sleeps) => piece(step.callback, asleep, By::Nobody, None),
+                (None, Kind::Sleeps) => piece(step.callback, asleep.0, asleep.1, None),
                 (None, _) => piece(step.callback, kind, by, None),
             };
             split(&slice, &ran, |end, behind| {
@@ -227,12 +250,33 @@ impl Known<'_> {
                     end,
                     state: slice.state,
                 };
-                split(&part, &group, |end, holder| {
-                    let by = holder.map(By::Callback);
-                    let of_group = by.map(|by| piece(step.callback, Kind::Executor, by, None));
-                    pieces.until(end, of_group.unwrap_or_else(|| waits(behind)));
+                split(&part, &group, |end, holder| match (holder, behind, by) {
+                    (Some(holder), _, _) => {
+                        let by = By::Callback(holder);
+                        pieces.until(end, piece(step.callback, Kind::Executor, by, None));
+                    }
+                    (None, None, By::Waker(waker)) if asleep == (Kind::Transport, By::Nobody) => {
+                        self.carried(pieces, step.callback, waker, end);
+                    }
+                    _ => pieces.until(end, waits(behind)),
                 });
             });
+        }
+    }
+
+    /// Adds the pieces of an item's way until `end`, cut by what the thread that then woke up the
+    /// callback's thread did meanwhile: a thread of the middleware or of the executor.
+    fn carried(&self, pieces: &mut Pieces, place: u32, waker: u32, end: u64) {
+        let begin = pieces.at;
+        for slice in self.history.states(waker, begin, end) {
+            let transport = match of_state(slice.state) {
+                (Kind::Unknown, _) => piece(place, Kind::Transport, By::Nobody, None),
+                (kind, by) => {
+                    let meanwhile = Some(Meanwhile { kind, by });
+                    piece(place, Kind::Transport, By::Waker(waker), meanwhile)
+                }
+            };
+            pieces.until(slice.end, transport);
         }
     }
 

@@ -1,8 +1,8 @@
 //! Keeps what each observed thread did lately: when it had a CPU, who had it otherwise, when it
 //! slept, and which callbacks ran on it.
 //!
-//! Memory is bounded: entries older than a window are dropped, and at most [`ENTRIES_MAX`] are
-//! kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
+//! Memory is bounded: if there are many entries, those older than a window are dropped, and at most
+//! [`ENTRIES_MAX`] are kept. Where the recording has gaps, the state is [`State::Unknown`], never a guess.
 
 use crate::kind::Reason;
 use onbeat_synth::followed::Held;
@@ -12,6 +12,10 @@ use std::collections::VecDeque;
 
 /// The maximum number of entries of all threads together. An entry has at most 40 bytes.
 const ENTRIES_MAX: usize = 1_000_000;
+
+/// This part of [`ENTRIES_MAX`] is kept however old it is. The synthesis reports the end of some
+/// executions much later, for example that of a service whose coroutine waits for another response.
+const FEW: usize = 8;
 
 /// The time in ns before a report of lost events in which scheduler events may be missing. The
 /// recorder reports losses four times a second.
@@ -307,6 +311,7 @@ pub(crate) fn is_ignored(kind: &EventKind) -> bool {
         EventKind::Exec { .. }
             | EventKind::Process { .. }
             | EventKind::Occupied { .. }
+            | EventKind::Moved
             | EventKind::Bystander { .. }
             | EventKind::ClockOffset { .. }
     ) || is_found(kind)
@@ -489,11 +494,18 @@ impl History {
         }
     }
 
+    fn entries(&self) -> usize {
+        self.threads.values().map(Thread::entries).sum()
+    }
+
     fn drop_old(&mut self, now: u64) {
         self.next_drop = now + self.window_ns / 8 + 1;
+        if self.entries() <= self.entries_max / FEW {
+            return;
+        }
         let mut from = now.saturating_sub(self.window_ns);
         self.drop_before(from);
-        while self.threads.values().map(Thread::entries).sum::<usize>() > self.entries_max {
+        while self.entries() > self.entries_max {
             if now - from <= 1 {
                 break;
             }
@@ -804,12 +816,15 @@ mod tests {
             trace += &format!("{out}us cpu0 5/7 switch_out state=0\n{back}us cpu0 5/7 switch_in\n");
         }
         let short = State::Unknown(Reason::ShortHistory);
-        let kept = history(&trace, 1_000_000, 1000);
+        let kept = history(&trace, 1_000_000, 800);
         assert!(kept.threads[&7].off.len() < 120);
         let seen = states(&kept, 0, 9_995);
         assert_eq!(seen[0].1, short);
         // The window and the eighth of it between two drops.
         assert!((8_850..=8_995).contains(&seen[0].0), "{seen:?}");
+        // Few entries are all kept.
+        let kept = history(&trace, 1_000_000, 10_000);
+        assert_eq!(kept.threads[&7].off.len(), 999);
         // At most 50 entries are kept, although the window is larger.
         let kept = history(&trace, 1_000_000, 50);
         assert!(kept.threads[&7].off.len() <= 50 + 13);

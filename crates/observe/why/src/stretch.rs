@@ -137,7 +137,11 @@ impl Stretch {
                 Some(by) => format!("waits for its executor behind {by}"),
                 None => "executor sleeps although it is due".into(),
             },
-            Kind::Transport => "transport".into(),
+            Kind::Transport => match &self.by {
+                Some(Culprit::Callback(outer)) => format!("waits for {outer}, which takes it"),
+                Some(culprit) => format!("transport, {}", culprit.text()),
+                None => "transport".into(),
+            },
             Kind::Inputs => format!("waits{}", with("for")),
             Kind::Timer => "stored data wait for the timer".into(),
             Kind::Stolen => "stolen by the host".into(),

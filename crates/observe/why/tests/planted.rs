@@ -297,6 +297,69 @@ fn a_wait_for_a_mutex_names_its_owner_and_the_thread_that_preempts_the_owner() {
 }
 
 #[test]
+fn the_way_of_an_item_names_the_thread_of_the_middleware_and_what_delayed_it() {
+    let system =
+        format!("{SYSTEM}2ms cpu2 20/23 thread comm=dds.recv\n3ms cpu2 20/23 switch_out state=1\n");
+    let events = trace(&system, |t, is_planted| {
+        let more = if is_planted { PLANTED } else { 0 };
+        let (read, begin) = (t + 530 + more, t + 580 + more);
+        talk(t)
+            + &format!(
+                "{}us cpu2 30/31 occupied prev_tid=0 last=no
+{}us cpu2 20/23 woken ready_ns={}us
+{}us cpu2 20/23 switch_in prev_tid=31
+{begin}us cpu1 20/20 wake waker_tid=23
+{begin}us cpu1 20/20 switch_in prev_tid=0
+{}us cpu2 20/23 switch_out state=1
+",
+                t + 100,
+                read,
+                10 + more,
+                read,
+                begin + 20,
+            )
+            + &takes(begin + 30, t + 510, 2_000)
+    });
+    let explanation = explained(&events);
+    let first = &explanation.comparison.as_ref().unwrap().findings[0];
+    assert_eq!((first.kind, first.place.as_str()), (Kind::Transport, S));
+    let by = first.by.as_ref().map(Culprit::text);
+    assert_eq!(by.as_deref(), Some("woken by /fusion (dds.recv)"));
+    let (during, ns) = &first.during[0];
+    assert_eq!(during.text(), "waited for a CPU behind neighbour (worker)");
+    assert!((ns - 15e6).abs() < 1.0, "{first:#?}");
+}
+
+#[test]
+fn an_item_waits_for_the_callback_that_takes_it_within_its_own_execution() {
+    let outer = |t: u64, begin: u64| {
+        let end = begin + 3_000;
+        talk(t)
+            + &wakes(begin, begin, 0)
+            + &format!(
+                "{begin}us cpu1 20/20 executor_next_ready
+{begin}us cpu1 20/20 timer_call timer=0x51
+{begin}us cpu1 20/20 callback_start callback=0x61
+{}{end}us cpu1 20/20 callback_end callback=0x61
+{end}us cpu1 20/20 switch_out state=1
+",
+                takes(begin + 100, t + 510, 2_000).replace(
+                    &format!("{}us cpu1 20/20 switch_out state=1\n", begin + 2_100),
+                    ""
+                )
+            )
+    };
+    let events = trace(SYSTEM, |t, is_planted| {
+        outer(t, t + 600 + if is_planted { PLANTED } else { 0 })
+    });
+    let explanation = explained(&events);
+    let first = &explanation.comparison.as_ref().unwrap().findings[0];
+    let named = format!("waits of {S} for {SLOW}, which takes its items");
+    assert_eq!(first.text(), named);
+    assert!((first.explained_ns - 15e6).abs() < 1.0, "{explanation:#?}");
+}
+
+#[test]
 fn a_slow_callback_in_the_same_executor_is_named_as_cause() {
     let events = planted(|t| {
         let (begin, end) = (t + 400, t + 15_510);

@@ -93,6 +93,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int wake_cpu;
+	int on_rq;
 	unsigned int flags;
 	__u64 self_exec_id;
 	struct task_struct *group_leader;

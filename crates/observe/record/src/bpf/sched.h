@@ -298,6 +298,54 @@ int on_waking(__u64 *ctx)
 	return 0;
 }
 
+// Reports that an observed thread moves to the queue of another CPU while it waits.
+TRACEPOINT(sched_migrate_task)
+int on_migrate(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+	struct watched *watched;
+	__u32 left;
+
+	if (!have_storage || !scheduled(task))
+		return 0;
+	watched = watched_of(task);
+	if (!watched || !watched->waits_on)
+		return 0;
+	left = watched->waits_on - 1;
+	stop_waiting(watched);
+	start_waiting(watched, (__u32)ctx[1]);
+	// During a wake-up, the thread is in no queue yet.
+	if (!GET(task, on_rq))
+		return 0;
+	struct record_moved *r = BEGIN(moved, pid_tgid_of(task));
+	if (r) {
+		r->cpu = left;
+		SUBMIT(r);
+	}
+	return 0;
+}
+
+// Reports the new name of an observed thread.
+TRACEPOINT(task_rename)
+int on_rename(__u64 *ctx)
+{
+	struct task_struct *task = (void *)ctx[0];
+
+	if (!scheduled(task))
+		return 0;
+	struct record_bystander *r = BEGIN(bystander, pid_tgid_of(task));
+	if (r) {
+		struct task_struct *leader = GET(task, group_leader);
+
+		r->comm[0] = 0;
+		bpf_probe_read_kernel_str(r->comm, sizeof(r->comm), (void *)ctx[1]);
+		READ_COMM(r->process, leader);
+		r->kernel = false;
+		SUBMIT(r);
+	}
+	return 0;
+}
+
 TRACEPOINT(sched_process_fork)
 int on_fork(__u64 *ctx)
 {

@@ -569,6 +569,16 @@ pub const KERNEL_PROBES: &[KernelProbe] = &[
         consequence: "work that a callback hands to another thread is not seen",
     },
     KernelProbe {
+        name: "sched_migrate_task",
+        program: "on_migrate",
+        consequence: "who had the CPU is unknown for waits in which a thread moves to another CPU",
+    },
+    KernelProbe {
+        name: "task_rename",
+        program: "on_rename",
+        consequence: "threads keep their first names",
+    },
+    KernelProbe {
         name: "sched_process_fork",
         program: "on_fork",
         consequence: "threads and child processes have no names",

@@ -207,12 +207,14 @@ impl Account {
     }
 
     /// Records that the thread did something and therefore runs. If it has no CPU in the account,
-    /// the event of getting it is missing.
-    pub(crate) fn acted(&mut self, time: u64) {
-        if self.state != State::Running {
-            self.doubt(true);
-            self.turn(time, State::Running);
+    /// the event of getting it is missing. Returns true then.
+    pub(crate) fn acted(&mut self, time: u64) -> bool {
+        if self.state == State::Running {
+            return false;
         }
+        self.doubt(true);
+        self.turn(time, State::Running);
+        self.scheduled
     }
 }
 

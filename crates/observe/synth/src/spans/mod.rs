@@ -305,11 +305,14 @@ impl Spans {
         if let Some(span) = thread.span_mut() {
             span.cpus.add(cpu);
         }
+        self.sleep_ends(ti, time, cpu);
+    }
+
+    fn sleep_ends(&mut self, ti: ThreadIndex, time: u64, cpu: u16) {
+        let thread = &mut self.threads[ti];
         let longest = thread.sleeps.switch_in(time, &thread.account);
-        let dropped = thread
-            .running
-            .own
-            .switch_in(thread.account.mark(time), cpu, longest);
+        let at = thread.account.mark(time);
+        let dropped = thread.running.own.switch_in(at, cpu, longest);
         self.report_not_handed(dropped);
     }
 
@@ -360,10 +363,13 @@ impl Spans {
 
     /// Records that the thread did something itself. The caller must report every such event here
     /// first.
-    pub(crate) fn acted(&mut self, ti: ThreadIndex, time: u64) {
+    pub(crate) fn acted(&mut self, ti: ThreadIndex, (time, cpu): (u64, u16)) {
+        if self.threads[ti].account.acted(time) {
+            // Its switch to the CPU is missing, and with it the end of its sleep.
+            self.sleep_ends(ti, time, cpu);
+        }
         let thread = &mut self.threads[ti];
         thread.candidate.calls_ros();
-        thread.account.acted(time);
         thread.calls.before = std::mem::take(&mut thread.calls.ready);
         if let Some(publisher) = thread.calls.unstamped.take() {
             self.new_events

@@ -421,6 +421,31 @@ mod tests {
     }
 
     #[test]
+    fn a_sleep_ends_with_the_next_act_if_the_switch_to_the_cpu_is_missing() {
+        let trace = [
+            NODE,
+            "4ms cpu1 10/11 switch_out state=1
+104ms cpu1 10/11 switch_in
+105ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
+106ms cpu1 10/11 switch_out state=1
+206ms cpu1 10/11 publish rmw=0x1010 source_ns=2us
+207ms cpu1 10/11 exit
+",
+        ];
+        assert_eq!(
+            Harness::new(&trace.concat()).span_events(),
+            [
+                "104000 begin #0 /a",
+                "105000 publish /a by #0",
+                "106000 end #0 Inferred exec 2000",
+                "206000 begin #1 /a",
+                "206000 publish /a by #1",
+                "207000 end #1 Inferred exec 1000",
+            ]
+        );
+    }
+
+    #[test]
     fn publications_by_executors_and_by_threads_without_scheduler_events_have_no_owner() {
         // Without scheduler events, the beginning of the thread's run is unknown. A thread of an
         // executor is not one of the application's own threads.

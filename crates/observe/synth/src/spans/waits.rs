@@ -2,7 +2,7 @@
 //! caused it.
 
 use super::Spans;
-use crate::causes::Wait;
+use crate::causes::{Move, Wait};
 use crate::ids::{InstanceId, ThreadIndex};
 use crate::named::HOST;
 use crate::Context;
@@ -11,11 +11,16 @@ use onbeat_trace::UNTOLD;
 /// The maximum number of waits that a thread keeps until an execution ends. Later ones are dropped.
 const KEPT: usize = 1024;
 
+/// The maximum number of moves that a thread keeps of one wait for a CPU.
+const MOVES: usize = 64;
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
     /// The time since which the thread is ready, and the CPU on which it was preempted, if it was.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
+    /// The moves to other CPUs since the thread last left a CPU.
+    moves: Vec<Move>,
     list: Vec<Wait>,
     /// The start of a nested execution. Earlier waits belong to the outer execution.
     from: u64,
@@ -87,10 +92,21 @@ impl Spans {
         let waits = &mut thread.waited;
         if let Some(since) = waits.ready.take() {
             let to = (time, cpu, tid);
+            let moves = std::mem::take(&mut waits.moves);
+            let since = (since.0, since.1, &moves[..]);
             cx.causes
                 .waited(since, to, prev_tid, |wait| waits.push(wait));
         }
+        waits.moves.clear();
         cx.causes.record_switch(cpu, time, prev_tid, tid);
+    }
+
+    /// Records that the thread waits for a CPU, and leaves the queue of `cpu` for that of another one.
+    pub(crate) fn moved(&mut self, cx: &Context, ti: ThreadIndex, time: u64, cpu: u16) {
+        let moves = &mut self.threads[ti].waited.moves;
+        if moves.len() < MOVES {
+            moves.push(cx.causes.moves(cpu, time));
+        }
     }
 
     pub(crate) fn leaves(
@@ -104,6 +120,7 @@ impl Spans {
         let idle = thread.runs_nothing();
         let waits = &mut thread.waited;
         (waits.ready, waits.asleep) = (None, None);
+        waits.moves.clear();
         if state == 0 {
             waits.ready = Some((time, Some(cpu)));
         } else if idle {

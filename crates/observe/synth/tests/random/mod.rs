@@ -489,6 +489,7 @@ fn kernel(which: u8, d: &Draw) -> EventKind {
             prev_tid: if d.yes { u32::MAX } else { d.b[3].into() },
             last: d.b[4] > 128,
         },
+        57 if d.b[2] > 190 => EventKind::Moved,
         57 if d.b[2] > 175 => EventKind::LockWait {
             lock: d.h,
             owner_tid: d.b[3].into(),

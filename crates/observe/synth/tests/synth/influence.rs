@@ -75,6 +75,31 @@ fn each_component_is_the_cause_of_the_time_in_which_it_had_the_cpu() {
 }
 
 #[test]
+fn a_waiting_thread_that_moves_to_another_cpu_waits_for_the_threads_of_both() {
+    let trace = format!(
+        "{TALKER}{NAMES}{SLEEPS}
+9100us cpu0 30/31 occupied prev_tid=0 last=no
+9600us cpu1 40/40 occupied prev_tid=0 last=no
+9700us cpu0 10/10 moved
+9800us cpu0 30/30 occupied prev_tid=31 last=no
+10ms cpu1 10/10 woken ready_ns=500us
+10ms cpu1 10/10 switch_in prev_tid=40
+10010us cpu1 10/10 executor_next_ready
+10010us cpu1 10/10 timer_call timer=0x50
+10020us cpu1 10/10 callback_start callback=0x60
+11000us cpu1 10/10 callback_end callback=0x60
+"
+    );
+    assert_eq!(
+        causes(&model(&trace)),
+        [
+            ("neighbour (worker)".into(), 0, 0, 200, 0),
+            ("kernel (kworker)".into(), 0, 0, 300, 0),
+        ]
+    );
+}
+
+#[test]
 fn waits_before_the_executor_slept_delay_no_callback() {
     let trace = format!(
         "{TALKER}{NAMES}

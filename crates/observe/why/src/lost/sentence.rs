@@ -53,6 +53,9 @@ impl Meanwhile {
                 format!("the callback itself ran for {time} meanwhile on an earlier item")
             }
             (Kind::Executor, Some(by)) => format!("{by} ran for {time} meanwhile"),
+            (Kind::Transport, Some(by)) if matches!(self.by, Some(Culprit::Callback(_))) => {
+                format!("its thread waited for {time} for {by}, which takes the items")
+            }
             (Kind::Transport | Kind::Executor, _) => {
                 format!("its thread slept for {time} until the later items had been published")
             }

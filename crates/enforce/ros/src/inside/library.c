@@ -171,7 +171,7 @@ static struct state {
 	struct publisher publishers[MAX_PUBLISHERS];
 } *process;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t is_set_up = PTHREAD_ONCE_INIT, has_begun = PTHREAD_ONCE_INIT;
 
 static __u64 now_of(clockid_t clock)
 {
@@ -570,8 +570,13 @@ static void set_up(void)
 	make_locks(state);
 	state->page = page;
 	process = state;
+}
+
+// Begins to work in a process that publishes a held output. If that fails, messages are not held.
+static void begin(void)
+{
 	if (!start_thread() || atexit(at_exit))
-		__atomic_store_n(&state->has_ended, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&process->has_ended, true, __ATOMIC_RELEASE);
 }
 
 // ---- publishers
@@ -625,6 +630,7 @@ static void take_over(void *impl, const void *type, const void *rmw, int output)
 	for (int i = 0; i < MAX_PUBLISHERS && !publisher; i++)
 		if (!process->publishers[i].impl)
 			publisher = &process->publishers[i];
+	pthread_once(&has_begun, begin);
 	if (publisher && reserve(publisher)) {
 		publisher->type = type;
 		publisher->rmw = rmw;
@@ -816,7 +822,7 @@ EXPORT int rcl_publisher_init(struct rcl_publisher *publisher, void *node, const
 		return result;
 	// An id of a publisher that was never ended may come again.
 	forget(publisher->impl);
-	pthread_once(&once, set_up);
+	pthread_once(&is_set_up, set_up);
 	if (process && process->page)
 		add(publisher, node, type);
 	return result;

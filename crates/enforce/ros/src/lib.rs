@@ -5,6 +5,7 @@
 pub mod config;
 pub mod diagnostics;
 pub mod environment;
+pub mod inside;
 pub mod lineage;
 mod notifier;
 pub mod overlay;

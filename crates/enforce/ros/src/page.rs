@@ -8,8 +8,11 @@
 use crate::schedule::SlotSchedule;
 use onbeat_time::clock::monotonic_ns;
 use onbeat_time::{Slot, MAX_SLOTS};
-use std::io;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -159,6 +162,25 @@ impl PageWriter {
                 return Err(io::Error::last_os_error());
             }
         }
+        PageWriter::on(fd)
+    }
+
+    /// Creates a page without slots in a new file. Only this user can write it, and others can read
+    /// it.
+    pub fn in_file(path: &Path) -> io::Result<PageWriter> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        // Writing allocates the memory, so that no access is a fault later.
+        file.write_all(&[0; BYTES])?;
+        // Overrides the umask. The file contains no secrets.
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        PageWriter::on(file.into())
+    }
+
+    fn on(fd: OwnedFd) -> io::Result<PageWriter> {
         let map = Map::new(fd.as_raw_fd(), true)?;
         map.word(WORD_MAGIC).store(MAGIC, Ordering::Release);
         Ok(PageWriter { fd, map })

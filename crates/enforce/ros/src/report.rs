@@ -23,6 +23,9 @@ pub mod flags {
     pub const STOPPED: u32 = 64;
     /// The item's cycle was inferred from its arrival, because its lineage was unknown.
     pub const BY_ARRIVAL: u32 = 128;
+    /// The record is about a message that could not be held inside the application: it was too
+    /// large, lent by the middleware, or there was no room. It left at once, after the held ones.
+    pub const NOT_HELD: u32 = 256;
 }
 
 /// The passage of one item through the shaper. Times are CLOCK_MONOTONIC in ns, except the source

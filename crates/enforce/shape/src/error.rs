@@ -1,7 +1,7 @@
 //! The errors that stop a session.
 
 use crate::launch::LaunchError;
-use crate::shaper::ShaperError;
+use crate::shaper::{InsideError, ShaperError};
 use onbeat_plan::adapt::AdaptError;
 use onbeat_record::RecordError;
 use onbeat_reserve::{AssignError, StartError};
@@ -26,6 +26,9 @@ pub enum ShapeError {
     /// A shaper, the process that publishes outputs in their slots, failed.
     #[error(transparent)]
     Shaper(#[from] ShaperError),
+    /// Outputs cannot be held inside the application.
+    #[error(transparent)]
+    Inside(#[from] InsideError),
     /// The topics on the application's command line could not be remapped.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -60,15 +60,21 @@ pub struct Moved {
     _overlay: Option<TempDir>,
 }
 
+impl Moved {
+    pub(crate) fn unchanged(command: &[String]) -> Moved {
+        Moved {
+            command: command.to_vec(),
+            _overlay: None,
+        }
+    }
+}
+
 /// Adds rules that remap the plan's topics to a command line. For `ros2 launch`, writes a launch
 /// file that remaps the topics and includes the original, and puts it in the command.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {
-        return Ok(Moved {
-            command: command.to_vec(),
-            _overlay: None,
-        });
+        return Ok(Moved::unchanged(command));
     }
     match remap_command(command, &moves) {
         Err(RemapError::Launch(_)) => {}

@@ -10,7 +10,7 @@
 //! | `history` | finds the plan that applied to an execution; pure |
 //! | `plans` | the plan in force; pure |
 //! | `threads` | puts threads into their servers, and the middleware's threads on their CPU |
-//! | `shaper` | the process that holds outputs back |
+//! | `shaper` | holds outputs back: a process, or a library inside the application |
 //! | `trust` | the users whose processes can be the application |
 //! | [`judge`] | isolation, late outputs, CPU time and the plan's promises; pure except for a clock |
 //! | `dry_run` | shows what a session would do, without doing it |
@@ -47,7 +47,7 @@ pub use observe::Unplanned;
 pub use onbeat_reserve::{
     ledgers, recover_in, Choice, FoundLedger, GateKind, GroupStanding, Recovery, Restored, Standing,
 };
-pub use options::{ApplicationOptions, EnforcementOptions, ShapeOptions};
+pub use options::{ApplicationOptions, EnforcementOptions, HoldAt, ShapeOptions};
 pub use report::{EarlierPlan, Live, PlacedThread, Summary};
 pub use session::{rights, shape, shape_on};
 
@@ -57,4 +57,4 @@ pub const RECOVER_RIGHTS: &[onbeat_rights::Capability] = &[
     onbeat_rights::Capability::CAP_DAC_OVERRIDE,
     onbeat_rights::Capability::CAP_DAC_READ_SEARCH,
 ];
-pub use shaper::ShaperError;
+pub use shaper::{InsideError, ShaperError};

@@ -30,6 +30,17 @@ pub struct ApplicationOptions {
     pub find_within: Duration,
 }
 
+/// The place where outputs are held back until their slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HoldAt {
+    /// A process beside the application, which publishes again what the application has published on
+    /// another topic.
+    #[default]
+    Outside,
+    /// The application's own processes, which load a library.
+    Inside,
+}
+
 /// The options that say how onbeat keeps threads to their slots.
 #[derive(Debug, Clone)]
 pub struct EnforcementOptions {
@@ -42,6 +53,8 @@ pub struct EnforcementOptions {
     pub enforcer: Choice,
     /// The kind of gate: what happens to a thread that is at work when its slot ends.
     pub gate: GateKind,
+    /// The place where outputs are held back.
+    pub hold: HoldAt,
     /// Whether a thread that cannot be assigned, or a second instance of a node, ends the session
     /// instead of being reported.
     pub strict: bool,

@@ -23,7 +23,7 @@ pub mod recorder;
 mod records;
 
 pub use command::user::{invoking as user_behind_sudo, user_id, User};
-pub use command::CommandStartError;
+pub use command::{CommandLibrary, CommandStartError};
 pub use kernel::{Join, KernelLoadError, Lineage, Root, TypesError, WaitTable};
 pub use libraries::PlacementPolicy;
 pub use limits::{LimitError, Limits, DOMAIN_MAX};

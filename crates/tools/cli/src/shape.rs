@@ -16,7 +16,7 @@ pub use args::Args;
 use onbeat_plan::Plan;
 use onbeat_record::User;
 use onbeat_shape::status::Board;
-use onbeat_shape::{Live, ShapeError, ShapeOptions, Summary};
+use onbeat_shape::{InsideError, Live, ShapeError, ShapeOptions, Summary};
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::notify::Notifier;
 use onbeat_terminal::CliError;
@@ -133,6 +133,8 @@ fn session(
     let summary = summary.map_err(|e| match e {
         e if e.is_refusal() => CliError::Refused(e.to_string()),
         ShapeError::Adapt(_) => CliError::Usage(e.to_string()),
+        ShapeError::Inside(InsideError::Files(_)) => CliError::failed(e),
+        ShapeError::Inside(_) => CliError::Usage(e.to_string()),
         ShapeError::Record(record) if record.is_usage() => CliError::Usage(record.to_string()),
         e => CliError::failed(e),
     })?;

@@ -1,7 +1,7 @@
 //! Tests of the dry run. The application is this test's own thread, which must stay as it is.
 
 use super::*;
-use crate::options::{ApplicationOptions, EnforcementOptions};
+use crate::options::{ApplicationOptions, EnforcementOptions, HoldAt};
 use onbeat_trace::text;
 use std::fs;
 
@@ -72,6 +72,7 @@ fn options() -> ShapeOptions {
             enforcer: onbeat_reserve::Choice::Auto,
             gate: onbeat_reserve::GateKind::Soft,
             strict: false,
+            hold: HoldAt::default(),
             adapt: None,
         },
         duration: None,

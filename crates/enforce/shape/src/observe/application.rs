@@ -91,7 +91,8 @@ impl<'a> Application<'a> {
     ) -> Option<&'a Output> {
         let name = self.name(callback);
         self.plan.outputs.iter().find(|o| {
-            o.hold == Hold::Republish && publishes(o, name) && Some(o.topic.as_str()) == topic
+            let is_past = o.held_topic.as_deref() != topic && Some(o.topic.as_str()) == topic;
+            o.hold == Hold::Republish && publishes(o, name) && is_past
         })
     }
 }

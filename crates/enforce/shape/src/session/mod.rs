@@ -35,6 +35,8 @@ use std::time::Duration;
 
 type StartServers<'a> = Box<dyn Fn(&[Server], u64) -> Result<Box<dyn Servers>, StartError> + 'a>;
 
+const NOT_HELD: &str = "A message could not be held inside the application, and left at once. It was lent by the middleware (loaned), had more than 256 KiB, or 16 others waited. Use --hold outside if this occurs often.";
+
 struct Session<'a> {
     plan: &'a Plan,
     options: &'a ShapeOptions,
@@ -134,6 +136,9 @@ impl<'a> Session<'a> {
     fn poll_shaper(&mut self) -> Result<Vec<Execution>, ShapeError> {
         let polled = self.supervisor.poll()?;
         self.lost_reports += polled.lost;
+        if polled.not_held > 0 {
+            self.notes.add_once(NOT_HELD.into());
+        }
         self.follow_inputs(&polled.arrivals);
         let mut completed = Vec::new();
         for release in polled.releases {
@@ -160,7 +165,7 @@ impl<'a> Session<'a> {
         let Some(shaper) = self.supervisor.shaper_mut() else {
             return Ok(());
         };
-        record_also(shaper.pid());
+        shaper.pid().into_iter().for_each(record_also);
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.unsettle(self.plan, monotonic_ns());
             let plan = self.plans.newest();

@@ -4,9 +4,10 @@
 use super::{Session, StartServers};
 use crate::error::ShapeError;
 use crate::follow::Following;
-use crate::launch::moved;
-use crate::options::ShapeOptions;
+use crate::launch::{moved, Moved};
+use crate::options::{HoldAt, ShapeOptions};
 use crate::report::{Live, Summary};
+use crate::shaper::{without_moves, InsideError, Shaper};
 use crate::status::{Board, Diagnostics};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
@@ -62,8 +63,16 @@ pub fn shape_on(
         return Err(ShapeError::Elevated);
     }
     options.refuse()?;
-    let moved = moved(plan, &options.application.command)?;
+    let is_inside = options.enforcement.hold == HoldAt::Inside;
+    let kept = is_inside.then(|| kept(plan, options)).transpose()?;
+    let plan = kept.as_ref().unwrap_or(plan);
+    let command = &options.application.command;
+    let moved = match is_inside {
+        true => Moved::unchanged(command),
+        false => moved(plan, command)?,
+    };
     onbeat_rights::raise();
+    let inside = is_inside.then(|| Shaper::inside(plan)).transpose()?;
     let following = options
         .enforcement
         .adapt
@@ -86,6 +95,7 @@ pub fn shape_on(
         keep_privileges: true,
         lineage: true,
         hangup: options.hangup.clone(),
+        library: inside.as_ref().and_then(Shaper::library),
         ..RecordOptions::default()
     };
     let waits = Arc::new(WhoWaits::default());
@@ -99,6 +109,9 @@ pub fn shape_on(
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     session.plans.following = following;
+    if let Some(inside) = inside {
+        session.supervisor.hold_inside(inside);
+    }
     let board = board.or_else(|| options.diagnostics.then(Arc::default));
     session.listeners.board = board.clone();
     // This checks that the machine and the user can shape, before an application is started.
@@ -132,6 +145,14 @@ pub fn shape_on(
         summary.notes.push(outside);
     }
     Ok(summary)
+}
+
+/// Returns the plan of an application that holds its outputs back itself.
+fn kept(plan: &Plan, options: &ShapeOptions) -> Result<Plan, InsideError> {
+    if options.application.command.is_empty() {
+        return Err(InsideError::NoCommand);
+    }
+    without_moves(plan.clone())
 }
 
 pub(crate) enum Trace {

@@ -1,7 +1,7 @@
 //! Tests the transitions of a session, with servers that only record the calls to them.
 
 use super::*;
-use crate::options::{ApplicationOptions, EnforcementOptions};
+use crate::options::{ApplicationOptions, EnforcementOptions, HoldAt};
 use crate::report::Summary;
 use onbeat_plan::schema::{ChainRef, Middleware, Ms, Overshoot, Promises, Slot, SCHEMA};
 use onbeat_reserve::{
@@ -156,6 +156,7 @@ pub(super) fn options(command: &[&str]) -> ShapeOptions {
             enforcer: onbeat_reserve::Choice::Auto,
             gate: GateKind::Hard,
             strict: false,
+            hold: HoldAt::default(),
             adapt: None,
         },
         duration: None,

@@ -22,7 +22,7 @@ pub(super) struct Ros {
 
 /// Returns the outputs that a shaper republishes, with their indices in the plan. Each topic occurs
 /// once, even with several publishers.
-fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
+pub(super) fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::schema::Output)> {
     let mut seen = BTreeSet::new();
     let republished = |o: &(usize, &onbeat_plan::schema::Output)| o.1.hold == Hold::Republish;
     let all = plan.outputs.iter().enumerate().filter(republished);
@@ -92,8 +92,9 @@ pub(super) fn configuration(
     (config, numbers)
 }
 
-/// The priority of the shaper's sending threads: below the dispatcher's and above the middleware's.
-const SENDING: u8 = 97;
+/// The priority of the threads that send held outputs: below the dispatcher's and above the
+/// middleware's.
+pub(crate) const SENDING: u8 = 97;
 const _: () = assert!(SENDING > onbeat_plan::schema::MAX_PRIORITY + 1);
 
 /// Returns the CPU and priority of the shaper's thread for an output. It is the middleware's CPU,

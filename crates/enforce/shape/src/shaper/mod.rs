@@ -1,6 +1,7 @@
-//! The shaper process of a plan, as its owner sees it.
+//! The shaper of a plan, as its owner sees it: a process, or a library inside the application
+//! ([`inside`]).
 //!
-//! The shaper is started with the application's environment, as its user and within its container.
+//! The process is started with the application's environment, as its user and within its container.
 //! It gets its table through a page of shared memory and reports its publications through a pipe.
 //! [`Supervisor`] starts the shaper when it is needed.
 
@@ -8,6 +9,7 @@ mod beside;
 mod companion;
 mod config;
 mod container;
+mod inside;
 mod lineage;
 mod process;
 mod quiet;
@@ -16,14 +18,19 @@ mod stderr;
 mod supervisor;
 
 pub(crate) use companion::Companion;
+pub(crate) use config::SENDING;
+pub(crate) use inside::without_moves;
+pub use inside::InsideError;
 pub(crate) use start::Word;
 pub(crate) use supervisor::Supervisor;
 
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
 use beside::Beside;
+use inside::Inside;
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
+use onbeat_record::CommandLibrary;
 use onbeat_ros::environment::EnvironmentError;
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
@@ -35,6 +42,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -57,6 +65,12 @@ pub enum ShaperError {
         /// The last line that the shaper wrote to standard error.
         said: String,
     },
+    #[error("no process of the application holds back {topics} within {within_s} s. Check that its nodes publish there, that its processes keep LD_PRELOAD and ONBEAT_HOLD, and that its ROS 2 is Jazzy or later. Or use --hold outside")]
+    NotInside {
+        within_s: u64,
+        /// The names of the topics, as a list for the message.
+        topics: String,
+    },
     #[error(
         "the shaper had no endpoints within {within_s} s. Check that the application publishes {topics}"
     )]
@@ -70,14 +84,18 @@ pub enum ShaperError {
 const CONTAINER_ENDS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shaper {
-    process: Process,
-    beside: Beside,
-    page: PageWriter,
+    carrier: Carrier,
+    page: Arc<PageWriter>,
     reports: Reports,
     outputs: Vec<OutputState>,
     /// Whether the shaper carries late outputs over, whatever the plan's policy: see
     /// [`Shaper::shape`].
     settling: bool,
+}
+
+enum Carrier {
+    Process { process: Process, beside: Beside },
+    Inside(Inside),
 }
 
 struct OutputState {
@@ -94,11 +112,24 @@ pub(crate) struct Polled {
     pub(crate) has_stopped: bool,
     pub(crate) has_ended: bool,
     pub(crate) lost: u64,
+    /// The number of messages that could not be held inside the application.
+    pub(crate) not_held: u64,
 }
 
 impl Shaper {
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
+    /// Returns the shaper's process, or `None` if outputs are held inside the application.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        match &self.carrier {
+            Carrier::Process { process, .. } => Some(process.id()),
+            Carrier::Inside(_) => None,
+        }
+    }
+
+    pub(crate) fn library(&self) -> Option<CommandLibrary> {
+        match &self.carrier {
+            Carrier::Process { .. } => None,
+            Carrier::Inside(inside) => Some(inside.library()),
+        }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -159,15 +190,18 @@ impl Shaper {
     /// Fails if the shaper has ended with an error.
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let mut polled = Polled::default();
-        self.process.said.drain();
         for record in self.reports.read() {
             self.take(&record, &mut polled);
         }
-        match self.process.try_wait() {
-            Ok(Some(status)) if !status.success() && !self.ended_with_its_container(status) => {
+        let Carrier::Process { process, beside } = &mut self.carrier else {
+            return Ok(polled);
+        };
+        process.said.drain();
+        match process.try_wait() {
+            Ok(Some(status)) if !status.success() && !ended_with_its_container(beside, status) => {
                 Err(ShaperError::Ended {
                     status,
-                    said: self.process.said.last_line(),
+                    said: process.said.last_line(),
                 })
             }
             ended => {
@@ -177,20 +211,16 @@ impl Shaper {
         }
     }
 
-    /// Reports whether the shaper was killed because its container has ended. The kernel then kills
-    /// all processes of the container's pid namespace.
-    fn ended_with_its_container(&self, status: ExitStatus) -> bool {
-        status.signal() == Some(libc::SIGKILL)
-            && self.beside.container.contains(&Namespace::Pid)
-            && self.beside.has_ended(CONTAINER_ENDS)
-    }
-
     fn take(&mut self, record: &Record, polled: &mut Polled) {
         polled.lost += u64::from(record.lost);
         if record.flags & flags::READY != 0 {
             if let Some(state) = self.outputs.get_mut(usize::from(record.output)) {
                 state.is_ready = true;
             }
+            return;
+        }
+        if record.flags & flags::NOT_HELD != 0 {
+            polled.not_held += 1;
             return;
         }
         polled.has_stopped |= record.flags & flags::STOPPED != 0;
@@ -232,6 +262,14 @@ impl Shaper {
         // The closed pipe shows the shaper that its owner has ended.
         self.page.set_pass_through(true);
     }
+}
+
+/// Reports whether the shaper was killed because its container has ended. The kernel then kills all
+/// processes of the container's pid namespace.
+fn ended_with_its_container(beside: &Beside, status: ExitStatus) -> bool {
+    status.signal() == Some(libc::SIGKILL)
+        && beside.container.contains(&Namespace::Pid)
+        && beside.has_ended(CONTAINER_ENDS)
 }
 
 struct Reports {

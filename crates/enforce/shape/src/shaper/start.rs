@@ -4,7 +4,7 @@ use super::beside::Beside;
 use super::config::{configuration, Ros};
 use super::container::{self, check, inherit, Program};
 use super::process::Process;
-use super::{pipe, OutputState, Reports, Shaper, ShaperError};
+use super::{pipe, Carrier, OutputState, Reports, Shaper, ShaperError};
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
 use onbeat_proc::User;
@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
 
 /// The variable that sets the publication mode of Fast DDS. The shaper does not inherit it, because
 /// it holds messages back itself.
@@ -69,9 +70,8 @@ impl Shaper {
             arrivals: VecDeque::new(),
         };
         Ok(Shaper {
-            process,
-            beside,
-            page,
+            carrier: Carrier::Process { process, beside },
+            page: Arc::new(page),
             reports: Reports::new(read),
             outputs: outputs.into_iter().map(state).collect(),
             settling: false,

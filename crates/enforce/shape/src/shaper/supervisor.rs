@@ -35,6 +35,11 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Sets the shaper of an application that holds its outputs back itself.
+    pub(crate) fn hold_inside(&mut self, shaper: Shaper) {
+        self.shaper = Some(shaper);
+    }
+
     pub(crate) fn lineage_feed_mut(&mut self) -> &mut LineageFeed<'a> {
         &mut self.lineage_feed
     }
@@ -54,7 +59,7 @@ impl<'a> Supervisor<'a> {
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.shaper.as_ref().map(Shaper::pid)
+        self.shaper.as_ref().and_then(Shaper::pid)
     }
 
     pub(crate) fn is_ready(&self) -> bool {

@@ -111,10 +111,13 @@ impl Finding {
 }
 
 fn no_endpoints(plan: &Plan, within: Duration) -> ShapeError {
-    let topics: Vec<String> = moves(plan).into_iter().map(|m| m.held).collect();
-    ShapeError::Shaper(ShaperError::NotReady {
-        within_s: within.as_secs(),
-        topics: topics.join(", "),
+    let moves = moves(plan);
+    let is_inside = moves.iter().all(|m| m.held == m.topic);
+    let topics: Vec<String> = moves.into_iter().map(|m| m.held).collect();
+    let (within_s, topics) = (within.as_secs(), topics.join(", "));
+    ShapeError::Shaper(match is_inside {
+        true => ShaperError::NotInside { within_s, topics },
+        false => ShaperError::NotReady { within_s, topics },
     })
 }
 

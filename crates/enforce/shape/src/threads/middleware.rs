@@ -3,6 +3,7 @@
 /// The beginnings of the names of middleware threads, and the task of each. The kernel keeps 15
 /// characters of a name.
 const THREADS: &[(&str, &str)] = &[
+    (SENDER, "sends held outputs in their slots (onbeat)"),
     (
         "dds.asyn",
         "publishes what was written asynchronously (Fast DDS)",
@@ -33,6 +34,9 @@ const THREADS: &[(&str, &str)] = &[
     ("net-", "network tasks (Zenoh)"),
     ("acc-", "accepts connections (Zenoh)"),
 ];
+
+/// The thread that holds outputs back inside the application.
+pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";
 

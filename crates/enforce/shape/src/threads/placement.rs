@@ -7,6 +7,7 @@ use crate::error::ShapeError;
 use crate::judge::Isolation;
 use crate::observe::Application;
 use crate::report::PlacedThread;
+use crate::shaper::SENDING;
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_reserve::{
@@ -289,12 +290,12 @@ impl<'a> Placement<'a> {
             return;
         }
         let to = self.plan.middleware;
+        let priority = match name.starts_with(middleware::SENDER) {
+            true => to.priority.max(SENDING),
+            false => to.priority,
+        };
         // A thread that has ended meanwhile needs no CPU.
-        if self
-            .reservation
-            .place(thread.tid, to.cpu, to.priority)
-            .is_ok()
-        {
+        if self.reservation.place(thread.tid, to.cpu, priority).is_ok() {
             self.add(thread, name, MIDDLEWARE.into(), job.to_owned());
         }
     }

@@ -11,10 +11,11 @@ pub mod user;
 
 use crate::descriptors;
 use crate::kernel::Suspended;
-use crate::preload::Place;
+use crate::preload::{preloading, Place};
 use guard::Guard;
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -47,9 +48,18 @@ pub struct RecordedCommand {
     suspended: Option<(Suspended, Guard)>,
 }
 
+/// A library that a command's processes load through `LD_PRELOAD`, after other preloaded ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLibrary {
+    /// The path of the library, without blanks and colons.
+    pub path: PathBuf,
+    /// The name and value of an environment variable that the library reads.
+    pub variable: (&'static str, PathBuf),
+}
+
 pub enum Observed<'a> {
     /// BPF programs observe the command. They may suspend its processes while probes are attached.
-    Suspended(&'a Suspended),
+    Suspended(&'a Suspended, Option<&'a CommandLibrary>),
     Preloaded {
         place: &'a Place,
         /// The library also reads threads' CPU clocks at publications. Each reading costs a system call.
@@ -82,7 +92,7 @@ impl RecordedCommand {
     ) -> Result<RecordedCommand, CommandStartError> {
         let caller = Self::check(words)?;
         let suspended = match &observed {
-            Observed::Suspended(suspended) => {
+            Observed::Suspended(suspended, _) => {
                 let guard = Guard::start(suspended).map_err(CommandStartError::Guard)?;
                 Some(((*suspended).clone(), guard))
             }
@@ -99,10 +109,18 @@ impl RecordedCommand {
         if let Some(environment) = user::environment() {
             builder.env_clear().envs(environment);
         }
-        if let Observed::Preloaded { place, clocks } = observed {
-            builder.envs(place.environment(user::variable));
-            if clocks {
-                builder.env(CLOCKS, "1");
+        match observed {
+            Observed::Suspended(_, library) => {
+                if let Some(CommandLibrary { path, variable }) = library {
+                    builder.envs(preloading(path, user::variable));
+                    builder.env(variable.0, &variable.1);
+                }
+            }
+            Observed::Preloaded { place, clocks } => {
+                builder.envs(place.environment(user::variable));
+                if clocks {
+                    builder.env(CLOCKS, "1");
+                }
             }
         }
         if let Caller::User(user) = caller {
@@ -214,7 +232,11 @@ mod tests {
     }
 
     fn start(text: &str) -> Result<RecordedCommand, CommandStartError> {
-        RecordedCommand::start(&words(text), false, Observed::Suspended(&Suspended::none()))
+        RecordedCommand::start(
+            &words(text),
+            false,
+            Observed::Suspended(&Suspended::none(), None),
+        )
     }
 
     fn wait(command: &mut RecordedCommand) -> i32 {
@@ -258,7 +280,8 @@ mod tests {
         let suspended = Suspended::none();
         let sleep = words("sleep 0.2");
         let mut command =
-            RecordedCommand::start(&sleep, false, Observed::Suspended(&suspended)).expect("sleep");
+            RecordedCommand::start(&sleep, false, Observed::Suspended(&suspended, None))
+                .expect("sleep");
         suspended.suspend(command.child.id());
         let mut other = Command::new("sleep").arg("0.2").spawn().expect("sleep");
         let pid = other.id();

@@ -10,6 +10,7 @@ mod mailbox;
 mod place;
 mod rings;
 
+pub(crate) use place::preloading;
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};
 

@@ -93,20 +93,14 @@ impl Place {
         &self,
         before: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
-        // The library comes last, because a sanitizer's runtime has to come first.
-        let libraries = joined(before(PRELOAD), self.library().into());
-        // GCC's sanitizer would end the program if its runtime is not the first library. Our
-        // library has none of its functions, so their order does not matter.
-        let sanitizer = joined(before(SANITIZER), "verify_asan_link_order=0".into());
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
         setting.push(&self.rings);
-        let mut variables = vec![
-            (PRELOAD, libraries),
-            (SANITIZER, sanitizer),
+        let mut variables = preloading(&self.library(), before).to_vec();
+        variables.extend([
             ("ONBEAT_PRELOAD", setting),
             // A process with more filters than the recorder may be forbidden to read clocks.
             ("ONBEAT_PRELOAD_FILTERS", own_filters().to_string().into()),
-        ];
+        ]);
         // The library must know this network namespace, because the socket cannot be reached from
         // another one.
         let network = fs::metadata("/proc/self/ns/net").map(|net| net.ino());
@@ -134,6 +128,20 @@ impl Place {
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
+}
+
+/// Returns the environment variables with which a program loads a library of ours. `before` returns the
+/// value that a variable would have otherwise.
+pub(crate) fn preloading(
+    library: &Path,
+    before: impl Fn(&str) -> Option<OsString>,
+) -> [(&'static str, OsString); 2] {
+    // The library comes last, because a sanitizer's runtime has to come first.
+    let libraries = joined(before(PRELOAD), library.into());
+    // GCC's sanitizer would end the program if its runtime is not the first library. Our library has
+    // none of its functions, so their order does not matter.
+    let sanitizer = joined(before(SANITIZER), "verify_asan_link_order=0".into());
+    [(PRELOAD, libraries), (SANITIZER, sanitizer)]
 }
 
 fn own_filters() -> u64 {

@@ -73,7 +73,9 @@ fn observe(
     observer: &mut dyn Observer,
 ) -> Result<Summary, RecordError> {
     let mut command = match &options.target {
-        Target::Command { words, to_stderr } => Some(recording.start_command(words, *to_stderr)?),
+        Target::Command { words, to_stderr } => {
+            Some(recording.start_command(words, *to_stderr, options.library.as_ref())?)
+        }
         Target::Everything | Target::Processes(_) => None,
     };
     recording.drop_privileges(false);

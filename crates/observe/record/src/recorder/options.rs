@@ -1,5 +1,6 @@
 //! The options of a recording.
 
+use crate::command::CommandLibrary;
 use crate::libraries::PlacementPolicy;
 use crate::limits::Limits;
 use onbeat_trace::writer::WriterOptions;
@@ -70,6 +71,8 @@ pub struct RecordOptions {
     /// The flag that SIGHUP sets without ending the recording. With `None`, SIGHUP ends the recording, for
     /// example when a terminal is closed.
     pub hangup: Option<Arc<AtomicBool>>,
+    /// A library of the caller that the processes of [`Target::Command`] load. It needs [`Way::Bpf`].
+    pub library: Option<CommandLibrary>,
 }
 
 impl RecordOptions {
@@ -150,6 +153,7 @@ impl Default for RecordOptions {
             keep_privileges: false,
             lineage: false,
             hangup: None,
+            library: None,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::session::Session;
 use super::threads::AllThreads;
 use super::tracepoints::Tracepoints;
 use super::RecordError;
-use crate::command::{CommandStartError, Observed, RecordedCommand};
+use crate::command::{CommandLibrary, CommandStartError, Observed, RecordedCommand};
 use crate::decode::{Decoded, WaitSet};
 use crate::descriptors;
 use crate::kernel::{Kernel, KernelLoadError, LoadOptions, Types};
@@ -429,13 +429,14 @@ impl Session for Recording {
         &mut self,
         words: &[String],
         to_stderr: bool,
+        library: Option<&CommandLibrary>,
     ) -> Result<RecordedCommand, CommandStartError> {
         let own = std::process::id();
         self.kernel.mark(own);
         let command = RecordedCommand::start(
             words,
             to_stderr,
-            Observed::Suspended(self.kernel.suspended()),
+            Observed::Suspended(self.kernel.suspended(), library),
         );
         self.kernel.unmark(own);
         command

@@ -3,15 +3,17 @@
 use super::log::{Described, Log};
 use super::observer::{Observer, Progress, Summary};
 use super::RecordError;
-use crate::command::{CommandStartError, RecordedCommand};
+use crate::command::{CommandLibrary, CommandStartError, RecordedCommand};
 use std::time::Duration;
 
 pub trait Session: Sized {
-    /// Starts a command and records the command and all its descendants from their first instruction on.
+    /// Starts a command and records the command and all its descendants from their first instruction on. With
+    /// BPF programs, they also load `library`.
     fn start_command(
         &mut self,
         words: &[String],
         to_stderr: bool,
+        library: Option<&CommandLibrary>,
     ) -> Result<RecordedCommand, CommandStartError>;
 
     /// Gives up every privilege that is not needed any more, unless the caller keeps the privileges.

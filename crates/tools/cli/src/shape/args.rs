@@ -3,7 +3,7 @@
 use crate::limits::LimitArgs;
 use onbeat_record::User;
 use onbeat_shape::{
-    AdaptOptions, ApplicationOptions, Choice, EnforcementOptions, GateKind, ShapeOptions,
+    AdaptOptions, ApplicationOptions, Choice, EnforcementOptions, GateKind, HoldAt, ShapeOptions,
 };
 use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::CliError;
@@ -104,6 +104,11 @@ pub struct EnforcementArgs {
     /// it holds
     #[arg(long, value_name = "KIND", value_enum, default_value_t)]
     pub gate: GateChoice,
+    /// Hold outputs back in a process beside the application, or inside the application's own
+    /// processes. inside remaps no topics and adds no hop. It needs COMMAND and ROS 2 Jazzy or
+    /// later, and takes no plan that throttles inputs or drops late outputs
+    #[arg(long, value_name = "PLACE", value_enum, default_value_t)]
+    pub hold: HoldChoice,
     /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without it,
     /// onbeat reports this and continues
     #[arg(long)]
@@ -187,6 +192,7 @@ impl Args {
                 idle: enforcement.idle,
                 enforcer: enforcement.enforcer.into(),
                 gate: enforcement.gate.into(),
+                hold: enforcement.hold.into(),
                 strict: enforcement.strict,
                 adapt: self.bands.adapt.then(|| self.bands.options()),
             },
@@ -259,6 +265,24 @@ impl From<GateChoice> for GateKind {
         match choice {
             GateChoice::Soft => GateKind::Soft,
             GateChoice::Hard => GateKind::Hard,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum HoldChoice {
+    /// A process that publishes again what the application publishes on remapped topics
+    #[default]
+    Outside,
+    /// A library that the application's processes load
+    Inside,
+}
+
+impl From<HoldChoice> for HoldAt {
+    fn from(choice: HoldChoice) -> HoldAt {
+        match choice {
+            HoldChoice::Outside => HoldAt::Outside,
+            HoldChoice::Inside => HoldAt::Inside,
         }
     }
 }

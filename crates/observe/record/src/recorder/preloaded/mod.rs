@@ -12,7 +12,7 @@ use super::options::{RecordOptions, Target};
 use super::output::REORDER_NS;
 use super::session::Session;
 use super::RecordError;
-use crate::command::{user, CommandStartError, Observed, RecordedCommand};
+use crate::command::{user, CommandLibrary, CommandStartError, Observed, RecordedCommand};
 use crate::decode::{decode, Decoded};
 use crate::descriptors;
 use crate::libraries::Libraries;
@@ -246,6 +246,7 @@ impl Session for Preloaded {
         &mut self,
         words: &[String],
         to_stderr: bool,
+        _: Option<&CommandLibrary>,
     ) -> Result<RecordedCommand, CommandStartError> {
         let observed = Observed::Preloaded {
             place: &self.place,

@@ -1,0 +1,890 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+// The library that holds a plan's outputs back inside the application. The application's processes
+// preload it. It replaces the functions of rcl by which messages are published.
+//
+// A message of a held output is serialised into memory that was reserved with its publisher, and
+// the caller returns. One thread sends it in its slot. Nothing is allocated after that. The items of
+// a publisher form an array without a lock: a caller takes a free item, and marks it when it is
+// whole. Only sending takes a lock, one for each publisher, as the middleware does.
+//
+// Whatever does not go as planned, messages leave at once and in order: first the held ones, then
+// the message at hand, by the original function and with its result.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/types.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+#include "schedule.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define SETTING "ONBEAT_HOLD" // directory with the page, the outputs and the pipe for reports
+#define PATH_MAX_BYTES 4096
+#define NAME_BYTES 256
+#define MAX_PUBLISHERS 16
+#define ITEMS 16 // messages that can wait at each publisher
+#define ITEM_BYTES (256UL << 10)
+#define STACK_BYTES (256UL << 10)
+#define POLL_NS 50000000ULL // a change of the page takes effect within this time
+#define FIRST_LEAD_NS 100000ULL
+#define MIN_LEAD_NS 50000ULL
+#define MAX_LEAD_NS 500000ULL
+
+// ---- types of ROS 2
+struct allocator {
+	void *(*allocate)(size_t, void *);
+	void (*deallocate)(void *, void *);
+	void *(*reallocate)(void *, size_t, void *);
+	void *(*zero_allocate)(size_t, size_t, void *);
+	void *state;
+};
+
+struct serialized {
+	__u8 *bytes;
+	size_t length, capacity;
+	struct allocator allocator;
+};
+
+struct rcl_publisher {
+	void *impl;
+};
+
+typedef int publish_function(const struct rcl_publisher *, const void *, void *);
+
+static struct {
+	int (*publisher_init)(struct rcl_publisher *, void *, const void *, const char *, void *);
+	int (*publisher_fini)(struct rcl_publisher *, void *);
+	int (*shutdown)(void *);
+	publish_function *publish, *publish_serialized, *publish_loaned;
+	bool (*is_valid)(const struct rcl_publisher *);
+	const char *(*topic_name)(const struct rcl_publisher *);
+	void *(*rmw_handle)(const struct rcl_publisher *);
+	const char *(*node_name)(const void *);
+	int (*serialize)(const void *, const void *, struct serialized *);
+	int (*send)(const void *, const struct serialized *, void *);
+	void (*reset_error)(void);
+	void (*trace_publish)(const void *, const void *, __s64);
+	// Earlier distributions have no such function, and their trace_publish has other arguments.
+	void *since_jazzy;
+	bool is_known;
+} ros;
+
+static const struct {
+	const char *name;
+	void *to;
+} functions[] = {
+	{ "rcl_publisher_init", &ros.publisher_init },
+	{ "rcl_publisher_fini", &ros.publisher_fini },
+	{ "rcl_shutdown", &ros.shutdown },
+	{ "rcl_publish", &ros.publish },
+	{ "rcl_publish_serialized_message", &ros.publish_serialized },
+	{ "rcl_publish_loaned_message", &ros.publish_loaned },
+	{ "rcl_publisher_is_valid", &ros.is_valid },
+	{ "rcl_publisher_get_topic_name", &ros.topic_name },
+	{ "rcl_publisher_get_rmw_handle", &ros.rmw_handle },
+	{ "rcl_node_get_fully_qualified_name", &ros.node_name },
+	{ "rmw_serialize", &ros.serialize },
+	{ "rmw_publish_serialized_message", &ros.send },
+	{ "rcutils_reset_error", &ros.reset_error },
+	{ "ros_trace_rmw_publish", &ros.trace_publish },
+	{ "ros_trace_rclcpp_intra_publish", &ros.since_jazzy },
+};
+
+// ---- items
+enum { FREE, CLAIMED, READY };
+
+struct item {
+	__u32 state;
+	__u64 sequence;
+	__s64 arrival, source;
+	size_t length;
+	__u8 *bytes;
+};
+
+// A record of ../report.rs.
+struct record {
+	__u64 sequence;
+	__s64 source, arrival, start, end, slot_start, cycle, born;
+	__u16 output, slot;
+	__u32 flags, bytes, lost;
+};
+_Static_assert(sizeof(struct record) == 80, "the owner reads records of 80 bytes");
+
+enum {
+	FLAG_LATE = 1,
+	FLAG_PASSED = 8,
+	FLAG_FAILED = 16,
+	FLAG_READY = 32,
+	FLAG_BY_ARRIVAL = 128,
+	FLAG_NOT_HELD = 256,
+};
+
+struct publisher {
+	void *impl; // 0: this place is free
+	const void *type, *rmw;
+	int output;
+	bool is_new;	   // not reported yet
+	__u32 held;	   // items that have not left
+	__u64 next;	   // sequence number of the next item
+	__u64 sent;
+	pthread_mutex_t sending;
+	struct item items[ITEMS];
+	struct schedule schedule; // of the thread; cycle 0: none read yet
+};
+
+struct output {
+	int number;
+	char node[NAME_BYTES], topic[NAME_BYTES];
+};
+
+// The state of this process. The kernel clears it in a child made by fork, which has no thread. So
+// the child holds nothing, and its copies of held messages never leave.
+static struct state {
+	__u64 *page;
+	int reports;
+	__u32 lost; // reports
+	bool has_ended;
+	__u32 news; // futex of the thread
+	__u64 wakes_at; // when the thread runs next; ~0: when there is news
+	int publisher_count;
+	__u64 last_source;
+	int output_count;
+	struct output outputs[MAX_PUBLISHERS];
+	struct publisher publishers[MAX_PUBLISHERS];
+} *process;
+
+static pthread_once_t is_set_up = PTHREAD_ONCE_INIT, has_begun = PTHREAD_ONCE_INIT;
+
+static __u64 now_of(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1000000000ULL + now.tv_nsec;
+}
+
+// ---- originals
+static void *rcl_of(void *function)
+{
+	Dl_info info;
+
+	// The library stays loaded, because we keep addresses.
+	if (!function || !dladdr(function, &info) || !info.dli_fname)
+		return 0;
+	return dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+// Finds rcl: behind this library, or among the libraries of the caller's library. Python loads the
+// libraries of ROS 2 so that no other library sees them.
+static void *find_rcl(const void *caller)
+{
+	void *found = dlsym(RTLD_NEXT, "rcl_publisher_init"), *own, *rcl;
+	Dl_info info;
+
+	if (!found && dladdr(caller, &info) && info.dli_fname) {
+		own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+		if (own) {
+			found = dlsym(own, "rcl_publisher_init");
+			dlclose(own);
+		}
+	}
+	rcl = rcl_of(found);
+	return found && rcl ? rcl : 0;
+}
+
+static void look_up(const void *caller)
+{
+	void *rcl, *found;
+
+	if (__atomic_load_n(&ros.is_known, __ATOMIC_ACQUIRE))
+		return;
+	rcl = find_rcl(caller);
+	if (!rcl)
+		return;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+		found = dlsym(rcl, functions[i].name);
+		__atomic_store_n((void **)functions[i].to, found, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&ros.is_known, true, __ATOMIC_RELEASE);
+}
+
+static bool can_hold(void)
+{
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (!*(void **)functions[i].to)
+			return false;
+	return true;
+}
+
+// ---- reports
+static void report(struct record record)
+{
+	if (process->reports < 0)
+		return;
+	record.lost = __atomic_exchange_n(&process->lost, 0, __ATOMIC_RELAXED);
+	if (write(process->reports, &record, sizeof(record)) != sizeof(record))
+		__atomic_fetch_add(&process->lost, record.lost + 1, __ATOMIC_RELAXED);
+}
+
+static void wake(void)
+{
+	__atomic_fetch_add(&process->news, 1, __ATOMIC_RELEASE);
+	syscall(SYS_futex, &process->news, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+}
+
+// ---- sending
+static void lock(struct publisher *publisher)
+{
+	if (pthread_mutex_lock(&publisher->sending) == EOWNERDEAD)
+		pthread_mutex_consistent(&publisher->sending);
+}
+
+static void unlock(struct publisher *publisher)
+{
+	pthread_mutex_unlock(&publisher->sending);
+}
+
+static struct item *first_item(struct publisher *publisher)
+{
+	struct item *first = 0;
+
+	for (int i = 0; i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+
+		if (__atomic_load_n(&item->state, __ATOMIC_ACQUIRE) == READY &&
+		    (!first || item->sequence < first->sequence))
+			first = item;
+	}
+	return first;
+}
+
+// Sends an item. The publisher is locked.
+static void send(struct publisher *publisher, struct item *item, const struct due *due)
+{
+	struct serialized message = { .bytes = item->bytes,
+				      .length = item->length,
+				      .capacity = ITEM_BYTES };
+	struct record record = { .sequence = publisher->sent++,
+				 .source = item->source,
+				 .arrival = item->arrival,
+				 .output = publisher->output,
+				 .flags = FLAG_PASSED,
+				 .bytes = item->length };
+
+	if (due) {
+		record.flags = FLAG_BY_ARRIVAL | (due->late ? FLAG_LATE : 0);
+		record.cycle = due->cycle;
+		record.slot = due->opening.slot;
+		record.slot_start = due->opening.start;
+	}
+	record.start = now_of(CLOCK_MONOTONIC);
+	if (ros.send(publisher->rmw, &message, 0)) {
+		record.flags |= FLAG_FAILED;
+		ros.reset_error();
+	}
+	record.end = now_of(CLOCK_MONOTONIC);
+	__atomic_store_n(&item->state, FREE, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&publisher->held, 1, __ATOMIC_RELEASE);
+	report(record);
+}
+
+static __u32 held_by(struct publisher *publisher)
+{
+	return __atomic_load_n(&publisher->held, __ATOMIC_ACQUIRE);
+}
+
+// Sends all items of a publisher at once, in order. The publisher is locked.
+static void send_all(struct publisher *publisher)
+{
+	struct item *item;
+
+	while ((item = first_item(publisher)))
+		send(publisher, item, 0);
+}
+
+static void flush(struct publisher *publisher)
+{
+	if (!held_by(publisher))
+		return;
+	lock(publisher);
+	send_all(publisher);
+	unlock(publisher);
+}
+
+static void flush_all(void)
+{
+	for (int i = 0; process && i < MAX_PUBLISHERS; i++)
+		flush(&process->publishers[i]);
+}
+
+static void at_exit(void)
+{
+	if (!process || !process->page)
+		return;
+	__atomic_store_n(&process->has_ended, true, __ATOMIC_SEQ_CST);
+	flush_all();
+}
+
+static bool passes_now(__u64 now)
+{
+	return __atomic_load_n(&process->has_ended, __ATOMIC_RELAXED) ||
+	       passes(process->page, now);
+}
+
+// Reports whether the thread should have run two cycles ago.
+static bool is_starved(__u64 now)
+{
+	__u64 wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_RELAXED);
+
+	return now > wakes_at && now - wakes_at > 2 * word(process->page, WORD_CYCLE);
+}
+
+// ---- the thread
+static __u64 lead = FIRST_LEAD_NS;
+
+static void note_lateness(__u64 late)
+{
+	if (late > lead)
+		lead = late < MAX_LEAD_NS ? late : MAX_LEAD_NS;
+	else
+		lead -= (lead - late) / 16;
+	if (lead < MIN_LEAD_NS)
+		lead = MIN_LEAD_NS;
+}
+
+// Sends what is due at a publisher. Returns the time at which its next item is due, and ~0 if it has
+// none.
+static __u64 serve(struct publisher *publisher, __u64 now)
+{
+	struct schedule *schedule = &publisher->schedule, read;
+	__u64 next = ~0ULL;
+	struct item *item;
+	struct due due;
+
+	if (!held_by(publisher))
+		return next;
+	if (read_schedule(process->page, publisher->output, now, &read))
+		*schedule = read;
+	lock(publisher);
+	while ((item = first_item(publisher))) {
+		now = now_of(CLOCK_MONOTONIC);
+		if (passes_now(now)) {
+			send(publisher, item, 0);
+			continue;
+		}
+		if (!schedule->cycle) {
+			next = now + POLL_NS;
+			break;
+		}
+		due = due_at(schedule, item->arrival, now);
+		if (due.opening.start > (__s64)now) {
+			next = due.opening.start;
+			break;
+		}
+		send(publisher, item, &due);
+	}
+	unlock(publisher);
+	return next;
+}
+
+static void announce(struct publisher *publisher)
+{
+	struct record ready = { .arrival = now_of(CLOCK_MONOTONIC),
+				.output = publisher->output,
+				.flags = FLAG_READY };
+
+	if (__atomic_load_n(&publisher->impl, __ATOMIC_ACQUIRE) &&
+	    __atomic_exchange_n(&publisher->is_new, false, __ATOMIC_ACQ_REL))
+		report(ready);
+}
+
+// Returns when the thread wakes up although nothing is due: to see a change of the page, and that
+// the owner has been silent for two cycles.
+static __u64 check_at(__u64 now)
+{
+	__u64 silent = word(process->page, WORD_HEARTBEAT) +
+		       2 * word(process->page, WORD_CYCLE) + 1;
+
+	return silent > now && silent < now + POLL_NS ? silent : now + POLL_NS;
+}
+
+static void wait_for(__u32 news, __u64 next, __u64 now)
+{
+	__u64 wake_at = next - lead, until = check_at(now);
+	bool is_slot = wake_at <= until;
+	struct timespec time;
+
+	if (wake_at <= now) {
+		while (now_of(CLOCK_MONOTONIC) < next)
+			;
+		return;
+	}
+	if (is_slot)
+		until = wake_at;
+	__atomic_store_n(&process->wakes_at, next == ~0ULL ? next : until, __ATOMIC_RELAXED);
+	time.tv_sec = until / 1000000000ULL;
+	time.tv_nsec = until % 1000000000ULL;
+	if (syscall(SYS_futex, &process->news, FUTEX_WAIT_BITSET_PRIVATE, news,
+		    next == ~0ULL ? 0 : &time, 0, FUTEX_BITSET_MATCH_ANY) &&
+	    errno == ETIMEDOUT && is_slot)
+		note_lateness(now_of(CLOCK_MONOTONIC) - until);
+}
+
+static void *run(void *nothing)
+{
+	prctl(PR_SET_NAME, "onbeat-hold");
+	prctl(PR_SET_TIMERSLACK, 1);
+	for (;;) {
+		__u32 news = __atomic_load_n(&process->news, __ATOMIC_ACQUIRE);
+		__u64 now = now_of(CLOCK_MONOTONIC), next = ~0ULL;
+
+		__atomic_store_n(&process->wakes_at, now, __ATOMIC_RELAXED);
+		for (int i = 0; i < MAX_PUBLISHERS; i++) {
+			struct publisher *publisher = &process->publishers[i];
+			__u64 due = serve(publisher, now);
+
+			announce(publisher);
+			next = due < next ? due : next;
+		}
+		wait_for(news, next, now);
+	}
+	return nothing;
+}
+
+// ---- setting up
+static bool read_outputs(const char *directory, struct state *state)
+{
+	char path[PATH_MAX_BYTES];
+	FILE *file;
+	int count = 0;
+
+	snprintf(path, sizeof(path), "%s/outputs", directory);
+	file = fopen(path, "re");
+	if (!file)
+		return false;
+	while (count < MAX_PUBLISHERS) {
+		struct output *output = &state->outputs[count];
+
+		if (fscanf(file, "%d %255s %255s", &output->number, output->node,
+			   output->topic) != 3)
+			break;
+		if (output->number >= 0 && output->number < MAX_OUTPUTS)
+			count++;
+	}
+	fclose(file);
+	state->output_count = count;
+	return count;
+}
+
+static __u64 *map_page(const char *directory)
+{
+	char path[PATH_MAX_BYTES];
+	struct stat status;
+	__u64 *page;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/page", directory);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	// An access beyond the end of the file would be a fault.
+	page = fstat(fd, &status) || status.st_size < PAGE_BYTES ?
+		       MAP_FAILED :
+		       mmap(0, PAGE_BYTES, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
+	close(fd);
+	return page != MAP_FAILED && word(page, WORD_MAGIC) == PAGE_MAGIC ? page : 0;
+}
+
+static bool start_thread(void)
+{
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	pthread_t thread;
+	bool started;
+
+	sigfillset(&all);
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, STACK_BYTES);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	started = !pthread_create(&thread, &attributes, run, 0);
+	pthread_sigmask(SIG_SETMASK, &before, 0);
+	pthread_attr_destroy(&attributes);
+	return started;
+}
+
+static void make_locks(struct state *state)
+{
+	pthread_mutexattr_t kind;
+
+	pthread_mutexattr_init(&kind);
+	// In-process subscriptions may run code of the application while a message is being sent, and
+	// that code may publish.
+	pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutexattr_setprotocol(&kind, PTHREAD_PRIO_INHERIT);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	for (int i = 0; i < MAX_PUBLISHERS; i++)
+		pthread_mutex_init(&state->publishers[i].sending, &kind);
+	pthread_mutexattr_destroy(&kind);
+}
+
+static void set_up(void)
+{
+	const char *directory = getenv(SETTING);
+	char path[PATH_MAX_BYTES];
+	struct state *state;
+	__u64 *page;
+
+	if (!directory || !can_hold())
+		return;
+	state = mmap(0, sizeof(*state), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (state == MAP_FAILED)
+		return;
+	page = map_page(directory);
+	if (!page || madvise(state, sizeof(*state), MADV_WIPEONFORK) ||
+	    !read_outputs(directory, state)) {
+		munmap(state, sizeof(*state));
+		return;
+	}
+	// Opened for reading too, so that a write without a reader is no signal.
+	snprintf(path, sizeof(path), "%s/reports", directory);
+	state->reports = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+	make_locks(state);
+	state->page = page;
+	process = state;
+}
+
+// Begins to work in a process that publishes a held output. If that fails, messages are not held.
+static void begin(void)
+{
+	if (!start_thread() || atexit(at_exit))
+		__atomic_store_n(&process->has_ended, true, __ATOMIC_RELEASE);
+}
+
+// ---- publishers
+static struct publisher *find(const void *impl)
+{
+	struct state *state = process;
+
+	if (!state || !impl || !__atomic_load_n(&state->publisher_count, __ATOMIC_ACQUIRE))
+		return 0;
+	for (int i = 0; i < MAX_PUBLISHERS; i++)
+		if (__atomic_load_n(&state->publishers[i].impl, __ATOMIC_ACQUIRE) == impl)
+			return &state->publishers[i];
+	return 0;
+}
+
+// Sends what is left of a publisher that ends, and forgets the publisher.
+static void forget(const void *impl)
+{
+	struct publisher *publisher = find(impl);
+
+	if (!publisher)
+		return;
+	lock(publisher);
+	send_all(publisher);
+	__atomic_store_n(&publisher->impl, 0, __ATOMIC_RELEASE);
+	unlock(publisher);
+	__atomic_fetch_sub(&process->publisher_count, 1, __ATOMIC_RELEASE);
+}
+
+static bool reserve(struct publisher *publisher)
+{
+	__u8 *bytes;
+
+	if (publisher->items[0].bytes)
+		return true;
+	bytes = mmap(0, ITEMS * ITEM_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (bytes == MAP_FAILED)
+		return false;
+	for (int i = 0; i < ITEMS; i++)
+		publisher->items[i].bytes = bytes + i * ITEM_BYTES;
+	return true;
+}
+
+static void take_over(void *impl, const void *type, const void *rmw, int output)
+{
+	static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
+	struct publisher *publisher = 0;
+
+	pthread_mutex_lock(&adding);
+	for (int i = 0; i < MAX_PUBLISHERS && !publisher; i++)
+		if (!process->publishers[i].impl)
+			publisher = &process->publishers[i];
+	pthread_once(&has_begun, begin);
+	if (publisher && reserve(publisher)) {
+		publisher->type = type;
+		publisher->rmw = rmw;
+		publisher->output = output;
+		publisher->schedule.cycle = 0;
+		publisher->is_new = true;
+		__atomic_store_n(&publisher->impl, impl, __ATOMIC_RELEASE);
+		__atomic_fetch_add(&process->publisher_count, 1, __ATOMIC_RELEASE);
+		wake();
+	}
+	pthread_mutex_unlock(&adding);
+}
+
+static void add(struct rcl_publisher *publisher, const void *node, const void *type)
+{
+	const char *topic = ros.topic_name(publisher), *name = ros.node_name(node);
+	const void *rmw = ros.rmw_handle(publisher);
+
+	if (!topic || !name || !rmw)
+		return;
+	for (int i = 0; i < process->output_count; i++) {
+		struct output *output = &process->outputs[i];
+
+		if (!strcmp(output->topic, topic) && !strcmp(output->node, name)) {
+			take_over(publisher->impl, type, rmw, output->number);
+			return;
+		}
+	}
+}
+
+// ---- holding
+static void *no_memory(size_t bytes, void *state)
+{
+	(void)bytes, (void)state;
+	return 0;
+}
+
+static void *no_zeros(size_t count, size_t bytes, void *state)
+{
+	(void)count, (void)bytes, (void)state;
+	return 0;
+}
+
+static void keep(void *bytes, void *state)
+{
+	(void)bytes, (void)state;
+}
+
+// The middleware may give a buffer the size of its message. It stays the same memory.
+static void *resize(void *bytes, size_t size, void *item)
+{
+	return bytes == item && size <= ITEM_BYTES ? bytes : 0;
+}
+
+static bool fill(struct publisher *publisher, struct item *item, const void *message,
+		 const struct serialized *serialized)
+{
+	struct serialized to = { item->bytes, 0, ITEM_BYTES,
+				 { no_memory, keep, resize, no_zeros, item->bytes } };
+
+	if (serialized) {
+		if (!serialized->bytes || serialized->length > ITEM_BYTES)
+			return false;
+		memcpy(item->bytes, serialized->bytes, serialized->length);
+		item->length = serialized->length;
+		return true;
+	}
+	if (ros.serialize(message, publisher->type, &to)) {
+		ros.reset_error();
+		return false;
+	}
+	item->length = to.length;
+	return to.bytes == item->bytes && to.length <= ITEM_BYTES;
+}
+
+static struct item *claim(struct publisher *publisher)
+{
+	for (int i = 0; i < ITEMS; i++) {
+		__u32 free = FREE;
+
+		if (__atomic_compare_exchange_n(&publisher->items[i].state, &free, CLAIMED, false,
+						__ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			return &publisher->items[i];
+	}
+	return 0;
+}
+
+// Returns the present time. No two messages of this process have the same one.
+static __s64 own_source(void)
+{
+	__u64 now = now_of(CLOCK_REALTIME),
+	      last = __atomic_load_n(&process->last_source, __ATOMIC_RELAXED), next;
+
+	do
+		next = now > last ? now : last + 1;
+	while (!__atomic_compare_exchange_n(&process->last_source, &last, next, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	return next;
+}
+
+// Holds a message. Fails if it does not fit.
+static bool hold(struct publisher *publisher, const void *message,
+		 const struct serialized *serialized)
+{
+	struct item *item = claim(publisher);
+	__u64 never = ~0ULL;
+
+	if (!item)
+		return false;
+	if (!fill(publisher, item, message, serialized)) {
+		__atomic_store_n(&item->state, FREE, __ATOMIC_RELEASE);
+		return false;
+	}
+	item->source = own_source();
+	// Shows the recorder which callback published the message, and when.
+	ros.trace_publish(publisher->rmw, serialized ? (const void *)serialized : message,
+			  item->source);
+	item->arrival = now_of(CLOCK_MONOTONIC);
+	item->sequence = __atomic_fetch_add(&publisher->next, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&publisher->held, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&item->state, READY, __ATOMIC_RELEASE);
+	__atomic_compare_exchange_n(&process->wakes_at, &never, item->arrival, false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	wake();
+	return true;
+}
+
+// Sends held messages, then the one at hand, by the original function and with its result.
+static int at_once(struct publisher *publisher, publish_function *original,
+		   const struct rcl_publisher *to, const void *message, void *allocation)
+{
+	int result;
+
+	if (!held_by(publisher))
+		return original(to, message, allocation);
+	lock(publisher);
+	send_all(publisher);
+	result = original(to, message, allocation);
+	unlock(publisher);
+	return result;
+}
+
+static int publish(publish_function *original, const struct rcl_publisher *to, const void *message,
+		   void *allocation, bool is_serialized, bool can_wait)
+{
+	struct publisher *publisher = to ? find(to->impl) : 0;
+	struct record record = { .flags = FLAG_NOT_HELD };
+	__u64 now;
+
+	if (!publisher)
+		return original(to, message, allocation);
+	now = now_of(CLOCK_MONOTONIC);
+	if (passes_now(now) || !message || is_starved(now))
+		return at_once(publisher, original, to, message, allocation);
+	if (!ros.is_valid(to)) {
+		ros.reset_error();
+		return at_once(publisher, original, to, message, allocation);
+	}
+	if (can_wait && hold(publisher, is_serialized ? 0 : message, is_serialized ? message : 0))
+		return 0;
+	record.output = publisher->output;
+	record.arrival = now;
+	report(record);
+	return at_once(publisher, original, to, message, allocation);
+}
+
+// ---- the functions that callers reach
+static int no_original(const struct rcl_publisher *publisher, const void *message, void *allocation)
+{
+	(void)publisher, (void)message, (void)allocation;
+	return 1;
+}
+
+static publish_function *or_none(publish_function *original)
+{
+	return original ? original : no_original;
+}
+
+EXPORT int rcl_publisher_init(struct rcl_publisher *publisher, void *node, const void *type,
+			      const char *topic, void *options)
+{
+	int result;
+
+	look_up(__builtin_return_address(0));
+	if (!ros.publisher_init)
+		return 1;
+	result = ros.publisher_init(publisher, node, type, topic, options);
+	if (result || !publisher->impl)
+		return result;
+	// An id of a publisher that was never ended may come again.
+	forget(publisher->impl);
+	pthread_once(&is_set_up, set_up);
+	if (process && process->page)
+		add(publisher, node, type);
+	return result;
+}
+
+EXPORT int rcl_publisher_fini(struct rcl_publisher *publisher, void *node)
+{
+	look_up(__builtin_return_address(0));
+	if (publisher)
+		forget(publisher->impl);
+	return ros.publisher_fini ? ros.publisher_fini(publisher, node) : 1;
+}
+
+EXPORT int rcl_shutdown(void *context)
+{
+	int result;
+
+	look_up(__builtin_return_address(0));
+	flush_all();
+	result = ros.shutdown ? ros.shutdown(context) : 1;
+	// Another thread may have published meanwhile.
+	flush_all();
+	return result;
+}
+
+EXPORT int rcl_publish(const struct rcl_publisher *publisher, const void *message, void *allocation)
+{
+	look_up(__builtin_return_address(0));
+	return publish(or_none(ros.publish), publisher, message, allocation, false, true);
+}
+
+EXPORT int rcl_publish_serialized_message(const struct rcl_publisher *publisher,
+					  const void *message, void *allocation)
+{
+	look_up(__builtin_return_address(0));
+	return publish(or_none(ros.publish_serialized), publisher, message, allocation, true, true);
+}
+
+// The memory of a loaned message belongs to the middleware, so the message cannot wait.
+EXPORT int rcl_publish_loaned_message(const struct rcl_publisher *publisher, const void *message,
+				      void *allocation)
+{
+	look_up(__builtin_return_address(0));
+	return publish(or_none(ros.publish_loaned), publisher, message, allocation, false, false);
+}
+
+#ifdef TESTED
+// Gives a test what due_at() computes from a page: cycle, start, end, slot, late, overslept.
+EXPORT bool onbeat_test_due(const __u64 *page, int output, __s64 arrival, __s64 now, __s64 *to)
+{
+	struct schedule schedule;
+	struct due due;
+
+	if (!read_schedule(page, output, now, &schedule))
+		return false;
+	due = due_at(&schedule, arrival, now);
+	to[0] = due.cycle;
+	to[1] = due.opening.start;
+	to[2] = due.opening.end;
+	to[3] = due.opening.slot;
+	to[4] = due.late;
+	to[5] = due.overslept;
+	return true;
+}
+#endif

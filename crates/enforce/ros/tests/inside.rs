@@ -1,0 +1,442 @@
+//! Tests the library that holds outputs back inside the application, with a program
+//! (`inside/program.c`) that calls imitations of ROS 2 functions (`inside/ros.c`).
+
+use onbeat_ros::inside::{self, Output, DIRECTORY, REPORTS};
+use onbeat_ros::page::{OutputTable, PageReader, PageWriter};
+use onbeat_ros::report::{flags, Record, RECORD_BYTES};
+use onbeat_time::clock::monotonic_ns;
+use onbeat_time::Slot;
+use proptest::prelude::*;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const MS: u64 = 1_000_000;
+/// A slot that no test reaches.
+const NEVER: Slot = Slot::new(3_600_000 * MS, 3_600_001 * MS);
+const PATIENCE: u32 = 20_000;
+
+fn compile(words: &[&str]) {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let done = Command::new(clang)
+        .current_dir(sources)
+        .args(words)
+        .output();
+    let output = done.expect("clang should run, as it does in the build");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {error}");
+}
+
+/// Returns a directory with the library, the imitation of ROS 2 and the program.
+fn built() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let dir = directory("built");
+        let to = |name: &str| dir.join(name).display().to_string();
+        let library = ["-shared", "-fPIC", "-O1", "-pthread"];
+        let tested = ["-DTESTED", "src/inside/library.c", "-o", &to("tested.so")];
+        compile(&[&library[..], &tested].concat());
+        fs::write(dir.join("hold.so"), inside::LIBRARY).expect("a library");
+        let ros = ["tests/inside/ros.c", "-o", &to("libros.so")];
+        compile(&[&library[..], &["-fsemantic-interposition"], &ros].concat());
+        let here = dir.display();
+        let (find, rpath) = (format!("-L{here}"), format!("-Wl,-rpath,{here}"));
+        let program = ["-O1", "-pthread", "tests/inside/program.c", &find, "-lros"];
+        compile(&[&program[..], &[&rpath, "-o", &to("program")]].concat());
+        dir
+    })
+}
+
+fn directory(name: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let dir = dir.join(format!("{name}-{}-{number}", std::process::id()));
+    fs::create_dir(&dir).expect("a new directory");
+    dir
+}
+
+/// The owner of a table of slots: writes a heartbeat while `beats` is set.
+struct Owner {
+    dir: PathBuf,
+    page: Arc<PageWriter>,
+    reports: Option<File>,
+    beats: Arc<AtomicBool>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Owner {
+    fn new(cycle_ns: u64, slot: Slot) -> Owner {
+        let dir = directory("owner");
+        let output = |number, node: &str, topic: &str| Output {
+            number,
+            node: node.into(),
+            topic: topic.into(),
+        };
+        let outputs = [output(0, "/a", "/out"), output(1, "/b", "/other")];
+        let pipe = dir.join(REPORTS);
+        let name = std::ffi::CString::new(pipe.to_str().expect("text")).expect("no zero");
+        // SAFETY: the name is a text that lives until the call returns.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let mut reading = OpenOptions::new();
+        reading.read(true).custom_flags(libc::O_NONBLOCK);
+        let page = Arc::new(inside::write(&dir, &outputs).expect("a page"));
+        let table = OutputTable {
+            earliest_ns: 0,
+            slots: vec![slot],
+        };
+        page.set_table(cycle_ns, monotonic_ns() as i64, &[table.clone(), table]);
+        page.beat(monotonic_ns());
+        page.set_pass_through(false);
+        let (beats, ends) = (
+            Arc::new(AtomicBool::new(true)),
+            Arc::<AtomicBool>::default(),
+        );
+        let thread = std::thread::spawn({
+            let (page, beats, ends) = (page.clone(), beats.clone(), ends.clone());
+            move || {
+                while !ends.load(Ordering::Relaxed) {
+                    if beats.load(Ordering::Relaxed) {
+                        page.beat(monotonic_ns());
+                    }
+                    std::thread::sleep(Duration::from_nanos(cycle_ns / 4));
+                }
+            }
+        });
+        Owner {
+            reports: Some(reading.open(&pipe).expect("a pipe")),
+            dir,
+            page,
+            beats,
+            ends,
+            thread: Some(thread),
+        }
+    }
+
+    fn program(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(built().join("program"));
+        command
+            .args(words)
+            .env("LD_PRELOAD", built().join("hold.so"))
+            .env(DIRECTORY, &self.dir)
+            .env("LOG", self.dir.join("log"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        command
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
+    /// Returns the numbers of the messages of a topic that a process or its children sent, in
+    /// order, and how each was sent.
+    fn sent(&self, topic: &str, is_of: impl Fn(u32) -> bool) -> Vec<(u64, char)> {
+        let log = self.log();
+        let line = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            let pid = words[3].parse().expect("a process");
+            let how = words[2].chars().next().expect("how");
+            let number = words[1].parse().expect("a number");
+            (words[0] == topic && is_of(pid)).then_some((number, how))
+        };
+        log.lines().filter_map(line).collect()
+    }
+
+    fn records(&mut self) -> Vec<Record> {
+        let mut bytes = Vec::new();
+        if let Some(pipe) = &mut self.reports {
+            // The pipe is empty or has no writer.
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        let record = |bytes: &[u8]| Record::from_bytes(bytes.try_into().expect("a record"));
+        bytes.chunks_exact(RECORD_BYTES).map(record).collect()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+struct Program {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(owner: &Owner) -> Program {
+        let mut child = owner.program(&[]).spawn().expect("a program");
+        let stdout = child.stdout.take().expect("piped");
+        let mut program = Program {
+            stdin: child.stdin.take(),
+            child,
+            stdout: BufReader::new(stdout),
+        };
+        // Until the library's thread has run, messages are not held.
+        while owner.is_unready() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(program.all(&["none"]), [-1]);
+        program
+    }
+
+    fn all(&mut self, commands: &[&str]) -> Vec<i32> {
+        let stdin = self.stdin.as_mut().expect("it runs");
+        let answer = |command: &&str| {
+            writeln!(stdin, "{command}").expect("it reads");
+            let mut line = String::new();
+            self.stdout.read_line(&mut line).expect("an answer");
+            line.trim().parse().expect("a number")
+        };
+        commands.iter().map(answer).collect()
+    }
+
+    fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().expect("a child").success());
+    }
+}
+
+impl Owner {
+    fn is_unready(&self) -> bool {
+        let Some(pipe) = &self.reports else {
+            return false;
+        };
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the call writes the number of bytes that can be read.
+        unsafe { libc::ioctl(pipe.as_raw_fd(), libc::FIONREAD, &mut bytes) };
+        bytes == 0
+    }
+
+    /// Waits until the library has sent `count` messages.
+    fn wait_for(&self, count: usize) -> Vec<(u64, char)> {
+        for _ in 0..PATIENCE {
+            if self.log().lines().count() >= count {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.sent("/out", |_| true)
+    }
+}
+
+fn held(numbers: std::ops::Range<u64>) -> Vec<(u64, char)> {
+    numbers.map(|number| (number, 'h')).collect()
+}
+
+/// Runs a program that holds three messages until something happens, and returns what it sent.
+fn after(commands: &[&str], results: &[i32]) -> Vec<(u64, char)> {
+    let owner = Owner::new(500 * MS, NEVER);
+    let mut program = Program::start(&owner);
+    assert_eq!(program.all(&["publish", "serialized", "publish"]), [0; 3]);
+    assert_eq!(owner.log(), "", "three messages wait for their slot");
+    assert_eq!(program.all(commands), results);
+    program.end();
+    owner.sent("/out", |_| true)
+}
+
+#[test]
+fn held_messages_leave_before_whatever_cannot_wait() {
+    let then = |more: &[(u64, char)]| [&held(0..3)[..], more].concat();
+    assert_eq!(after(&["large"], &[0]), then(&[(3, 'd')]));
+    assert_eq!(after(&["loaned"], &[0]), then(&[(3, 'l')]));
+    // The middleware fails, and the caller gets its error.
+    assert_eq!(after(&["wrong", "publish"], &[1, 0]), held(0..4));
+    assert_eq!(after(&["nothing"], &[11]), then(&[]));
+    assert_eq!(after(&["fini", "init", "publish"], &[0; 3]), held(0..4));
+    assert_eq!(after(&["shutdown", "publish"], &[0, 300]), then(&[]));
+    // A process ends.
+    assert_eq!(after(&[], &[]), then(&[]));
+    // There is room for 16 messages.
+    assert_eq!(after(&["publish"; 14], &[0; 14]), {
+        [held(0..16), vec![(16, 'd')]].concat()
+    });
+}
+
+#[test]
+fn a_forked_child_sends_its_own_messages_at_once_and_no_others() {
+    let owner = Owner::new(500 * MS, NEVER);
+    let mut program = Program::start(&owner);
+    let parent = program.child.id();
+    assert_eq!(program.all(&["publish", "publish", "fork"]), [0; 3]);
+    assert_eq!(owner.sent("/out", |pid| pid != parent), [(2, 'd')]);
+    program.end();
+    assert_eq!(owner.sent("/out", |pid| pid == parent), held(0..2));
+}
+
+#[test]
+fn held_messages_leave_when_their_owner_falls_silent_or_asks() {
+    let owner = Owner::new(150 * MS, NEVER);
+    let mut program = Program::start(&owner);
+    program.all(&["publish"; 3]);
+    assert_eq!(owner.log(), "");
+    owner.beats.store(false, Ordering::Relaxed);
+    assert_eq!(owner.wait_for(3), held(0..3));
+    program.all(&["publish"]);
+    assert_eq!(owner.sent("/out", |_| true)[3..], [(3, 'd')]);
+    owner.beats.store(true, Ordering::Relaxed);
+    owner.page.beat(monotonic_ns());
+    program.all(&["publish"]);
+    assert_eq!(owner.log().lines().count(), 4);
+    owner.page.set_pass_through(true);
+    assert_eq!(owner.wait_for(5)[4..], [(4, 'h')]);
+    program.end();
+}
+
+#[test]
+fn messages_leave_in_their_slots_and_reports_say_so() {
+    const COUNT: usize = 40;
+    let (cycle, slot) = (10 * MS, Slot::new(6 * MS, 7 * MS));
+    let mut owner = Owner::new(cycle, slot);
+    let origin = PageReader::open(owner.page.fd().as_raw_fd())
+        .expect("a page")
+        .schedule(0)
+        .map_or(0, |s| s.opening(0, 0).start_ns - slot.start_ns as i64);
+    let mut program = Program::start(&owner);
+    for _ in 0..COUNT {
+        assert_eq!(program.all(&["publish"]), [0]);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert_eq!(owner.wait_for(COUNT), held(0..COUNT as u64));
+    program.end();
+    let records = owner.records();
+    assert_eq!(records[0].flags, flags::READY);
+    let mut slots = std::collections::BTreeSet::new();
+    for record in &records[1..] {
+        assert_eq!(record.flags & !flags::LATE, flags::BY_ARRIVAL, "{record:?}");
+        let since = record.slot_start_ns - origin;
+        assert_eq!(since % cycle as i64, slot.start_ns as i64, "{record:?}");
+        assert!(record.start_ns >= record.slot_start_ns, "{record:?}");
+        slots.insert(record.slot_start_ns);
+    }
+    assert_eq!(records.len(), COUNT + 1);
+    assert!(
+        slots.len() > COUNT / 8,
+        "they left in {} slots",
+        slots.len()
+    );
+}
+
+/// Disturbs the owner of the table until the program has ended.
+fn disturb(owner: &mut Owner, child: &mut Child, mut seed: u64) {
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    while child.try_wait().expect("a child").is_none() {
+        match random(7) {
+            0 | 1 => {
+                let beats = owner.beats.load(Ordering::Relaxed);
+                owner.beats.store(!beats, Ordering::Relaxed);
+            }
+            2 => owner.page.set_pass_through(true),
+            3 | 4 => owner.page.set_pass_through(false),
+            5 => {
+                let now = monotonic_ns();
+                let origin = now + random(4 * MS);
+                owner.page.move_origin(origin as i64, now + MS, now);
+            }
+            _ => drop(owner.reports.take_if(|_| random(20) == 0)),
+        }
+        owner.records();
+        std::thread::sleep(Duration::from_micros(random(9000)));
+    }
+}
+
+#[test]
+fn no_fault_loses_doubles_or_reorders_a_message() {
+    for seed in 1..=2 {
+        let mut owner = Owner::new(4 * MS, Slot::new(2 * MS, 2 * MS + MS / 2));
+        let mut command = owner.program(&["random", &seed.to_string(), "500"]);
+        let mut child = command.spawn().expect("a program");
+        disturb(&mut owner, &mut child, seed);
+        let pid = child.id();
+        let output = child.wait_with_output().expect("its output");
+        assert!(output.status.success(), "{output:?}");
+        let counts = String::from_utf8(output.stdout).expect("text");
+        let counts: Vec<u64> = counts
+            .split_whitespace()
+            .map(|c| c.parse().expect("a count"))
+            .collect();
+        for (topic, count) in ["/out", "/other"].into_iter().zip(counts) {
+            let sent = owner.sent(topic, |of| of == pid);
+            let numbers: Vec<u64> = sent.iter().map(|s| s.0).collect();
+            assert_eq!(
+                numbers,
+                (0..count).collect::<Vec<_>>(),
+                "{topic}, seed {seed}"
+            );
+            let waited = sent.iter().filter(|s| s.1 == 'h').count();
+            assert!(
+                waited > 10,
+                "{waited} of {count} messages of {topic} were held"
+            );
+            let children = owner.sent(topic, |of| of != pid);
+            assert!(!children.is_empty() && children.iter().all(|s| s.1 == 'd'));
+        }
+    }
+}
+
+type DueAt = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut i64) -> bool;
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_library_computes_the_shapers_slots(
+        cycle in 1u64..40, origin in -50i64..50, earliest in 0u64..40,
+        slots in prop::collection::vec((0u64..100, 1u64..40), 1..5),
+        before in prop::collection::vec((0u64..100, 1u64..40), 0..3), from in -100i64..200,
+        arrival in 0i64..200, waited in 0i64..100,
+    ) {
+        let table = |slots: &[(u64, u64)]| OutputTable {
+            earliest_ns: earliest,
+            slots: slots.iter().map(|s| Slot::new(s.0, s.0 + s.1)).collect(),
+        };
+        let dir = directory("page");
+        let page = inside::write(&dir, &[]).expect("a page");
+        page.set_table(cycle, origin, &[table(&[(0, 1)]), table(&slots)]);
+        if !before.is_empty() {
+            let now = [table(&[(0, 1)]), table(&slots)];
+            page.swap_slots(from, &now, &[table(&[(0, 1)]), table(&before)]);
+        }
+        let now = arrival + waited;
+        let reader = PageReader::open(page.fd().as_raw_fd()).expect("a page");
+        // SAFETY: the library is this crate's own, and its initialisers do nothing.
+        let library = unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads");
+        // SAFETY: the function has this type.
+        let due_at = unsafe { library.get::<DueAt>(b"onbeat_test_due\0") }.expect("a function");
+        let words = fs::read(dir.join("page")).expect("the page");
+        let words: Vec<u64> = words.chunks(8).map(|w| u64::from_ne_bytes(w.try_into().expect("8"))).collect();
+        let mut found = [0; 6];
+        // SAFETY: the page has its whole size, and the array has room for the six results.
+        let is_valid = unsafe { due_at(words.as_ptr(), 1, arrival, now, found.as_mut_ptr()) };
+        let _ = fs::remove_dir_all(dir);
+        let schedule = reader.schedule(1);
+        prop_assert_eq!(is_valid, schedule.is_some());
+        if let Some(schedule) = schedule {
+            let cycle = schedule.cycle_of(arrival);
+            let due = schedule.due(cycle, arrival, now);
+            let opening = due.opening;
+            let expected = [
+                due.cycle, opening.start_ns, opening.end_ns, opening.slot as i64,
+                due.late.into(), due.overslept.into(),
+            ];
+            prop_assert_eq!(found, expected);
+        }
+    }
+}

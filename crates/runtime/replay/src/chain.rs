@@ -1,6 +1,7 @@
 //! Selects what is replayed: streams, CAN identifiers, new names, the start and the number of
 //! repetitions.
 
+use crate::database::FrameId;
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 use crate::source::damage::Damage;
 use std::ops::RangeInclusive;
@@ -20,8 +21,13 @@ pub struct Choice {
     pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
-    /// The CAN identifiers to play. An empty list selects all frames.
+    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all frames are
+    /// played.
     pub ids: Vec<RangeInclusive<u32>>,
+    /// The identifiers of the CAN messages to play, in addition to `ids`.
+    pub messages: Vec<FrameId>,
+    /// The CAN frames and packets to play, by their direction.
+    pub direction: Direction,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
     /// The recorded time from which on items are left out, in ns since the first item. `None` keeps all
@@ -32,6 +38,28 @@ pub struct Choice {
     /// The longest time without an item, in ns. Longer gaps are shortened to this time. `None` keeps all
     /// gaps.
     pub max_gap_ns: Option<u64>,
+}
+
+/// The frames and packets that are played, by their direction at the recorder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Frames and packets of both directions.
+    #[default]
+    All,
+    /// Only what the recorder received. This includes recordings that do not state a direction.
+    Received,
+    /// Only what the recorder's host sent.
+    Sent,
+}
+
+impl Direction {
+    fn takes(self, is_sent: bool) -> bool {
+        match self {
+            Direction::All => true,
+            Direction::Received => !is_sent,
+            Direction::Sent => is_sent,
+        }
+    }
 }
 
 /// Returns whether a name matches a pattern, in which `*` stands for any characters.
@@ -160,12 +188,14 @@ impl Chain {
 
     fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
-        let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
-        if is_can && !self.choice.ids.is_empty() {
-            let id = can_id(payload)?;
-            self.choice.ids.iter().find(|ids| ids.contains(&id))?;
+        let choice = &self.choice;
+        match self.streams[stream.0 as usize].kind {
+            Kind::Can if !takes_frame(choice, payload) => return None,
+            Kind::Can | Kind::Packets { .. } => {}
+            Kind::Ros { .. } | Kind::Unplayable { .. } => return Some(stream),
         }
-        Some(stream)
+        let is_all = choice.direction == Direction::All;
+        (is_all || choice.direction.takes(self.source.details().is_sent)).then_some(stream)
     }
 
     /// Starts the next repetition. Returns `false` after the last one, or if the recording has no
@@ -194,9 +224,16 @@ impl Chain {
     }
 }
 
-fn can_id(frame: &[u8]) -> Option<u32> {
-    let word = u32::from_ne_bytes(frame.get(..4)?.try_into().ok()?);
-    Some(word & 0x1fff_ffff)
+fn takes_frame(choice: &Choice, frame: &[u8]) -> bool {
+    if choice.ids.is_empty() && choice.messages.is_empty() {
+        return true;
+    }
+    let Some(word) = frame.first_chunk().map(|word| u32::from_ne_bytes(*word)) else {
+        return false;
+    };
+    let id = word & 0x1fff_ffff;
+    let is_message = |id| choice.messages.contains(&id);
+    choice.ids.iter().any(|ids| ids.contains(&id)) || FrameId::of_word(word).is_some_and(is_message)
 }
 
 struct Chosen {
@@ -357,6 +394,38 @@ mod tests {
             expected.extend(one.map(|(t, name, n)| (t + shift, name.to_string(), n)));
         }
         assert_eq!(played(choice).unwrap(), expected);
+    }
+
+    #[test]
+    fn frames_are_selected_by_identifier_message_and_direction() {
+        let open = || {
+            let text = "(1.0) can0 123#01 R\n(1.1) can0 00000123#02 T\n(1.2) can0 124#03 T\n\
+                (1.3) can0 20000123#04 T\n(1.4) can0 125#05 R\n";
+            let log = crate::source::candump::read("log", std::io::Cursor::new(text.as_bytes()))?;
+            Ok(log)
+        };
+        let played = |choice: Choice| {
+            let mut chain = Chain::new(Box::new(open), choice).unwrap();
+            let (mut out, mut payload) = (Vec::new(), Vec::new());
+            while chain.next(&mut payload).unwrap().is_some() {
+                out.push(payload[8]);
+            }
+            out
+        };
+        let near = FrameId::of_word(0x123).unwrap();
+        let some = |ids: &[RangeInclusive<u32>], messages: &[FrameId], direction| {
+            played(Choice {
+                ids: ids.to_vec(),
+                messages: messages.to_vec(),
+                direction,
+                ..Choice::default()
+            })
+        };
+        assert_eq!(some(&[], &[], Direction::All).len(), 5);
+        assert_eq!(some(&[], &[near], Direction::All), [1]);
+        assert_eq!(some(&[0x124..=0x125], &[near], Direction::All), [1, 3, 5]);
+        assert_eq!(some(&[0x123..=0x123], &[], Direction::Received), [1]);
+        assert_eq!(some(&[0x123..=0x124], &[], Direction::Sent)[..2], [2, 3]);
     }
 
     #[test]

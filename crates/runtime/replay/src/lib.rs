@@ -12,6 +12,7 @@
 //! | [`item`] | streams, items, the trait of sources |
 //! | [`source`] | readers of recordings |
 //! | [`writer`] | writers of recordings, for conversions |
+//! | [`database`] | names of CAN messages from DBC files |
 //! | [`contents`] | what a recording has |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
@@ -37,6 +38,7 @@ pub mod compare;
 pub mod contents;
 pub mod control;
 pub mod curves;
+pub mod database;
 pub mod definition;
 pub mod item;
 pub mod ledger;

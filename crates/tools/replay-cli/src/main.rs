@@ -10,6 +10,7 @@
 
 mod compare;
 mod convert;
+mod dbc;
 mod import;
 mod judge;
 mod keys;
@@ -115,10 +116,10 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
         Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
         None => opener(args.sources.clone(), args.align),
     };
-    let chain = Chain::new(open, args.choice()).map_err(failed)?;
+    let chain = Chain::new(open, args.choice()?).map_err(failed)?;
     let streams = chain.streams().to_vec();
+    let choice = args.choice_measured()?;
     let sizing = size::of(&args, || {
-        let choice = args.choice_measured();
         Chain::new(opener(args.sources.clone(), args.align), choice)
     })?;
     if args.plan {

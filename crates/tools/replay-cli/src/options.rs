@@ -209,22 +209,27 @@ impl Args {
         played || sized || buffer.unmeasured || told || self.plan || compared
     }
 
-    pub fn choice(&self) -> Choice {
-        Choice {
+    pub fn times(&self) -> u32 {
+        self.what.times
+    }
+
+    pub fn choice(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             compared: self.compare.topics.clone(),
             times: self.what.times,
-            ..self.what.selection.choice()
-        }
+            ..self.what.selection.choice()?
+        })
     }
 
     /// Returns the selection of the recorded messages that the device's outputs are compared with.
-    pub fn choice_compared(&self) -> Choice {
-        Choice {
+    pub fn choice_compared(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             only: self.compare.topics.clone(),
             compared: Vec::new(),
             ids: Vec::new(),
-            ..self.choice()
-        }
+            messages: Vec::new(),
+            ..self.choice()?
+        })
     }
 
     /// Returns the rate of recorded times, or `None` if they are ignored.
@@ -260,11 +265,11 @@ impl Args {
 
     /// Returns the selection to measure. It has two repetitions at most, because all transitions between
     /// repetitions are equal.
-    pub fn choice_measured(&self) -> Choice {
-        Choice {
+    pub fn choice_measured(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             times: self.what.times.min(2),
-            ..self.choice()
-        }
+            ..self.choice()?
+        })
     }
 
     fn buffer_memory(&self) -> u64 {

@@ -14,6 +14,7 @@
 //! | [`writer`] | writers of recordings, for conversions |
 //! | [`database`] | names of CAN messages from DBC files |
 //! | [`contents`] | what a recording has |
+//! | [`bus`] | the load of CAN buses, and the state of CAN interfaces |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
 //! | [`sizing`] | the size of the buffer, from curves |
@@ -33,6 +34,7 @@
 //! | [`picture`] | lateness over time as SVG and HTML |
 
 mod buffer;
+pub mod bus;
 pub mod chain;
 pub mod compare;
 pub mod contents;

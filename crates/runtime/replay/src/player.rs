@@ -3,6 +3,7 @@
 //! [`crate::sink::Sink`]).
 
 use crate::buffer::{Gather, Pieces};
+use crate::bus::Meter;
 use crate::control::Control;
 use crate::curves::{LoaderMonitor, Seen};
 use crate::item::{Stamp, StreamId};
@@ -55,6 +56,8 @@ pub(crate) struct Stage<'c> {
     pub(crate) ticker: Option<Ticker>,
     pub(crate) control: &'c Control,
     pub(crate) ledger: Ledger,
+    /// For each sink, the load of its CAN bus.
+    pub(crate) buses: Vec<Option<Meter>>,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
     pub(crate) monitor: Option<LoaderMonitor>,
@@ -108,12 +111,14 @@ impl Player<'_> {
         let Stage {
             sinks,
             ledger,
+            buses,
             timeline,
             ..
         } = stage;
         let rest = Rest {
             sinks,
             ledger,
+            buses,
             timeline,
         };
         (rest, result)
@@ -123,6 +128,7 @@ impl Player<'_> {
 pub(crate) struct Rest {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) ledger: Ledger,
+    pub(crate) buses: Vec<Option<Meter>>,
     pub(crate) timeline: Timeline,
 }
 
@@ -178,7 +184,12 @@ impl Stage<'_> {
         match put {
             Put::Unsuitable => self.ledger.unsuitable(stamp),
             Put::Kept => self.ledger.kept(stamp),
-            Put::Left => self.left(stamp, item.len(), due_ns),
+            Put::Left => {
+                let since_ns = self.left(stamp, item.len(), due_ns);
+                if let Some(bus) = &mut self.buses[sink] {
+                    bus.add(since_ns, item);
+                }
+            }
             Put::Joined { parts } => {
                 self.ledger.joined(stamp, parts);
                 self.left(stamp, item.len(), due_ns);
@@ -187,15 +198,17 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) {
+    /// Notes an item that left. Returns when it left, in ns since the first item was due.
+    fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) -> u64 {
         let left_ns = monotonic_ns();
         let began_ns = self.timeline.began_ns.unwrap_or(due_ns);
+        let since_ns = left_ns.saturating_sub(began_ns);
         let late_ns = self.ledger.played(&Output {
             stamp,
             bytes,
             due_ns,
             left_ns,
-            since_ns: left_ns.saturating_sub(began_ns),
+            since_ns,
             fill: self.timeline.fill,
         });
         let playing = &self.control.playing;
@@ -207,6 +220,7 @@ impl Stage<'_> {
             playing.max_late_ns.store(late_ns, Relaxed);
         }
         playing.position_ns.store(stamp.time_ns, Relaxed);
+        since_ns
     }
 
     fn wait_for(&mut self, time_ns: i64) -> Result<u64, Ended> {

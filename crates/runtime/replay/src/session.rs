@@ -2,6 +2,7 @@
 //! their results.
 
 use crate::buffer::{Buffer, BufferError, Gather};
+use crate::bus::{BusFigures, Meter};
 use crate::control::Control;
 use crate::curves::{LoaderMonitor, RateLatency};
 use crate::item::{Source, Stream};
@@ -81,6 +82,8 @@ pub struct Played {
     #[serde(flatten)]
     pub figures: Figures,
     pub items: Items,
+    /// The load of the CAN buses, as far as their bitrates are known.
+    pub buses: Vec<BusFigures>,
     /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
     pub sizing: Option<Sizing>,
     /// The performance of the loader, the thread that fills the buffer.
@@ -280,7 +283,12 @@ fn stage<'c>(
     let named = streams.iter().zip(&routes);
     let ledger = Ledger::new(named.map(|(s, &sink)| (s.name.clone(), sinks[sink].name())));
     let ticker = settings.clock_ns.zip(clock);
+    let buses = sinks.iter().map(|sink| {
+        let (interface, speed) = sink.bus()?;
+        Some(Meter::new(interface, speed))
+    });
     Stage {
+        buses: buses.collect(),
         ledger,
         sinks,
         routes,
@@ -340,6 +348,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         _ => loaded.error.as_ref().map(LoadError::to_string),
     };
     let figures = rest.ledger.close(&loaded.read);
+    let buses = rest.buses.iter().flatten().map(Meter::figures).collect();
     let sum = |of: fn(&crate::ledger::StreamFigures) -> u64| figures.streams.iter().map(of).sum();
     let mut items = Items {
         read: loaded.read.iter().sum(),
@@ -357,6 +366,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     Played {
         figures,
         items,
+        buses,
         sizing: None,
         supply: rest.timeline.supply,
         machine,

@@ -118,23 +118,33 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     };
     let chain = Chain::new(open, args.choice()?).map_err(failed)?;
     let streams = chain.streams().to_vec();
+    let targets = match route::targets(&streams, &args.targets()) {
+        // A plan needs no place to play to.
+        Err(_) if args.plan => Vec::new(),
+        targets => targets.map_err(failed)?,
+    };
+    if !args.plan {
+        for remark in route::check(&targets).map_err(failed)? {
+            eprintln!("onbeat: {}", term::one_line(&remark));
+        }
+    }
     let choice = args.choice_measured()?;
-    let sizing = size::of(&args, || {
+    let measured = size::of(&args, &targets, || {
         Chain::new(opener(args.sources.clone(), args.align), choice)
     })?;
     if args.plan {
-        return size::show(sizing.as_ref(), args.json);
+        return size::show(measured.as_ref(), args.json);
     }
-    if let Some((sizing, recording)) = &sizing {
-        size::tell(sizing);
-        size::set(&mut settings, sizing);
-        if let Some(step) = list::step(&recording.steps) {
+    if let Some(measured) = &measured {
+        size::tell(measured);
+        size::set(&mut settings, &measured.sizing);
+        if let Some(step) = list::step(&measured.contents.steps) {
             eprintln!("onbeat: {step}");
         }
     }
     let running = prepared.map(|prepared| prepared.start(&args, &control));
     let running = running.transpose()?;
-    let outputs = outputs(&args, &streams)?;
+    let outputs = outputs(&args, &streams, &targets)?;
     if args.paused {
         control.pause();
     }
@@ -144,7 +154,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     let session = session.map_err(failed)?;
     watch(&session, &control);
     let mut played = session.finish().map_err(failed)?;
-    played.sizing = sizing.map(|(sizing, _)| sizing);
+    played.sizing = measured.map(|measured| measured.sizing);
     let running = running.filter(|_| played.failed.is_none());
     let compared = running.map(|running| running.finish(&args, &control, played.stopped));
     let done = Done {
@@ -184,8 +194,7 @@ impl Done {
 }
 
 /// Opens the sinks. Loads ROS 2 only if a stream is published there.
-fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
-    let targets = route::targets(streams, &args.targets()).map_err(failed)?;
+fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Outputs, CliError> {
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
         let how = "the recording already has a /clock. Add --exclude /clock, or leave --clock out";
@@ -212,7 +221,7 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
         }
         Ok(Box::new(topics))
     };
-    let mut outputs = route::open(streams, &targets, ros).map_err(failed)?;
+    let mut outputs = route::open(streams, targets, &args.bitrate, ros).map_err(failed)?;
     if let Some(stream) = clock {
         let sink = match targets.iter().position(|t| *t == Target::Ros) {
             Some(stream) => outputs.routes[stream],

@@ -4,13 +4,14 @@ use super::judge::Live;
 use super::place::{source_of, Where};
 use super::selection::Selection;
 use super::Report;
+use onbeat_replay::bus::Speed;
 use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
 use onbeat_replay::sink::ros::Answer;
 use onbeat_replay::sizing::Wish;
 use onbeat_replay::Pace;
-use onbeat_terminal::units::{parse_duration, parse_size};
+use onbeat_terminal::units::{parse_duration, parse_rate, parse_size};
 use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -70,6 +71,10 @@ pub struct Args {
     /// which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
+    /// Bitrates of CAN interfaces, for the bus load: 500k, 500k/2M with CAN FD, or can0=250k. The default
+    /// is what the kernel reports
+    #[arg(long, value_name = "[NAME=]RATE[/DATA]", value_parser = parse_bitrate)]
+    pub bitrate: Vec<(Option<String>, Speed)>,
     /// Key of the link, the same on both hosts (onbeat link key FILE)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -170,6 +175,20 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
     }
 }
 
+fn parse_bitrate(text: &str) -> Result<(Option<String>, Speed), String> {
+    let how = |_| String::from("write a bitrate, for example 500k, 500k/2M or can0=250k");
+    let (name, rates) = match text.split_once('=') {
+        Some((name, rates)) => (Some(name.to_owned()), rates),
+        None => (None, text),
+    };
+    let (nominal, data) = rates.split_once('/').unwrap_or((rates, rates));
+    let speed = Speed {
+        nominal: parse_rate(nominal).map_err(how)?,
+        data: parse_rate(data).map_err(how)?,
+    };
+    Ok((name, speed))
+}
+
 fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor.filter(|f| (1e-6..=1e6).contains(f)).ok_or_else(|| {
@@ -205,7 +224,7 @@ impl Args {
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
         let played = paced || player || how.answer.is_some() || self.paused;
-        let compared = !self.compare.topics.is_empty();
+        let compared = !self.compare.topics.is_empty() || !self.bitrate.is_empty();
         played || sized || buffer.unmeasured || told || self.plan || compared
     }
 
@@ -331,6 +350,17 @@ mod tests {
         assert_eq!(answer.asked, ["/a", "/b"]);
         for wrong in ["/a", "/a=", "=/b", "/a,=/b"] {
             assert!(parse_answer(wrong).is_err(), "{wrong}");
+        }
+        let fast = Speed {
+            nominal: 500_000,
+            data: 2_000_000,
+        };
+        assert_eq!(
+            parse_bitrate("can0=500k/2M"),
+            Ok((Some("can0".into()), fast))
+        );
+        for wrong in ["", "0", "500k/", "can0=", "fast"] {
+            assert!(parse_bitrate(wrong).is_err(), "{wrong}");
         }
         for wrong in ["0", "-1", "NaN", "inf", "fast", "1000001"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");

@@ -1,6 +1,7 @@
 //! Formats the output of `onbeat replay`: the live line and the final table.
 
 use onbeat_document::text::duration;
+use onbeat_replay::bus::BusFigures;
 use onbeat_replay::control::State;
 use onbeat_replay::ledger::{Lateness, StreamFigures};
 use onbeat_replay::session::Played;
@@ -93,6 +94,20 @@ fn row(s: &StreamFigures) -> Vec<String> {
     cells
 }
 
+/// Returns a sentence about the load of a CAN bus.
+pub fn load(bus: &BusFigures) -> String {
+    let mean = bus.load.map_or(String::new(), |load| {
+        format!("{:.1} % on average, ", load * 100.0)
+    });
+    format!(
+        "bus load of {} at {}: {mean}{:.1} % in the busiest 100 ms (after {})",
+        bus.interface,
+        bus.speed(),
+        bus.peak_load * 100.0,
+        duration(bus.peak_at_ns as f64),
+    )
+}
+
 fn notes(played: &Played) -> Vec<String> {
     let (items, machine) = (played.items, &played.machine);
     let share = |ns: u64| 100.0 * ns as f64 / machine.wall_ns.max(1) as f64;
@@ -107,6 +122,8 @@ fn notes(played: &Played) -> Vec<String> {
         machine.peak_memory_bytes as f64 / 1e6,
         machine.buffer_bytes as f64 / 1e6,
     )];
+    let buses = played.buses.iter();
+    notes.extend(buses.filter(|bus| bus.frames > 0).map(load));
     notes.extend(played.sizing.as_ref().map(super::size::sentence));
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {

@@ -1,6 +1,8 @@
 //! Runs whole replays from recordings in memory to test sinks.
 
 use super::*;
+use crate::bus::offered::Offered;
+use crate::bus::Speed;
 use crate::item::{SourceError, Stamp, StreamId};
 use crate::sink::{Put, Refused, Sink};
 use crate::sizing::{measure, Wish};
@@ -101,7 +103,16 @@ impl Sink for Catch {
     fn gives_credit(&self) -> bool {
         self.busy_every > 0
     }
+
+    fn bus(&self) -> Option<(&str, Speed)> {
+        Some(("can0", SPEED))
+    }
 }
+
+const SPEED: Speed = Speed {
+    nominal: 500_000,
+    data: 500_000,
+};
 
 struct Witness(Arc<Mutex<Seen>>);
 
@@ -281,6 +292,37 @@ fn hostile_times_streams_and_lengths_cause_no_panic() {
             played.items.lost
         ),
         (1, 1, 0)
+    );
+}
+
+#[test]
+fn the_load_of_a_bus_is_measured_before_and_while_playing() {
+    let frames = || {
+        let mut source = Listed::new(vec![stream("can0")]);
+        for n in 0..200 {
+            // 53 bits at 500 kbit/s: 106 us of each ms, and half of that at half the speed.
+            source.push(n * 1_000_000, 0, &[0; 16]);
+        }
+        source
+    };
+    let (catch, _) = Catch::new(0, 0);
+    let mut source = frames();
+    let mut meters = [Meter::new("can0", SPEED)];
+    let mut offered = Offered::new(&mut source, &mut meters, &[Some(0)], 0.5);
+    while offered.next(&mut Vec::new()).unwrap().is_some() {}
+    let planned = meters[0].figures();
+    assert_eq!((planned.frames, planned.busy_ns), (200, 200 * 106_000));
+    assert_eq!(planned.peak_load, 50.0 * 106_000.0 / 1e8);
+    let played = play(
+        frames(),
+        outputs(vec![Box::new(catch)], vec![0]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    let bus = &played.buses[0];
+    assert_eq!((bus.frames, bus.busy_ns), (200, 200 * 106_000));
+    assert!(
+        bus.load.is_some_and(|load| load > 0.0 && load < 0.11),
+        "{bus:?}"
     );
 }
 

@@ -3,6 +3,7 @@
 
 use crate::database::FrameId;
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
+pub use crate::pattern::fits;
 use crate::source::damage::Damage;
 use std::ops::RangeInclusive;
 
@@ -60,28 +61,6 @@ impl Direction {
             Direction::Sent => is_sent,
         }
     }
-}
-
-/// Returns whether a name matches a pattern, in which `*` stands for any characters.
-pub fn fits(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(mut left) = name.strip_prefix(first) else {
-        return false;
-    };
-    // Each part matches as early as possible. The last part must match the end of the name.
-    let mut parts = rest.split('*').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return left.ends_with(part);
-        }
-        match left.find(part) {
-            Some(at) => left = &left[at + part.len()..],
-            None => return false,
-        }
-    }
-    true
 }
 
 /// A source that plays a selection of another source.
@@ -506,20 +485,5 @@ mod tests {
         let error = Chain::new(Box::new(empty), Choice::default()).err();
         let error = error.expect("nothing to play").to_string();
         assert!(!error.contains("--exclude"), "{error}");
-    }
-
-    #[test]
-    fn a_star_in_a_pattern_matches_any_characters() {
-        for (pattern, name) in [
-            ("/a", "/a"),
-            ("*", ""),
-            ("/*/c", "/a/b/c"),
-            ("a*b*b", "axbb"),
-        ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("/a", "/ab"), ("/*/c", "/a/b"), ("a*b*b", "ab"), ("", "a")] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
-        }
     }
 }

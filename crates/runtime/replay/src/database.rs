@@ -1,6 +1,6 @@
 //! Reads the names of CAN messages from DBC files.
 
-use crate::chain::fits;
+use crate::pattern::fits;
 use crate::source::can::{ERROR, EXTENDED};
 use can_dbc::{Dbc, MessageId};
 use std::collections::BTreeMap;

@@ -25,6 +25,8 @@
 //! | `memory` | memory that stays in memory |
 //! | `buffer` | the playback buffer: blocks of a channel |
 //! | `loader`, `player` | its two ends |
+//! | `interface` | sockets of network interfaces |
+//! | `pattern` | names with `*` |
 //! | `pace` | the axis of time, sleeping |
 //! | [`ledger`] | lateness of every output |
 //! | [`session`] | the threads, from start to figures |
@@ -42,12 +44,14 @@ pub mod control;
 pub mod curves;
 pub mod database;
 pub mod definition;
+mod interface;
 pub mod item;
 pub mod ledger;
 mod loader;
 mod memory;
 pub mod observe;
 mod pace;
+mod pattern;
 pub mod picture;
 mod player;
 pub mod remote;

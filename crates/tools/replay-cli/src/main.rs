@@ -8,6 +8,7 @@
 //! | `onbeat compare` | compares two recordings |
 //! | `onbeat import` | reads the traces of other tracers |
 
+mod bus;
 mod compare;
 mod convert;
 mod dbc;

@@ -1,7 +1,7 @@
 //! Formats the output of `onbeat replay`: the live line and the final table.
 
+use super::bus::load;
 use onbeat_document::text::duration;
-use onbeat_replay::bus::BusFigures;
 use onbeat_replay::control::State;
 use onbeat_replay::ledger::{Lateness, StreamFigures};
 use onbeat_replay::session::Played;
@@ -92,20 +92,6 @@ fn row(s: &StreamFigures) -> Vec<String> {
         duration(s.jitter_ns as f64),
     ));
     cells
-}
-
-/// Returns a sentence about the load of a CAN bus.
-pub fn load(bus: &BusFigures) -> String {
-    let mean = bus.load.map_or(String::new(), |load| {
-        format!("{:.1} % on average, ", load * 100.0)
-    });
-    format!(
-        "bus load of {} at {}: {mean}{:.1} % in the busiest 100 ms (after {})",
-        bus.interface,
-        bus.speed(),
-        bus.peak_load * 100.0,
-        duration(bus.peak_at_ns as f64),
-    )
 }
 
 fn notes(played: &Played) -> Vec<String> {

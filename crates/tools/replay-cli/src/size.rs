@@ -1,10 +1,11 @@
 //! Measures the size of the playback buffer, reports it, and warns if it is too small.
 
+use super::bus::{load, Buses};
 use super::list;
 use super::{failed, Args, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::bus::offered::{self, Offered};
-use onbeat_replay::bus::{device::Device, stated, BusFigures, Meter};
+use onbeat_replay::bus::{device::Device, BusFigures, Meter};
 use onbeat_replay::chain::Chain;
 use onbeat_replay::contents::Contents;
 use onbeat_replay::control::State;
@@ -24,38 +25,6 @@ pub struct Measured {
     pub sizing: Sizing,
     pub contents: Contents,
     pub buses: Vec<BusFigures>,
-}
-
-/// The CAN buses that a replay plays on, as far as their bitrates are known.
-struct Buses {
-    meters: Vec<Meter>,
-    of_stream: Vec<Option<usize>>,
-}
-
-impl Buses {
-    fn of(args: &Args, targets: &[Target]) -> Buses {
-        let mut buses = Buses {
-            meters: Vec::new(),
-            of_stream: Vec::new(),
-        };
-        let mut names: Vec<&str> = Vec::new();
-        for target in targets {
-            let Target::Can(name) = target else {
-                buses.of_stream.push(None);
-                continue;
-            };
-            let known = names.iter().position(|known| known == name);
-            let speed = || Device::of(name).ok().and_then(|device| device.speed);
-            let added = known.or_else(|| {
-                let speed = stated(&args.bitrate, name).or_else(speed)?;
-                names.push(name);
-                buses.meters.push(Meter::new(name, speed));
-                Some(names.len() - 1)
-            });
-            buses.of_stream.push(added);
-        }
-        buses
-    }
 }
 
 /// Measures the recording, sizes the buffer, and computes the load of CAN buses. `targets` has the target of
@@ -228,7 +197,7 @@ pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliEr
             );
             writeln!(out, "\n{}\n{rates}", sentence(sizing)).map_err(CliError::Stdout)?;
             for bus in &measured.buses {
-                let load = offered::shortage(bus).unwrap_or_else(|| super::show::load(bus));
+                let load = offered::shortage(bus).unwrap_or_else(|| load(bus));
                 writeln!(out, "{load}").map_err(CliError::Stdout)?;
             }
         }

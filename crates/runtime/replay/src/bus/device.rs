@@ -1,7 +1,7 @@
 //! Asks the kernel for the state of a CAN interface: bitrate, mode, and whether it can send.
 
 use super::Speed;
-use crate::sink::interface;
+use crate::interface;
 use std::io;
 use std::os::fd::AsFd;
 

@@ -1,8 +1,9 @@
 //! Plays CAN frames through SocketCAN (a raw CAN socket, classic and FD).
 
-use super::{interface, Put, Refused, Sink, SinkError};
+use super::{Put, Refused, Sink, SinkError};
 use crate::bus::device::Device;
 use crate::bus::Speed;
+use crate::interface;
 use crate::item::StreamId;
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -3,7 +3,6 @@
 mod can;
 mod ethernet;
 mod fragments;
-pub(crate) mod interface;
 pub mod ros;
 mod udp;
 

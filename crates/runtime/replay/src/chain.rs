@@ -75,6 +75,9 @@ pub struct Chain {
     left_out: Option<String>,
     unplayable: u64,
     damage: Vec<String>,
+    /// The time to which the user has sought. Earlier items are left out.
+    from_ns: i64,
+    at_ns: i64,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +147,8 @@ impl Chain {
             left_out: left_out.sentences().first().cloned(),
             unplayable,
             damage: Vec::new(),
+            from_ns: i64::MIN,
+            at_ns: i64::MIN,
         };
         chain.say();
         Ok(chain)
@@ -185,6 +190,12 @@ impl Chain {
             self.times_left = 1;
             return Ok(false);
         }
+        self.reopen()?;
+        self.span = self.span.next();
+        Ok(true)
+    }
+
+    fn reopen(&mut self) -> Result<(), SourceError> {
         if self.left_out.is_none() {
             self.damage.extend_from_slice(self.source.damage());
             self.damage.dedup();
@@ -198,8 +209,7 @@ impl Chain {
             });
         }
         self.source = source;
-        self.span = self.span.next();
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -315,6 +325,10 @@ impl Source for Chain {
             }
             if let Some(stream) = self.number(stamp, payload) {
                 let time_ns = time_ns.saturating_add(self.span.shift_ns);
+                if time_ns < self.from_ns {
+                    continue;
+                }
+                self.at_ns = time_ns;
                 return Ok(Some(Stamp { time_ns, stream }));
             }
         }
@@ -322,6 +336,17 @@ impl Source for Chain {
 
     fn details(&self) -> Details {
         self.source.details()
+    }
+
+    fn seek(&mut self, to_ns: i64) -> Result<(), SourceError> {
+        if to_ns <= self.at_ns {
+            self.reopen()?;
+            self.span = Span::default();
+            self.times_left = self.choice.times.max(1);
+            self.at_ns = i64::MIN;
+        }
+        self.from_ns = to_ns;
+        Ok(())
     }
 
     fn damage(&self) -> &[String] {
@@ -405,6 +430,36 @@ mod tests {
         assert_eq!(some(&[0x124..=0x125], &[near], Direction::All), [1, 3, 5]);
         assert_eq!(some(&[0x123..=0x123], &[], Direction::Received), [1]);
         assert_eq!(some(&[0x123..=0x124], &[], Direction::Sent)[..2], [2, 3]);
+    }
+
+    #[test]
+    fn a_chain_continues_at_any_time_of_any_repetition() {
+        let open = || {
+            let mut listed = Listed::new(vec![stream("/a")]);
+            (0..4u8).for_each(|n| listed.push(1000 + 10 * i64::from(n), 0, &[n]));
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let choice = Choice {
+            start_ns: 10,
+            times: 2,
+            ..Choice::default()
+        };
+        let mut chain = Chain::new(Box::new(open), choice).unwrap();
+        let mut times = |to_ns: i64, count: usize| {
+            chain.seek(to_ns).unwrap();
+            let mut payload = Vec::new();
+            let next = || Some(chain.next(&mut payload).unwrap()?.time_ns);
+            std::iter::from_fn(next).take(count).collect::<Vec<_>>()
+        };
+        assert_eq!(times(0, 2), [1010, 1020]);
+        assert_eq!(
+            times(1055, 9),
+            [1060, 1070],
+            "forward, into the second repetition"
+        );
+        assert_eq!(times(1015, 3), [1020, 1030, 1050], "back");
+        assert!(times(9999, 1).is_empty());
+        assert_eq!(times(1010, 9).len(), 6);
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub struct Settings {
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
+    /// The time from the full buffer to the first item, in ns.
+    pub delay_ns: u64,
+    /// The source can be read from another place ([`Source::seek`]), so the user may seek.
+    pub is_seekable: bool,
 }
 
 impl Settings {
@@ -105,6 +109,8 @@ pub struct Items {
     pub played: u64,
     /// The number of items that their sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
+    /// The number of items that were read but skipped, because the user continued at another place.
+    pub skipped: u64,
     /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
     /// The number of items without an outcome. It is 0 unless the program has an error.
@@ -180,12 +186,17 @@ impl Session {
                 .stack_size(STACK_BYTES)
         };
         let shared = control.clone();
+        let is_seekable = settings.is_seekable;
+        if is_seekable {
+            control.allow_seeking();
+        }
         let loader = spawn(LOADER).spawn(move || {
             let loader = Loader {
                 producer,
                 progress,
                 largest,
                 control: &shared,
+                is_seekable,
             };
             loader.run(&mut *source)
         });
@@ -294,6 +305,10 @@ fn stage<'c>(
         routes,
         pace: settings.pace,
         spin_ns: settings.spin_ns,
+        delay_ns: match settings.pace {
+            Pace::Recorded(_) => settings.delay_ns,
+            Pace::Consumed => 0,
+        },
         ticker: ticker.map(|(period_ns, (sink, stream))| Ticker {
             sink,
             stream,
@@ -354,6 +369,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         read: loaded.read.iter().sum(),
         played: sum(|s| s.played),
         unsuitable: sum(|s| s.unsuitable),
+        skipped: sum(|s| s.skipped),
         not_played: sum(|s| s.not_played),
         lost: 0,
         starved: control.playing.starved.load(Relaxed),

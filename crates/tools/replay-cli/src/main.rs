@@ -17,13 +17,15 @@ mod judge;
 mod keys;
 mod list;
 mod options;
+mod order;
 mod place;
 mod remote;
 mod selection;
 mod show;
 mod size;
+mod socket;
 
-use keys::{Key, Keys};
+use keys::Keys;
 use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
 use onbeat_replay::compare::figures::Compared;
@@ -40,6 +42,8 @@ use onbeat_terminal::term;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use options::Args;
+use order::{Order, Orders};
+use socket::Socket;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -113,6 +117,11 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let prepared = compare::prepare(&args)?;
     let control = Arc::new(Control::default());
+    let orders = Orders {
+        control: control.clone(),
+        no_rate: args.no_rate(),
+        no_seek: args.no_seek(),
+    };
     let open = match from {
         Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
         None => opener(args.sources.clone(), args.align),
@@ -143,17 +152,21 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
             eprintln!("onbeat: {step}");
         }
     }
+    let path = args.course.control.as_deref();
+    let socket = path.map(|path| Socket::listen(path, orders.clone()));
+    let socket = socket.transpose()?;
     let running = prepared.map(|prepared| prepared.start(&args, &control));
     let running = running.transpose()?;
     let outputs = outputs(&args, &streams, &targets)?;
-    if args.paused {
+    if args.course.paused {
         control.pause();
     }
     // This comes before the threads start, because they inherit it.
     keys::catch_signals();
     let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
     let session = session.map_err(failed)?;
-    watch(&session, &control);
+    watch(&session, &orders);
+    drop(socket);
     let mut played = session.finish().map_err(failed)?;
     played.sizing = measured.map(|measured| measured.sizing);
     let running = running.filter(|_| played.failed.is_none());
@@ -267,21 +280,22 @@ fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
 }
 
 /// Shows the progress until the replay is over. Meanwhile, acts on keys and signals.
-fn watch(session: &Session, control: &Control) {
+fn watch(session: &Session, orders: &Orders) {
+    let control = &orders.control;
     let mut line = LiveLine::new();
-    let keys = Keys::of_terminal();
+    let mut keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space continues, s plays one item, q ends.");
+        line.print("Paused: space continues, s plays one item, arrows seek, q ends.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;
     while !session.is_over() {
-        match Keys::wait(keys.as_ref(), LOOK) {
-            Some(Key::Pause) if control.state().paused => control.go_on(),
-            Some(Key::Pause) => control.pause(),
-            Some(Key::Step) => control.step(),
-            Some(Key::End) => control.stop(),
-            None => {}
+        if let Some(order) = Keys::wait(keys.as_mut(), LOOK) {
+            if let Err(why) = orders.carry_out(order) {
+                line.print(&format!("onbeat: {why}"));
+            } else if !matches!(order, Order::Stop {}) {
+                line.show(&show::progress(&control.state()));
+            }
         }
         if keys::was_interrupted() {
             control.stop();

@@ -46,8 +46,10 @@ full; a warning says that it falls behind, before an item is late. The player le
 at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
 report says what it got). An item that was not in the buffer at its time leaves late and is counted
 in the report. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
-LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
-space pauses and continues, s plays one item, q ends.
+LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name.
+
+On a terminal, space pauses and continues, s plays one item, + and - change the rate and 1 resets it,
+the arrows left and right go 5 s, up and down 1 min, and q ends.
 
 --compare does not play the topics that it names: the application publishes them, and onbeat holds
 these messages against the recorded ones. It finds missing and additional messages, the shift of
@@ -88,9 +90,8 @@ pub struct Args {
     /// Wait at most this long for a subscriber of each topic, or for the host that plays
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
-    /// Begin paused, to step through the recording
-    #[arg(long)]
-    pub paused: bool,
+    #[command(flatten)]
+    pub course: Course,
     /// Fail with exit code 5 if an item left later than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub max_late: Option<Duration>,
@@ -102,6 +103,20 @@ pub struct Args {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// The options on the beginning, and on orders while the recording is played.
+#[derive(clap::Args)]
+pub struct Course {
+    /// Begin paused, to step through the recording
+    #[arg(long)]
+    pub paused: bool,
+    /// Begin this long after the buffer is full
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    delay: Duration,
+    /// Take orders (pause, rate, seek ...) as lines of JSON at this Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -200,6 +215,12 @@ fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+impl Course {
+    fn says_how(&self) -> bool {
+        self.paused || !self.delay.is_zero() || self.control.is_some()
+    }
+}
+
 impl Args {
     pub fn targets(&self) -> Vec<Target> {
         let here = self.to.iter().filter_map(|to| match to {
@@ -223,7 +244,7 @@ impl Args {
         let player = how.priority != PRIORITY || how.cpu.is_some() || !how.spin.is_zero();
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
-        let played = paced || player || how.answer.is_some() || self.paused;
+        let played = paced || player || how.answer.is_some() || self.course.says_how();
         let compared = !self.compare.topics.is_empty() || !self.bitrate.is_empty();
         played || sized || buffer.unmeasured || told || self.plan || compared
     }
@@ -249,6 +270,30 @@ impl Args {
             messages: Vec::new(),
             ..self.choice()?
         })
+    }
+
+    /// Returns the reason why the user cannot play from another place, or `None` if that is possible.
+    pub fn no_seek(&self) -> Option<&'static str> {
+        match () {
+            _ if source_of(&self.sources).is_some() => {
+                Some("a recording that comes over a link comes once, in its order")
+            }
+            _ if !self.compare.topics.is_empty() => {
+                Some("--compare needs the recording in its order")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the reason why the user cannot change the rate, or `None` if that is possible.
+    pub fn no_rate(&self) -> Option<&'static str> {
+        match () {
+            _ if self.how.as_fast_as_consumed => {
+                Some("with --as-fast-as-consumed, the consumer sets the pace")
+            }
+            _ if !self.compare.topics.is_empty() => Some("--compare needs one rate"),
+            _ => None,
+        }
     }
 
     /// Returns the rate of recorded times, or `None` if they are ignored.
@@ -279,6 +324,8 @@ impl Args {
             cpu: how.cpu,
             spin_ns: ns(how.spin),
             clock_ns: self.clock_ns(),
+            delay_ns: ns(self.course.delay),
+            is_seekable: self.no_seek().is_none(),
         })
     }
 

@@ -13,11 +13,16 @@ pub fn progress(state: &State) -> String {
     if !state.began {
         return format!("{} items read ahead", state.read);
     }
+    let rate = match state.rate {
+        Some(rate) if rate != 1.0 => format!(", rate {rate}"),
+        _ => String::new(),
+    };
     let mut text = format!(
-        "{} at {}: buffer {} % full, {} read ahead; largest lateness {}",
-        match state.paused {
-            true => "paused",
-            false => "playing",
+        "{} at {}{rate}: buffer {} % full, {} read ahead; largest lateness {}",
+        match (state.seeks, state.paused) {
+            (true, _) => "seeking",
+            (false, true) => "paused",
+            (false, false) => "playing",
         },
         duration(state.position_ns as f64),
         state.fill / 10,
@@ -128,6 +133,10 @@ fn notes(played: &Played) -> Vec<String> {
     some(
         items.not_played,
         "read but not played: the replay was ended earlier",
+    );
+    some(
+        items.skipped,
+        "skipped: the user continued at another place",
     );
     some(
         items.unsuitable,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::bus::offered::Offered;
 use crate::bus::Speed;
+use crate::chain::{Chain, Choice};
 use crate::item::{SourceError, Stamp, StreamId};
 use crate::sink::{Put, Refused, Sink};
 use crate::sizing::{measure, Wish};
@@ -137,6 +138,8 @@ fn settings(pace: Pace) -> Settings {
         cpu: None,
         spin_ns: 0,
         clock_ns: None,
+        delay_ns: 0,
+        is_seekable: false,
     }
 }
 
@@ -371,6 +374,117 @@ fn a_paused_replay_plays_one_item_per_step() {
     let played = session.finish().unwrap();
     assert!(seen.lock().unwrap().items == expected);
     assert_eq!(played.items.played, 50);
+}
+
+fn numbered(count: u32, distance_ns: i64) -> Box<dyn Source> {
+    let open = move || {
+        let mut source = Listed::new(vec![stream("/a")]);
+        for n in 0..count {
+            source.push(i64::from(n) * distance_ns, 0, &n.to_le_bytes());
+        }
+        Ok(Box::new(source) as Box<dyn Source>)
+    };
+    Box::new(Chain::new(Box::new(open), Choice::default()).unwrap())
+}
+
+fn numbers(seen: &Mutex<Seen>) -> Vec<u32> {
+    let seen = seen.lock().unwrap();
+    let number = |bytes: &Vec<u8>| u32::from_le_bytes(*bytes.first_chunk().unwrap());
+    seen.items.iter().map(|(_, bytes)| number(bytes)).collect()
+}
+
+fn until(control: &Control, holds: impl Fn(&crate::control::State) -> bool) {
+    while !holds(&control.state()) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_user_seeks_back_and_forward_in_a_recording_of_any_size() {
+    // The first recording fits into the buffer, so the loader has ended. The second does not.
+    for count in [1000, 100_000u32] {
+        let (catch, seen) = Catch::new(0, 0);
+        let control = Arc::new(Control::default());
+        control.pause();
+        let mut settings = settings(Pace::Recorded(1.0));
+        settings.is_seekable = true;
+        let sinks = outputs(vec![Box::new(catch)], vec![0]);
+        assert!(!control.seek(0), "the replay has not begun");
+        let second = 1_000_000_000;
+        let session = Session::start(numbered(count, second), sinks, &settings, control.clone());
+        let session = session.unwrap();
+        let seek = |to: i64| {
+            assert!(control.seek(to));
+            until(&control, |state| !state.seeks);
+            assert_eq!(control.state().position_ns, to);
+        };
+        let step = |played| {
+            control.step();
+            until(&control, |state| state.played == played);
+        };
+        step(1);
+        seek(i64::from(count / 2) * second - 1);
+        step(2);
+        seek(0);
+        step(3);
+        step(4);
+        // Of requests that follow each other, the last one counts.
+        assert!(control.seek(7) && control.seek(5 * second));
+        until(&control, |state| !state.seeks);
+        step(5);
+        seek(i64::from(count - 2) * second);
+        control.go_on();
+        until(&control, |state| state.played == 6);
+        assert!(control.set_rate(1e6) && !control.set_rate(0.0));
+        let played = session.finish().unwrap();
+        let last = [count / 2, 0, 1, 5, count - 2, count - 1];
+        assert_eq!(numbers(&seen), [&[0][..], &last].concat());
+        let items = played.items;
+        assert_eq!((items.played, items.lost, items.not_played), (7, 0, 0));
+        assert_eq!(items.read, items.played + items.skipped);
+        assert!(!control.seek(0), "the replay has ended");
+        assert!(played.failed.is_none() && !played.stopped);
+    }
+}
+
+#[test]
+fn a_source_that_fails_while_it_seeks_ends_the_replay() {
+    let (source, _) = many(10, 1_000_000_000);
+    let (catch, _) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    let mut settings = settings(Pace::Recorded(1.0));
+    settings.is_seekable = true;
+    let sinks = outputs(vec![Box::new(catch)], vec![0, 0]);
+    let session = Session::start(Box::new(source), sinks, &settings, control.clone()).unwrap();
+    until(&control, |state| state.played > 0);
+    assert!(control.seek(0));
+    let played = session.finish().unwrap();
+    assert!(played.failed.unwrap().contains("only be read forward"));
+}
+
+#[test]
+fn the_rate_changes_from_the_current_place_on() {
+    let (catch, seen) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    let sinks = outputs(vec![Box::new(catch)], vec![0]);
+    let mut settings = settings(Pace::Recorded(1.0));
+    settings.delay_ns = 2_000_000;
+    let begin_ns = monotonic_ns();
+    // Without the change, the last item would leave after eleven days.
+    let source = numbered(1000, 1_000_000_000_000);
+    let session = Session::start(source, sinks, &settings, control.clone()).unwrap();
+    until(&control, |state| state.played == 1);
+    assert_eq!(control.state().rate, Some(1.0));
+    assert!(control.set_rate(1e6));
+    until(&control, |state| state.rate == Some(1e6));
+    let now_ns = monotonic_ns();
+    let recorded = |at_ns| control.recorded_ns(at_ns).unwrap();
+    let passed = recorded(now_ns + 1000) - recorded(now_ns);
+    assert!((passed - 1_000_000_000).abs() < 1000, "{passed}");
+    session.finish().unwrap();
+    assert_eq!(numbers(&seen), (0..1000).collect::<Vec<_>>());
+    let first_ns = seen.lock().unwrap().at_ns[0];
+    assert!(first_ns >= begin_ns + 2_000_000, "the delay");
 }
 
 #[test]

@@ -24,6 +24,13 @@ pub fn mdf(data: &[u8]) -> u64 {
     whole(source::mdf::read("log", Cursor::new(data.to_vec())))
 }
 
+/// Reads any bytes as a DBC file. Returns the number of messages.
+pub fn dbc(data: &[u8]) -> u64 {
+    let mut database = onbeat_replay::database::Database::default();
+    let _ = database.add(data);
+    database.ids("*").len() as u64
+}
+
 /// Reads any bytes as a TRC log.
 pub fn trc(data: &[u8]) -> u64 {
     whole(source::trc::read("log", Cursor::new(data.to_vec())))

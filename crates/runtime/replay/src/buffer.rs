@@ -126,6 +126,12 @@ pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64
     full.saturating_add(sparse).saturating_add(8)
 }
 
+/// The stream of the mark from which on a block has items of another place: the item is the number of the
+/// request to seek, its time is that place.
+pub(crate) const SOUGHT: StreamId = StreamId(u32::MAX);
+/// The stream of the mark behind the last item.
+pub(crate) const END: StreamId = StreamId(u32::MAX - 1);
+
 pub(crate) struct Filling<'b> {
     block: &'b mut [u8],
     used: usize,

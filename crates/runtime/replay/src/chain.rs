@@ -1,7 +1,9 @@
 //! Selects what is replayed: streams, CAN identifiers, new names, the start and the number of
 //! repetitions.
 
+use crate::database::FrameId;
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
+pub use crate::pattern::fits;
 use crate::source::damage::Damage;
 use std::ops::RangeInclusive;
 
@@ -20,8 +22,13 @@ pub struct Choice {
     pub compared: Vec<String>,
     /// The streams to rename: pairs of recorded name and new name.
     pub rename: Vec<(String, String)>,
-    /// The CAN identifiers to play. An empty list selects all frames.
+    /// The CAN identifiers to play, with 11 or 29 bits. If this list and `messages` are empty, all frames are
+    /// played.
     pub ids: Vec<RangeInclusive<u32>>,
+    /// The identifiers of the CAN messages to play, in addition to `ids`.
+    pub messages: Vec<FrameId>,
+    /// The CAN frames and packets to play, by their direction.
+    pub direction: Direction,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
     /// The recorded time from which on items are left out, in ns since the first item. `None` keeps all
@@ -34,26 +41,26 @@ pub struct Choice {
     pub max_gap_ns: Option<u64>,
 }
 
-/// Returns whether a name matches a pattern, in which `*` stands for any characters.
-pub fn fits(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else {
-        return pattern == name;
-    };
-    let Some(mut left) = name.strip_prefix(first) else {
-        return false;
-    };
-    // Each part matches as early as possible. The last part must match the end of the name.
-    let mut parts = rest.split('*').peekable();
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return left.ends_with(part);
-        }
-        match left.find(part) {
-            Some(at) => left = &left[at + part.len()..],
-            None => return false,
+/// The frames and packets that are played, by their direction at the recorder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Frames and packets of both directions.
+    #[default]
+    All,
+    /// Only what the recorder received. This includes recordings that do not state a direction.
+    Received,
+    /// Only what the recorder's host sent.
+    Sent,
+}
+
+impl Direction {
+    fn takes(self, is_sent: bool) -> bool {
+        match self {
+            Direction::All => true,
+            Direction::Received => !is_sent,
+            Direction::Sent => is_sent,
         }
     }
-    true
 }
 
 /// A source that plays a selection of another source.
@@ -68,6 +75,9 @@ pub struct Chain {
     left_out: Option<String>,
     unplayable: u64,
     damage: Vec<String>,
+    /// The time to which the user has sought. Earlier items are left out.
+    from_ns: i64,
+    at_ns: i64,
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +147,8 @@ impl Chain {
             left_out: left_out.sentences().first().cloned(),
             unplayable,
             damage: Vec::new(),
+            from_ns: i64::MIN,
+            at_ns: i64::MIN,
         };
         chain.say();
         Ok(chain)
@@ -160,12 +172,14 @@ impl Chain {
 
     fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
-        let is_can = matches!(self.streams[stream.0 as usize].kind, Kind::Can);
-        if is_can && !self.choice.ids.is_empty() {
-            let id = can_id(payload)?;
-            self.choice.ids.iter().find(|ids| ids.contains(&id))?;
+        let choice = &self.choice;
+        match self.streams[stream.0 as usize].kind {
+            Kind::Can if !takes_frame(choice, payload) => return None,
+            Kind::Can | Kind::Packets { .. } => {}
+            Kind::Ros { .. } | Kind::Unplayable { .. } => return Some(stream),
         }
-        Some(stream)
+        let is_all = choice.direction == Direction::All;
+        (is_all || choice.direction.takes(self.source.details().is_sent)).then_some(stream)
     }
 
     /// Starts the next repetition. Returns `false` after the last one, or if the recording has no
@@ -176,6 +190,12 @@ impl Chain {
             self.times_left = 1;
             return Ok(false);
         }
+        self.reopen()?;
+        self.span = self.span.next();
+        Ok(true)
+    }
+
+    fn reopen(&mut self) -> Result<(), SourceError> {
         if self.left_out.is_none() {
             self.damage.extend_from_slice(self.source.damage());
             self.damage.dedup();
@@ -189,14 +209,20 @@ impl Chain {
             });
         }
         self.source = source;
-        self.span = self.span.next();
-        Ok(true)
+        Ok(())
     }
 }
 
-fn can_id(frame: &[u8]) -> Option<u32> {
-    let word = u32::from_ne_bytes(frame.get(..4)?.try_into().ok()?);
-    Some(word & 0x1fff_ffff)
+fn takes_frame(choice: &Choice, frame: &[u8]) -> bool {
+    if choice.ids.is_empty() && choice.messages.is_empty() {
+        return true;
+    }
+    let Some(word) = frame.first_chunk().map(|word| u32::from_ne_bytes(*word)) else {
+        return false;
+    };
+    let id = word & 0x1fff_ffff;
+    let is_message = |id| choice.messages.contains(&id);
+    choice.ids.iter().any(|ids| ids.contains(&id)) || FrameId::of_word(word).is_some_and(is_message)
 }
 
 struct Chosen {
@@ -299,6 +325,10 @@ impl Source for Chain {
             }
             if let Some(stream) = self.number(stamp, payload) {
                 let time_ns = time_ns.saturating_add(self.span.shift_ns);
+                if time_ns < self.from_ns {
+                    continue;
+                }
+                self.at_ns = time_ns;
                 return Ok(Some(Stamp { time_ns, stream }));
             }
         }
@@ -306,6 +336,17 @@ impl Source for Chain {
 
     fn details(&self) -> Details {
         self.source.details()
+    }
+
+    fn seek(&mut self, to_ns: i64) -> Result<(), SourceError> {
+        if to_ns <= self.at_ns {
+            self.reopen()?;
+            self.span = Span::default();
+            self.times_left = self.choice.times.max(1);
+            self.at_ns = i64::MIN;
+        }
+        self.from_ns = to_ns;
+        Ok(())
     }
 
     fn damage(&self) -> &[String] {
@@ -357,6 +398,68 @@ mod tests {
             expected.extend(one.map(|(t, name, n)| (t + shift, name.to_string(), n)));
         }
         assert_eq!(played(choice).unwrap(), expected);
+    }
+
+    #[test]
+    fn frames_are_selected_by_identifier_message_and_direction() {
+        let open = || {
+            let text = "(1.0) can0 123#01 R\n(1.1) can0 00000123#02 T\n(1.2) can0 124#03 T\n\
+                (1.3) can0 20000123#04 T\n(1.4) can0 125#05 R\n";
+            let log = crate::source::candump::read("log", std::io::Cursor::new(text.as_bytes()))?;
+            Ok(log)
+        };
+        let played = |choice: Choice| {
+            let mut chain = Chain::new(Box::new(open), choice).unwrap();
+            let (mut out, mut payload) = (Vec::new(), Vec::new());
+            while chain.next(&mut payload).unwrap().is_some() {
+                out.push(payload[8]);
+            }
+            out
+        };
+        let near = FrameId::of_word(0x123).unwrap();
+        let some = |ids: &[RangeInclusive<u32>], messages: &[FrameId], direction| {
+            played(Choice {
+                ids: ids.to_vec(),
+                messages: messages.to_vec(),
+                direction,
+                ..Choice::default()
+            })
+        };
+        assert_eq!(some(&[], &[], Direction::All).len(), 5);
+        assert_eq!(some(&[], &[near], Direction::All), [1]);
+        assert_eq!(some(&[0x124..=0x125], &[near], Direction::All), [1, 3, 5]);
+        assert_eq!(some(&[0x123..=0x123], &[], Direction::Received), [1]);
+        assert_eq!(some(&[0x123..=0x124], &[], Direction::Sent)[..2], [2, 3]);
+    }
+
+    #[test]
+    fn a_chain_continues_at_any_time_of_any_repetition() {
+        let open = || {
+            let mut listed = Listed::new(vec![stream("/a")]);
+            (0..4u8).for_each(|n| listed.push(1000 + 10 * i64::from(n), 0, &[n]));
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let choice = Choice {
+            start_ns: 10,
+            times: 2,
+            ..Choice::default()
+        };
+        let mut chain = Chain::new(Box::new(open), choice).unwrap();
+        let mut times = |to_ns: i64, count: usize| {
+            chain.seek(to_ns).unwrap();
+            let mut payload = Vec::new();
+            let next = || Some(chain.next(&mut payload).unwrap()?.time_ns);
+            std::iter::from_fn(next).take(count).collect::<Vec<_>>()
+        };
+        assert_eq!(times(0, 2), [1010, 1020]);
+        assert_eq!(
+            times(1055, 9),
+            [1060, 1070],
+            "forward, into the second repetition"
+        );
+        assert_eq!(times(1015, 3), [1020, 1030, 1050], "back");
+        assert!(times(9999, 1).is_empty());
+        assert_eq!(times(1010, 9).len(), 6);
     }
 
     #[test]
@@ -437,20 +540,5 @@ mod tests {
         let error = Chain::new(Box::new(empty), Choice::default()).err();
         let error = error.expect("nothing to play").to_string();
         assert!(!error.contains("--exclude"), "{error}");
-    }
-
-    #[test]
-    fn a_star_in_a_pattern_matches_any_characters() {
-        for (pattern, name) in [
-            ("/a", "/a"),
-            ("*", ""),
-            ("/*/c", "/a/b/c"),
-            ("a*b*b", "axbb"),
-        ] {
-            assert!(fits(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [("/a", "/ab"), ("/*/c", "/a/b"), ("a*b*b", "ab"), ("", "a")] {
-            assert!(!fits(pattern, name), "{pattern} {name}");
-        }
     }
 }

@@ -1,6 +1,8 @@
 //! Lists what a recording has: its streams, their counts and rates, gaps and damage.
 
+use crate::database::{Database, FrameId};
 use crate::item::{Kind, Source, Stamp};
+use crate::source::can::REMOTE;
 use serde::Serialize;
 use std::collections::btree_map::{BTreeMap, Entry};
 
@@ -64,6 +66,14 @@ pub struct StreamContents {
     /// can_frame`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ids: BTreeMap<u32, u64>,
+    /// The CAN messages that a database names. Empty before [`Contents::name_messages`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageContents>,
+    /// The number of CAN frames or packets that the recorder's host sent, as far as the recording says.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub sent: u64,
+    #[serde(skip)]
+    words: BTreeMap<u32, u64>,
     /// The stream has more than 4096 CAN identifiers. `ids` counts the frames of the first 4096 only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
@@ -72,6 +82,22 @@ pub struct StreamContents {
     /// The reason why no destination can play the stream. `None` if one can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplayable: Option<String>,
+}
+
+/// The frames of a stream with one CAN identifier.
+#[allow(missing_docs)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MessageContents {
+    /// The name of the message in the database. `None` if the database does not have the identifier.
+    pub name: Option<String>,
+    pub id: u32,
+    /// The identifier has 29 bits.
+    pub is_extended: bool,
+    pub frames: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl StreamContents {
@@ -99,23 +125,27 @@ impl StreamContents {
             last_ns: None,
             rate_hz: None,
             ids: BTreeMap::new(),
+            messages: Vec::new(),
+            sent: 0,
+            words: BTreeMap::new(),
             has_more_ids: false,
             plays_to,
             unplayable,
         }
     }
 
-    fn add(&mut self, time_ns: i64, payload: &[u8]) {
+    fn add(&mut self, time_ns: i64, payload: &[u8], is_sent: bool) {
         self.items += 1;
         self.bytes += payload.len() as u64;
+        self.sent += u64::from(is_sent);
         self.first_ns.get_or_insert(time_ns);
         self.last_ns = Some(time_ns);
-        let id = match (self.kind, payload.first_chunk()) {
-            ("can", Some(id)) => u32::from_ne_bytes(*id) & 0x1fff_ffff,
+        let word = match (self.kind, payload.first_chunk()) {
+            ("can", Some(word)) => u32::from_ne_bytes(*word) & !REMOTE,
             _ => return,
         };
-        let has_room = self.ids.len() < MOST_IDS;
-        match self.ids.entry(id) {
+        let has_room = self.words.len() < MOST_IDS;
+        match self.words.entry(word) {
             Entry::Occupied(mut count) => *count.get_mut() += 1,
             Entry::Vacant(count) if has_room => drop(count.insert(1)),
             Entry::Vacant(_) => self.has_more_ids = true,
@@ -123,6 +153,9 @@ impl StreamContents {
     }
 
     fn close(&mut self) {
+        for (word, count) in &self.words {
+            *self.ids.entry(word & 0x1fff_ffff).or_default() += count;
+        }
         let length_ns = self
             .first_ns
             .zip(self.last_ns)
@@ -130,6 +163,22 @@ impl StreamContents {
         self.rate_hz = length_ns
             .filter(|&length_ns| length_ns > 0)
             .map(|length_ns| (self.items - 1) as f64 * 1e9 / length_ns as f64);
+    }
+
+    /// Returns the identifiers of data and remote frames, with the number of frames.
+    pub fn frames(&self) -> impl Iterator<Item = (FrameId, u64)> + '_ {
+        let frames = self.words.iter();
+        frames.filter_map(|(&word, &count)| Some((FrameId::of_word(word)?, count)))
+    }
+
+    fn name_messages(&mut self, database: &Database) {
+        let named = self.frames().map(|(id, frames)| MessageContents {
+            name: database.name(id).map(String::from),
+            id: id.id,
+            is_extended: id.is_extended,
+            frames,
+        });
+        self.messages = named.collect();
     }
 }
 
@@ -141,7 +190,7 @@ impl Contents {
         let mut payload = Vec::new();
         loop {
             match source.next(&mut payload) {
-                Ok(Some(stamp)) => contents.add(stamp, &payload),
+                Ok(Some(stamp)) => contents.add(stamp, &payload, source.details().is_sent),
                 Ok(None) => break,
                 Err(error) => {
                     contents.error = Some(error.to_string());
@@ -164,7 +213,14 @@ impl Contents {
         }
     }
 
-    pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8]) {
+    /// Lists the CAN frames of each stream by message, with the names of a database.
+    pub fn name_messages(&mut self, database: &Database) {
+        for stream in &mut self.streams {
+            stream.name_messages(database);
+        }
+    }
+
+    pub(crate) fn add(&mut self, stamp: Stamp, payload: &[u8], is_sent: bool) {
         let time_ns = stamp.time_ns;
         self.items += 1;
         self.bytes += payload.len() as u64;
@@ -185,7 +241,7 @@ impl Contents {
             }
         }
         if let Some(stream) = self.streams.get_mut(stamp.stream.0 as usize) {
-            stream.add(time_ns, payload);
+            stream.add(time_ns, payload, is_sent);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::pace::Axis;
 use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU32, AtomicU64,
+    fence, AtomicBool, AtomicI64, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -14,9 +14,35 @@ pub struct Control {
     stop: AtomicBool,
     paused: AtomicBool,
     steps: AtomicU32,
+    /// The bits of the rate that the user chose while playing. 0 if the user chose none.
+    rate: AtomicU64,
+    seeking: Seeking,
     pub(crate) loading: Loading,
     pub(crate) playing: Playing,
 }
+
+#[derive(Debug, Default)]
+struct Seeking {
+    is_possible: AtomicBool,
+    to_ns: AtomicI64,
+    /// The number of the latest request, or [`CLOSED`] after the end of the replay.
+    number: AtomicU32,
+    /// The number of the latest request that the player has carried out.
+    done: AtomicU32,
+}
+
+/// The number that says that the replay has ended, so no further request to seek is accepted.
+const CLOSED: u32 = u32::MAX;
+
+/// A request to continue at another recorded time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seek {
+    pub(crate) number: u32,
+    pub(crate) to_ns: i64,
+}
+
+/// The rates at which a recording can be played.
+pub const RATES: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
@@ -40,8 +66,11 @@ pub(crate) struct Playing {
     pub(crate) behind_ns: AtomicU64,
     pub(crate) first_ns: AtomicI64,
     pub(crate) position_ns: AtomicI64,
-    /// The time at which the first item is due, on the monotonic clock. Pauses move it.
-    pub(crate) origin_ns: AtomicU64,
+    /// Counts the changes of the axis of time. The number is odd while the player writes it.
+    axis_version: AtomicU32,
+    axis_first_ns: AtomicI64,
+    /// The time at which an item of `axis_first_ns` is due, on the monotonic clock. Pauses move it.
+    origin_ns: AtomicU64,
     /// The bits of the rate: recorded seconds per second. 0 if the consumer sets the pace.
     pub(crate) rate: AtomicU64,
 }
@@ -50,14 +79,38 @@ impl Playing {
     /// Publishes the axis of time. Only the player calls it. Real-time safe.
     pub(crate) fn set_axis(&self, axis: &Axis, is_paced: bool) {
         let rate = if is_paced { axis.rate } else { 0.0 };
+        // Only the player writes, so plain loads and stores suffice here.
+        let version = self.axis_version.load(Relaxed);
+        self.axis_version.store(version | 1, Relaxed);
+        fence(Release);
         self.rate.store(rate.to_bits(), Relaxed);
-        self.origin_ns.store(axis.origin_ns, Release);
+        self.axis_first_ns.store(axis.first_ns, Relaxed);
+        self.origin_ns.store(axis.origin_ns, Relaxed);
+        self.axis_version
+            .store((version | 1).wrapping_add(1), Release);
+    }
+
+    /// Returns the axis of time. Its rate is 0 if the consumer sets the pace.
+    fn axis(&self) -> Axis {
+        loop {
+            let before = self.axis_version.load(Acquire);
+            let axis = Axis::new(
+                self.axis_first_ns.load(Relaxed),
+                self.origin_ns.load(Relaxed),
+                f64::from_bits(self.rate.load(Relaxed)),
+            );
+            fence(Acquire);
+            if before % 2 == 0 && self.axis_version.load(Relaxed) == before {
+                return axis;
+            }
+            std::hint::spin_loop();
+        }
     }
 }
 
 /// The progress of a replay at one time: counts, lateness, fill level and position.
 #[allow(missing_docs)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct State {
     pub read: u64,
     pub played: u64,
@@ -78,6 +131,10 @@ pub struct State {
     pub paused: bool,
     /// The first item was due, so playback has begun.
     pub began: bool,
+    /// The rate: recorded seconds per second. `None` if the consumer sets the pace, and before the beginning.
+    pub rate: Option<f64>,
+    /// The player has not yet reached the place that the user chose.
+    pub seeks: bool,
 }
 
 impl Control {
@@ -117,6 +174,71 @@ impl Control {
             .is_ok()
     }
 
+    /// Changes the rate while playing, from the current place on. Returns `false` if the rate is not one of
+    /// [`RATES`]. Has no effect if the consumer sets the pace.
+    pub fn set_rate(&self, rate: f64) -> bool {
+        let is_valid = RATES.contains(&rate);
+        if is_valid {
+            self.rate.store(rate.to_bits(), Relaxed);
+        }
+        is_valid
+    }
+
+    /// Returns the rate that the user chose while playing.
+    pub(crate) fn chosen_rate(&self) -> Option<f64> {
+        match self.rate.load(Relaxed) {
+            0 => None,
+            bits => Some(f64::from_bits(bits)),
+        }
+    }
+
+    /// Continues at a recorded time, in ns since the first item. Returns `false` if the recording cannot be
+    /// read from another place, or if the replay has not begun or has ended.
+    pub fn seek(&self, since_ns: i64) -> bool {
+        let (seeking, playing) = (&self.seeking, &self.playing);
+        if !seeking.is_possible.load(Relaxed) || !playing.began.load(Acquire) {
+            return false;
+        }
+        let first_ns = playing.first_ns.load(Relaxed);
+        let to_ns = first_ns.saturating_add(since_ns.max(0));
+        seeking.to_ns.store(to_ns, Relaxed);
+        let next = |number| match number {
+            CLOSED => None,
+            number => Some(if number + 1 == CLOSED { 0 } else { number + 1 }),
+        };
+        seeking.number.fetch_update(Release, Relaxed, next).is_ok()
+    }
+
+    pub(crate) fn allow_seeking(&self) {
+        self.seeking.is_possible.store(true, Relaxed);
+    }
+
+    /// Returns the latest request to seek if it is not `done`. Real-time safe.
+    pub(crate) fn sought(&self, done: u32) -> Option<Seek> {
+        let number = self.seeking.number.load(Acquire);
+        (number != done && number != CLOSED).then(|| Seek {
+            number,
+            to_ns: self.seeking.to_ns.load(Relaxed),
+        })
+    }
+
+    pub(crate) fn has_sought(&self, done: u32) {
+        self.seeking.done.store(done, Relaxed);
+    }
+
+    /// Accepts no further request to seek, unless there is one that is not `done`. Returns whether the replay
+    /// is over. Real-time safe.
+    pub(crate) fn close(&self, done: u32) -> bool {
+        let number = &self.seeking.number;
+        number
+            .compare_exchange(done, CLOSED, Relaxed, Relaxed)
+            .is_ok()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.seeking.number.load(Relaxed) == CLOSED
+    }
+
     /// Returns the recorded time that a time of the monotonic clock corresponds to, in ns. If the consumer
     /// sets the pace, this is the time of the latest item. Returns `None` before the first item is due.
     pub fn recorded_ns(&self, monotonic_ns: u64) -> Option<i64> {
@@ -124,13 +246,11 @@ impl Control {
         if !playing.began.load(Acquire) {
             return None;
         }
-        let origin_ns = playing.origin_ns.load(Acquire);
-        let rate = f64::from_bits(playing.rate.load(Relaxed));
-        if rate == 0.0 {
-            return Some(playing.position_ns.load(Relaxed));
-        }
-        let axis = Axis::new(playing.first_ns.load(Relaxed), origin_ns, rate);
-        Some(axis.recorded_ns(monotonic_ns))
+        let axis = playing.axis();
+        Some(match axis.rate == 0.0 {
+            true => playing.position_ns.load(Relaxed),
+            false => axis.recorded_ns(monotonic_ns),
+        })
     }
 
     /// Returns the recorded times of the first and of the latest item that was played, in ns. Returns `None`
@@ -150,7 +270,10 @@ impl Control {
         let began = playing.began.load(Relaxed);
         let first = playing.first_ns.load(Relaxed);
         let position = playing.position_ns.load(Relaxed);
+        let number = self.seeking.number.load(Relaxed);
         State {
+            rate: (began && !playing.axis().rate.eq(&0.0)).then(|| playing.axis().rate),
+            seeks: number != CLOSED && number != self.seeking.done.load(Relaxed),
             read: loading.read.load(Relaxed),
             played: playing.played.load(Relaxed),
             starved: playing.starved.load(Relaxed),

@@ -75,6 +75,16 @@ pub trait Source: Send {
     fn details(&self) -> Details {
         Details::default()
     }
+    /// Continues at the first item whose time is not before `to_ns`.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be read from another place.
+    fn seek(&mut self, _to_ns: i64) -> Result<(), SourceError> {
+        Err(SourceError {
+            file: "the recording".into(),
+            fault: "it can only be read forward".into(),
+        })
+    }
     /// Returns one sentence for each kind of damage that was skipped so far. Empty without damage.
     fn damage(&self) -> &[String];
     /// Returns the definition of a message type: the text of its `.msg` file, followed by those of the types

@@ -62,6 +62,8 @@ pub struct StreamFigures {
     pub unsuitable: u64,
     /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
+    /// The number of items that were read but skipped, because the user continued at another place.
+    pub skipped: u64,
     /// The size of items in bytes (Table I of the HIL paper).
     pub bytes: Extent,
     /// The recorded distance between two items, in ns (cycle time in Table I of the HIL paper).
@@ -232,6 +234,18 @@ impl Ledger {
         }
     }
 
+    /// Counts an item that the user skipped. Real-time safe.
+    pub(crate) fn skipped(&mut self, stamp: Stamp) {
+        if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
+            row.figures.skipped += 1;
+        }
+    }
+
+    /// Ignores the distance between the items before and behind this place. Real-time safe.
+    pub(crate) fn interrupt(&mut self) {
+        self.rows.iter_mut().for_each(|row| row.last = None);
+    }
+
     /// Counts a fragment whose datagram has not left yet. Real-time safe.
     pub(crate) fn kept(&mut self, stamp: Stamp) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
@@ -257,7 +271,7 @@ impl Ledger {
             let mut f = row.figures;
             f.read = read;
             f.unsuitable += row.kept;
-            f.not_played = read.saturating_sub(f.played + f.unsuitable);
+            f.not_played = read.saturating_sub(f.played + f.unsuitable + f.skipped);
             f.lateness_ns = lateness(&row.lateness, f.lateness_ns.extent);
             f.jitter_ns = f.lateness_ns.extent.max - f.lateness_ns.extent.min;
             f

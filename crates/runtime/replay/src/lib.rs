@@ -12,7 +12,9 @@
 //! | [`item`] | streams, items, the trait of sources |
 //! | [`source`] | readers of recordings |
 //! | [`writer`] | writers of recordings, for conversions |
+//! | [`database`] | names of CAN messages from DBC files |
 //! | [`contents`] | what a recording has |
+//! | [`bus`] | the load of CAN buses, and the state of CAN interfaces |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
 //! | [`sizing`] | the size of the buffer, from curves |
@@ -23,6 +25,8 @@
 //! | `memory` | memory that stays in memory |
 //! | `buffer` | the playback buffer: blocks of a channel |
 //! | `loader`, `player` | its two ends |
+//! | `interface` | sockets of network interfaces |
+//! | `pattern` | names with `*` |
 //! | `pace` | the axis of time, sleeping |
 //! | [`ledger`] | lateness of every output |
 //! | [`session`] | the threads, from start to figures |
@@ -32,18 +36,22 @@
 //! | [`picture`] | lateness over time as SVG and HTML |
 
 mod buffer;
+pub mod bus;
 pub mod chain;
 pub mod compare;
 pub mod contents;
 pub mod control;
 pub mod curves;
+pub mod database;
 pub mod definition;
+mod interface;
 pub mod item;
 pub mod ledger;
 mod loader;
 mod memory;
 pub mod observe;
 mod pace;
+mod pattern;
 pub mod picture;
 mod player;
 pub mod remote;

@@ -1,11 +1,11 @@
 //! The loader thread: reads the source into the buffer as far ahead as it has room. It runs under
 //! time-sharing.
 
-use crate::buffer::{packed, Filling};
-use crate::control::Control;
-use crate::item::{Source, SourceError, Stamp};
+use crate::buffer::{packed, Filling, END, SOUGHT};
+use crate::control::{Control, Seek};
+use crate::item::{Source, SourceError, Stamp, StreamId};
 use onbeat_flow::clock::now_ns;
-use onbeat_flow::{LoanError, Producer, Progress, SendError};
+use onbeat_flow::{Loan, LoanError, Producer, Progress, SendError};
 use std::sync::atomic::Ordering::Relaxed;
 
 const STOP_PERIOD_NS: u64 = 100_000_000;
@@ -32,7 +32,11 @@ pub(crate) struct Loader<'c> {
     pub(crate) progress: Progress,
     pub(crate) largest: usize,
     pub(crate) control: &'c Control,
+    /// The source can be read from another place, so the loader stays until the player has ended.
+    pub(crate) is_seekable: bool,
 }
+
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 #[derive(PartialEq)]
 enum More {
@@ -49,10 +53,21 @@ impl Loader<'_> {
             ..Loaded::default()
         };
         let mut pending = Pending::default();
+        let mut done = 0;
         loop {
-            match self.block(source, &mut pending, &mut loaded.read) {
+            let more = match self.control.sought(done) {
+                Some(seek) => {
+                    done = seek.number;
+                    self.seek(source, seek, &mut pending, &mut loaded.read)
+                }
+                None => self.block(source, done, &mut pending, &mut loaded.read),
+            };
+            match more {
                 Ok(More::Yes) => {}
-                Ok(More::No) => break,
+                Ok(More::No) => match self.wait_at_end(done) {
+                    Ok(More::Yes) => {}
+                    _ => break,
+                },
                 Err(error) => {
                     loaded.error = Some(error);
                     break;
@@ -66,9 +81,57 @@ impl Loader<'_> {
         loaded
     }
 
+    /// Goes to another place of the source. Items that were read but not sent do not count as read.
+    fn seek(
+        &mut self,
+        source: &mut dyn Source,
+        seek: Seek,
+        pending: &mut Pending,
+        read: &mut [u64],
+    ) -> Result<More, LoadError> {
+        self.control.loading.ready.store(false, Relaxed);
+        if let Some(stamp) = pending.stamp.take() {
+            if let Some(read) = read.get_mut(stamp.stream.0 as usize) {
+                *read -= 1;
+            }
+            self.control.loading.read.fetch_sub(1, Relaxed);
+        }
+        source.seek(seek.to_ns)?;
+        self.mark(SOUGHT, seek.to_ns, seek.number)
+    }
+
+    /// Waits until the user seeks, or the player has ended.
+    fn wait_at_end(&mut self, done: u32) -> Result<More, LoadError> {
+        let control = self.control;
+        if !self.is_seekable || control.is_stopping() {
+            return Ok(More::No);
+        }
+        control.loading.hold();
+        control.loading.ready.store(true, Relaxed);
+        self.mark(END, 0, 0)?;
+        while control.sought(done).is_none() {
+            if control.is_stopping() || control.is_closed() {
+                control.loading.hold();
+                return Ok(More::No);
+            }
+            std::thread::sleep(LOOK);
+        }
+        control.loading.hold();
+        Ok(More::Yes)
+    }
+
+    fn mark(&mut self, stream: StreamId, time_ns: i64, number: u32) -> Result<More, LoadError> {
+        let mut loan = self.producer.loan(Filling::BYTES)?;
+        let mut filling = Filling::new(&mut loan);
+        filling.append(Stamp { time_ns, stream }, &number.to_ne_bytes(), 0);
+        filling.finish();
+        Ok(send(loan, self.control))
+    }
+
     fn block(
         &mut self,
         source: &mut dyn Source,
+        done: u32,
         pending: &mut Pending,
         read: &mut [u64],
     ) -> Result<More, LoadError> {
@@ -78,7 +141,7 @@ impl Loader<'_> {
         let mut loan = self.producer.loan(Filling::BYTES)?;
         let mut filling = Filling::new(&mut loan);
         let mut result = Ok(More::Yes);
-        while !control.is_stopping() {
+        while !control.is_stopping() && control.sought(done).is_none() {
             if pending.stamp.is_none() {
                 match pending.read(source, self.largest) {
                     Ok(true) => {
@@ -120,23 +183,30 @@ impl Loader<'_> {
         if is_empty {
             return result;
         }
-        let mut next = loan.try_send();
-        if next.is_err() {
-            control.loading.hold();
-        } else {
-            return result;
+        match send(loan, control) {
+            More::Yes => result,
+            More::No => Ok(More::No),
         }
-        while let Err(refused) = next {
-            if control.is_stopping() || refused.reason == SendError::Severed {
-                control.loading.hold();
-                return Ok(More::No);
-            }
-            control.loading.ready.store(true, Relaxed);
-            next = refused.loan.send_until(now_ns() + STOP_PERIOD_NS);
-        }
-        control.loading.hold();
-        result
     }
+}
+
+/// Sends a block, and waits while the buffer is full. Returns [`More::No`] if the replay ends meanwhile.
+fn send(loan: Loan<'_>, control: &Control) -> More {
+    let mut next = loan.try_send();
+    if next.is_ok() {
+        return More::Yes;
+    }
+    control.loading.hold();
+    while let Err(refused) = next {
+        if control.is_stopping() || refused.reason == SendError::Severed {
+            control.loading.hold();
+            return More::No;
+        }
+        control.loading.ready.store(true, Relaxed);
+        next = refused.loan.send_until(now_ns() + STOP_PERIOD_NS);
+    }
+    control.loading.hold();
+    More::Yes
 }
 
 #[derive(Default)]

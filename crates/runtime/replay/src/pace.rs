@@ -4,7 +4,7 @@ use onbeat_time::clock::monotonic_ns;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Axis {
-    first_ns: i64,
+    pub(crate) first_ns: i64,
     pub(crate) origin_ns: u64,
     /// Recorded seconds per second of playback.
     pub(crate) rate: f64,
@@ -41,6 +41,14 @@ impl Axis {
 
     pub(crate) fn delay(&mut self, by_ns: u64) {
         self.origin_ns = self.origin_ns.saturating_add(by_ns);
+    }
+
+    /// Continues at another rate from now on.
+    pub(crate) fn change_rate(&mut self, rate: f64, now_ns: u64) {
+        if now_ns > self.origin_ns {
+            (self.first_ns, self.origin_ns) = (self.recorded_ns(now_ns), now_ns);
+        }
+        self.rate = rate;
     }
 
     pub(crate) fn move_to(&mut self, due_ns: u64, now_ns: u64) {
@@ -100,6 +108,14 @@ mod tests {
         assert_eq!((axis.due_ns(10), axis.due_ns(30)), (1000, 1020));
         axis.move_to(1020, 1005);
         assert_eq!(axis.due_ns(30), 1005);
+        let mut axis = Axis::new(1000, 100, 1.0);
+        axis.change_rate(2.0, 140);
+        assert_eq!((axis.recorded_ns(140), axis.due_ns(1060)), (1040, 150));
+        axis.change_rate(0.5, 150);
+        assert_eq!((axis.due_ns(1065), axis.due_ns(1000)), (160, 150));
+        let mut axis = Axis::new(1000, 100, 1.0);
+        axis.change_rate(2.0, 60);
+        assert_eq!(axis.due_ns(1020), 110, "the replay begins at 100");
     }
 
     #[test]

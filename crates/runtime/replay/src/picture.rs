@@ -236,6 +236,7 @@ mod tests {
         assert_eq!(picture.matches('V').count(), 4, "{picture}");
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         let page = html(&Played {
+            buses: Vec::new(),
             figures,
             sizing: None,
             supply: Default::default(),

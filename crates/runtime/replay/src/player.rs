@@ -2,7 +2,8 @@
 //! start it allocates nothing, takes no lock and writes no log (for sinks see
 //! [`crate::sink::Sink`]).
 
-use crate::buffer::{Gather, Pieces};
+use crate::buffer::{Gather, Pieces, END, SOUGHT};
+use crate::bus::Meter;
 use crate::control::Control;
 use crate::curves::{LoaderMonitor, Seen};
 use crate::item::{Stamp, StreamId};
@@ -38,6 +39,8 @@ pub(crate) struct Ticker {
 #[derive(Debug)]
 pub(crate) enum Ended {
     Stopped,
+    /// The user continues at another place. The current item is skipped.
+    Sought,
     Failed(usize, io::Error),
 }
 
@@ -52,9 +55,12 @@ pub(crate) struct Stage<'c> {
     pub(crate) routes: Vec<usize>,
     pub(crate) pace: Pace,
     pub(crate) spin_ns: u64,
+    pub(crate) delay_ns: u64,
     pub(crate) ticker: Option<Ticker>,
     pub(crate) control: &'c Control,
     pub(crate) ledger: Ledger,
+    /// For each sink, the load of its CAN bus.
+    pub(crate) buses: Vec<Option<Meter>>,
     pub(crate) blocks: u64,
     pub(crate) timeline: Timeline,
     pub(crate) monitor: Option<LoaderMonitor>,
@@ -66,6 +72,8 @@ pub(crate) struct Timeline {
     began_ns: Option<u64>,
     starving: bool,
     pub(crate) retries: u64,
+    /// The number of the latest request to seek that was carried out.
+    sought: u32,
     fill: u16,
     pub(crate) supply: Supply,
 }
@@ -78,7 +86,8 @@ impl Player<'_> {
             mut stage,
         } = self;
         let mut result = Ok(());
-        while result.is_ok() {
+        let mut is_over = false;
+        while result.is_ok() && !is_over {
             let block = match consumer.receive() {
                 Some(block) => block,
                 None if consumer.is_over() => break,
@@ -97,23 +106,30 @@ impl Player<'_> {
             };
             stage.filled(&consumer);
             for piece in Pieces::of(&block) {
-                if let Some(item) = gather.add(&piece) {
-                    result = stage.play(piece.stamp, item);
-                    if result.is_err() {
-                        break;
-                    }
+                let Some(item) = gather.add(&piece) else {
+                    continue;
+                };
+                match piece.stamp.stream {
+                    END => is_over = stage.control.close(stage.timeline.sought),
+                    SOUGHT => result = stage.sought(piece.stamp.time_ns, item),
+                    _ => result = stage.play(piece.stamp, item),
+                }
+                if result.is_err() || is_over {
+                    break;
                 }
             }
         }
         let Stage {
             sinks,
             ledger,
+            buses,
             timeline,
             ..
         } = stage;
         let rest = Rest {
             sinks,
             ledger,
+            buses,
             timeline,
         };
         (rest, result)
@@ -123,13 +139,45 @@ impl Player<'_> {
 pub(crate) struct Rest {
     pub(crate) sinks: Vec<Box<dyn Sink>>,
     pub(crate) ledger: Ledger,
+    pub(crate) buses: Vec<Option<Meter>>,
     pub(crate) timeline: Timeline,
 }
 
 impl Stage<'_> {
+    fn seeks(&self) -> bool {
+        self.control.sought(self.timeline.sought).is_some()
+    }
+
+    /// Continues at another recorded time, when the buffer is full again.
+    fn sought(&mut self, to_ns: i64, number: &[u8]) -> Result<(), Ended> {
+        let number = number.first_chunk().map_or(0, |n| u32::from_ne_bytes(*n));
+        self.timeline.sought = number;
+        self.timeline.starving = false;
+        // The curve and the distances do not hold across this place.
+        self.monitor = None;
+        self.ledger.interrupt();
+        if let Some(ticker) = &mut self.ticker {
+            ticker.next = None;
+        }
+        let control = self.control;
+        while !control.loading.ready.load(Relaxed) && !self.seeks() {
+            if control.is_stopping() {
+                return Err(Ended::Stopped);
+            }
+            sleep_until(monotonic_ns() + HOP_NS / 20, 0);
+        }
+        if let Some(axis) = &mut self.timeline.axis {
+            (axis.first_ns, axis.origin_ns) = (to_ns, monotonic_ns());
+        }
+        control.playing.position_ns.store(to_ns, Relaxed);
+        self.show_axis();
+        control.has_sought(number);
+        Ok(())
+    }
+
     fn starve(&mut self) {
         self.watch(monotonic_ns());
-        self.timeline.starving |= self.timeline.axis.is_some();
+        self.timeline.starving |= self.timeline.axis.is_some() && !self.seeks();
         self.note_fill(0);
     }
 
@@ -165,6 +213,20 @@ impl Stage<'_> {
     }
 
     fn play(&mut self, stamp: Stamp, item: &[u8]) -> Result<(), Ended> {
+        let result = match self.seeks() {
+            true => Err(Ended::Sought),
+            false => self.play_in_time(stamp, item),
+        };
+        match result {
+            Err(Ended::Sought) => {
+                self.ledger.skipped(stamp);
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn play_in_time(&mut self, stamp: Stamp, item: &[u8]) -> Result<(), Ended> {
         let due_ns = self.wait_for(stamp.time_ns)?;
         let Some(&sink) = self.routes.get(stamp.stream.0 as usize) else {
             return Ok(());
@@ -178,7 +240,12 @@ impl Stage<'_> {
         match put {
             Put::Unsuitable => self.ledger.unsuitable(stamp),
             Put::Kept => self.ledger.kept(stamp),
-            Put::Left => self.left(stamp, item.len(), due_ns),
+            Put::Left => {
+                let since_ns = self.left(stamp, item.len(), due_ns);
+                if let Some(bus) = &mut self.buses[sink] {
+                    bus.add(since_ns, item);
+                }
+            }
             Put::Joined { parts } => {
                 self.ledger.joined(stamp, parts);
                 self.left(stamp, item.len(), due_ns);
@@ -187,15 +254,17 @@ impl Stage<'_> {
         Ok(())
     }
 
-    fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) {
+    /// Notes an item that left. Returns when it left, in ns since the first item was due.
+    fn left(&mut self, stamp: Stamp, bytes: usize, due_ns: u64) -> u64 {
         let left_ns = monotonic_ns();
         let began_ns = self.timeline.began_ns.unwrap_or(due_ns);
+        let since_ns = left_ns.saturating_sub(began_ns);
         let late_ns = self.ledger.played(&Output {
             stamp,
             bytes,
             due_ns,
             left_ns,
-            since_ns: left_ns.saturating_sub(began_ns),
+            since_ns,
             fill: self.timeline.fill,
         });
         let playing = &self.control.playing;
@@ -207,6 +276,7 @@ impl Stage<'_> {
             playing.max_late_ns.store(late_ns, Relaxed);
         }
         playing.position_ns.store(stamp.time_ns, Relaxed);
+        since_ns
     }
 
     fn wait_for(&mut self, time_ns: i64) -> Result<u64, Ended> {
@@ -217,10 +287,14 @@ impl Stage<'_> {
             if self.control.is_stopping() {
                 return Err(Ended::Stopped);
             }
+            if self.seeks() {
+                return Err(Ended::Sought);
+            }
             if self.control.is_paused() && !self.pause(time_ns)? {
                 continue;
             }
             let now_ns = monotonic_ns();
+            self.change_rate(now_ns);
             self.watch(now_ns);
             let due_ns = self.due(time_ns, now_ns);
             let tick_ns = self.tick(time_ns, now_ns)?;
@@ -235,6 +309,18 @@ impl Stage<'_> {
                 true => sleep_until(hop, 0),
                 false => sleep_until(until, self.spin_ns),
             }
+        }
+    }
+
+    fn change_rate(&mut self, now_ns: u64) {
+        let (Pace::Recorded(_), Some(rate)) = (self.pace, self.control.chosen_rate()) else {
+            return;
+        };
+        if let Some(axis) = self.timeline.axis.as_mut().filter(|axis| axis.rate != rate) {
+            axis.change_rate(rate, now_ns);
+            // The curve was measured for another rate.
+            self.monitor = None;
+            self.show_axis();
         }
     }
 
@@ -258,13 +344,13 @@ impl Stage<'_> {
     }
 
     fn begin(&mut self, time_ns: i64) {
-        let now_ns = monotonic_ns();
+        let begin_ns = monotonic_ns().saturating_add(self.delay_ns);
         let rate = match self.pace {
             Pace::Recorded(rate) => rate,
             Pace::Consumed => 1.0,
         };
-        self.timeline.axis = Some(Axis::new(time_ns, now_ns, rate));
-        self.timeline.began_ns = Some(now_ns);
+        self.timeline.axis = Some(Axis::new(time_ns, begin_ns, rate));
+        self.timeline.began_ns = Some(begin_ns);
         let playing = &self.control.playing;
         playing.first_ns.store(time_ns, Relaxed);
         playing.position_ns.store(time_ns, Relaxed);
@@ -286,6 +372,9 @@ impl Stage<'_> {
         while self.control.is_paused() {
             if self.control.is_stopping() {
                 return Err(Ended::Stopped);
+            }
+            if self.seeks() {
+                return Err(Ended::Sought);
             }
             if self.control.take_step() {
                 let now_ns = monotonic_ns();
@@ -313,6 +402,7 @@ impl Stage<'_> {
                 Ok(put) => return Ok((put, tried_ns)),
                 Err(Refused::Failed(error)) => return Err(Ended::Failed(sink, error)),
                 Err(Refused::Busy) if self.control.is_stopping() => return Err(Ended::Stopped),
+                Err(Refused::Busy) if self.seeks() => return Err(Ended::Sought),
                 Err(Refused::Busy) => {
                     self.timeline.retries += 1;
                     sleep_until(monotonic_ns() + RETRY_NS, 0);

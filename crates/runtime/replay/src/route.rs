@@ -1,5 +1,7 @@
 //! Assigns each stream to the sink that plays it, by the stream's kind or by the user's choice.
 
+use crate::bus::device::Device;
+use crate::bus::{stated, Stated};
 use crate::item::{Kind, Stream, StreamId};
 use crate::sink::{Can, Ethernet, Sink, SinkError, Udp};
 use std::fmt;
@@ -100,13 +102,44 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
     streams.iter().map(of).collect()
 }
 
-/// Opens the sinks of the targets. `ros` opens the ROS 2 sink for all streams that go to ROS 2.
+/// Checks that CAN interfaces can send. Returns sentences about restrictions of the interfaces.
+///
+/// # Errors
+/// Fails if a CAN interface does not exist, or if no frame would leave it.
+pub fn check(targets: &[Target]) -> Result<Vec<String>, SinkError> {
+    let mut said = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for target in targets {
+        let Target::Can(name) = target else {
+            continue;
+        };
+        if seen.contains(&name.as_str()) {
+            continue;
+        }
+        seen.push(name);
+        let failed = |fault: String| SinkError::new(target.to_string(), fault);
+        match Device::of(name) {
+            Ok(device) => said.extend(device.check(name).map_err(failed)?),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+                return Err(failed(
+                    "no such interface. `ip link show type can` and `type vcan` list them. Choose one with --to can:NAME or --remap, or create it with `ip link add NAME type vcan`".into(),
+                ))
+            }
+            // Opening the sink shows whether it works.
+            Err(_) => {}
+        }
+    }
+    Ok(said)
+}
+
+/// Opens the sinks of the targets. `speeds` has the bitrates that the user states. `ros` opens the ROS 2 sink for all streams that go to ROS 2.
 ///
 /// # Errors
 /// Fails if a sink cannot be opened.
 pub fn open(
     streams: &[Stream],
     targets: &[Target],
+    speeds: &Stated,
     ros: impl FnOnce(&[(StreamId, Stream)]) -> Result<Box<dyn Sink>, SinkError>,
 ) -> Result<Outputs, SinkError> {
     let mut kinds: Vec<&Target> = Vec::new();
@@ -121,7 +154,7 @@ pub fn open(
     let sinks = kinds.iter().enumerate().map(|(number, target)| {
         Ok::<Box<dyn Sink>, SinkError>(match target {
             Target::Udp(to) => Box::new(Udp::new(to, streams)?),
-            Target::Can(name) => Box::new(Can::new(name)?),
+            Target::Can(name) => Box::new(Can::new(name, stated(speeds, name))?),
             Target::Ethernet(name) => Box::new(Ethernet::new(name, streams)?),
             Target::Ros => {
                 let own = streams.iter().zip(&routes).enumerate();
@@ -152,6 +185,21 @@ mod tests {
             name: "/s".into(),
             kind,
         }
+    }
+
+    #[test]
+    fn interfaces_that_cannot_send_are_refused_before_playing() {
+        let can = |name: &str| Target::Can(name.into());
+        let error = check(&[Target::Ros, can("no-such-one")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("can:no-such-one: no such interface"),
+            "{error}"
+        );
+        let error = check(&[can("lo")]).unwrap_err().to_string();
+        assert!(error.contains("not a CAN interface"), "{error}");
+        assert!(check(&[Target::Udp("a:1".into())]).unwrap().is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! their results.
 
 use crate::buffer::{Buffer, BufferError, Gather};
+use crate::bus::{BusFigures, Meter};
 use crate::control::Control;
 use crate::curves::{LoaderMonitor, RateLatency};
 use crate::item::{Source, Stream};
@@ -47,6 +48,10 @@ pub struct Settings {
     pub spin_ns: u64,
     /// The period of `/clock`, in ns. `None` means that no clock is published.
     pub clock_ns: Option<u64>,
+    /// The time from the full buffer to the first item, in ns.
+    pub delay_ns: u64,
+    /// The source can be read from another place ([`Source::seek`]), so the user may seek.
+    pub is_seekable: bool,
 }
 
 impl Settings {
@@ -80,6 +85,8 @@ pub struct Played {
     #[serde(flatten)]
     pub figures: Figures,
     pub items: Items,
+    /// The load of the CAN buses, as far as their bitrates are known.
+    pub buses: Vec<BusFigures>,
     /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
     pub sizing: Option<Sizing>,
     /// The performance of the loader, the thread that fills the buffer.
@@ -101,6 +108,8 @@ pub struct Items {
     pub played: u64,
     /// The number of items that their sink cannot play, such as packets without a UDP payload.
     pub unsuitable: u64,
+    /// The number of items that were read but skipped, because the user continued at another place.
+    pub skipped: u64,
     /// The number of items that were read but not played, because the replay was ended.
     pub not_played: u64,
     /// The number of items without an outcome. It is 0 unless the program has an error.
@@ -176,12 +185,17 @@ impl Session {
                 .stack_size(STACK_BYTES)
         };
         let shared = control.clone();
+        let is_seekable = settings.is_seekable;
+        if is_seekable {
+            control.allow_seeking();
+        }
         let loader = spawn(LOADER).spawn(move || {
             let loader = Loader {
                 producer,
                 progress,
                 largest,
                 control: &shared,
+                is_seekable,
             };
             loader.run(&mut *source)
         });
@@ -279,12 +293,21 @@ fn stage<'c>(
     let named = streams.iter().zip(&routes);
     let ledger = Ledger::new(named.map(|(s, &sink)| (s.name.clone(), sinks[sink].name())));
     let ticker = settings.clock_ns.zip(clock);
+    let buses = sinks.iter().map(|sink| {
+        let (interface, speed) = sink.bus()?;
+        Some(Meter::new(interface, speed))
+    });
     Stage {
+        buses: buses.collect(),
         ledger,
         sinks,
         routes,
         pace: settings.pace,
         spin_ns: settings.spin_ns,
+        delay_ns: match settings.pace {
+            Pace::Recorded(_) => settings.delay_ns,
+            Pace::Consumed => 0,
+        },
         ticker: ticker.map(|(period_ns, (sink, stream))| Ticker {
             sink,
             stream,
@@ -339,11 +362,13 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         _ => loaded.error.as_ref().map(LoadError::to_string),
     };
     let figures = rest.ledger.close(&loaded.read);
+    let buses = rest.buses.iter().flatten().map(Meter::figures).collect();
     let sum = |of: fn(&crate::ledger::StreamFigures) -> u64| figures.streams.iter().map(of).sum();
     let mut items = Items {
         read: loaded.read.iter().sum(),
         played: sum(|s| s.played),
         unsuitable: sum(|s| s.unsuitable),
+        skipped: sum(|s| s.skipped),
         not_played: sum(|s| s.not_played),
         lost: 0,
         starved: control.playing.starved.load(Relaxed),
@@ -356,6 +381,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
     Played {
         figures,
         items,
+        buses,
         sizing: None,
         supply: rest.timeline.supply,
         machine,

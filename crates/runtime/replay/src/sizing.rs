@@ -48,7 +48,7 @@ pub fn measure(source: &mut dyn Source, tell: &mut dyn FnMut(u64)) -> Curves {
         let bytes = packed(payload.len() as u64);
         arrival.observe(stamp.time_ns, bytes);
         service.observe(monotonic_ns() as i64, bytes);
-        contents.add(stamp, &payload);
+        contents.add(stamp, &payload, source.details().is_sent);
         items += 1;
         ends = Some((ends.map_or(stamp.time_ns, |ends| ends.0), stamp.time_ns));
         all = all.saturating_add(bytes);

@@ -45,6 +45,11 @@ fn whole_torn_and_changed_mdf_inputs_cause_no_panic() {
 }
 
 #[test]
+fn whole_torn_and_changed_dbc_inputs_cause_no_panic() {
+    replay("dbc", checks::dbc);
+}
+
+#[test]
 fn whole_torn_and_changed_trc_inputs_cause_no_panic() {
     replay("trc", checks::trc);
 }

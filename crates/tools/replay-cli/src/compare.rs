@@ -114,7 +114,7 @@ pub fn prepare(args: &Args) -> Result<Option<Prepared>, CliError> {
 
 /// Opens the recorded messages of the compared topics.
 fn expected(args: &Args) -> Result<Chain, CliError> {
-    let choice = args.choice_compared();
+    let choice = args.choice_compared()?;
     let Some(path) = &args.compare.expect else {
         let open = opener(args.sources.clone(), args.align);
         return Chain::new(open, choice).map_err(failed);
@@ -127,6 +127,7 @@ fn expected(args: &Args) -> Result<Chain, CliError> {
     }
     let choice = Choice {
         start_ns: 0,
+        end_ns: None,
         without: Vec::new(),
         ..choice
     };

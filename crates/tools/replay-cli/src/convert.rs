@@ -3,20 +3,19 @@
 use super::list::{instant, size};
 use super::selection::Selection;
 use super::{failed, keys, opener, PATIENCE, SHOW_EVERY};
-use onbeat_replay::chain::{Chain, Choice};
+use onbeat_replay::chain::Chain;
 use onbeat_replay::writer::loss::Losses;
 use onbeat_replay::writer::save;
 use onbeat_replay::writer::{Plan, Target, WriteError};
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json};
-use onbeat_terminal::units::parse_duration;
 use onbeat_terminal::{CliError, ExitStatus};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Write recordings in another format, or a part of them
 #[derive(clap::Args)]
@@ -53,12 +52,6 @@ pub struct Args {
     align: bool,
     #[command(flatten)]
     selection: Selection,
-    /// End this long after the beginning of the recording
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "duration")]
-    until: Option<Duration>,
-    /// End this long after --start
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    duration: Option<Duration>,
     /// Write nothing if something would be lost: exit code 5
     #[arg(long)]
     strict: bool,
@@ -109,20 +102,12 @@ impl Args {
         self.output == Path::new("-")
     }
 
-    fn choice(&self) -> Choice {
-        let end = match (self.until, self.duration) {
-            (Some(until), _) => Some(until),
-            (None, Some(duration)) => Some(self.selection.start.saturating_add(duration)),
-            (None, None) => None,
-        };
-        Choice {
-            end_ns: end.map(|end| i64::try_from(end.as_nanos()).unwrap_or(i64::MAX)),
-            ..self.selection.choice()
-        }
-    }
-
     fn open(&self) -> Result<Chain, CliError> {
-        Chain::new(opener(self.files.clone(), self.align), self.choice()).map_err(failed)
+        Chain::new(
+            opener(self.files.clone(), self.align),
+            self.selection.choice()?,
+        )
+        .map_err(failed)
     }
 }
 

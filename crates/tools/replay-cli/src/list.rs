@@ -1,8 +1,9 @@
 //! `onbeat info`: lists what recordings have.
 
-use super::{failed, opened_with_progress, PATIENCE, SHOW_EVERY};
+use super::{dbc, failed, opened_with_progress, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
+use onbeat_replay::database::FrameId;
 use onbeat_replay::source::Format;
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
@@ -20,6 +21,7 @@ const IDS_SHOWN: usize = 12;
 Examples:
   onbeat info drive.mcap                          its topics, with counts and rates
   onbeat info can.log capture.pcapng              several recordings, one after the other
+  onbeat info can.blf --dbc vehicle.dbc           CAN frames by message
   onbeat info can.log --json | jq '.[0].streams[0].ids'
 
 Each recording is read to its end. Damage is reported with the place of the first fault of each
@@ -32,6 +34,9 @@ pub struct Args {
     /// packed with gzip, xz, zstd or bzip2
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// DBC file with the names of CAN messages: list the frames by message
+    #[arg(long, value_name = "FILE")]
+    dbc: Vec<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -47,10 +52,17 @@ struct Listed {
 
 /// Lists each recording. Returns the worst exit status of all recordings.
 pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    let database = match args.dbc.is_empty() {
+        true => None,
+        false => Some(dbc::read(&args.dbc)?),
+    };
     let mut out = BufWriter::new(io::stdout().lock());
     let mut all = Vec::new();
     for (number, path) in args.files.iter().enumerate() {
-        let listed = read(path)?;
+        let mut listed = read(path)?;
+        if let Some(database) = &database {
+            listed.contents.name_messages(database);
+        }
         if !args.json {
             if number > 0 {
                 writeln!(out).map_err(CliError::Stdout)?;
@@ -117,10 +129,38 @@ pub fn table(out: &mut dyn Write, contents: &Contents) -> Result<(), CliError> {
         table.row(row(stream));
     }
     table.write(out, &Screen::of_stdout())?;
+    let messages = |stream: &StreamContents| !stream.messages.is_empty();
+    if contents.streams.iter().any(messages) {
+        writeln!(out).map_err(CliError::Stdout)?;
+        messages_table(contents).write(out, &Screen::of_stdout())?;
+    }
     for sentence in sentences(contents) {
         writeln!(out, "{}", one_line(&sentence)).map_err(CliError::Stdout)?;
     }
     Ok(())
+}
+
+fn messages_table(contents: &Contents) -> Table {
+    let mut table = Table::new()
+        .names("message", 2)
+        .column("identifier", Align::Right)
+        .names("stream", 2)
+        .column("frames", Align::Right);
+    for stream in &contents.streams {
+        for message in &stream.messages {
+            let id = FrameId {
+                is_extended: message.is_extended,
+                id: message.id,
+            };
+            table.row(vec![
+                message.name.clone().unwrap_or_else(|| "-".into()),
+                id.to_string(),
+                stream.name.clone(),
+                message.frames.to_string(),
+            ]);
+        }
+    }
+    table
 }
 
 fn row(stream: &StreamContents) -> Vec<String> {
@@ -187,11 +227,18 @@ fn sentences(contents: &Contents) -> Vec<String> {
         ));
     }
     said.extend(step(&contents.steps));
-    for stream in contents.streams.iter().filter(|s| !s.ids.is_empty()) {
-        let shown = stream.ids.iter().take(IDS_SHOWN);
-        let shown: Vec<_> = shown
-            .map(|(id, count)| format!("{id:03X} ({count})"))
-            .collect();
+    for stream in contents.streams.iter().filter(|s| s.sent > 0) {
+        said.push(format!(
+            "{}: {} of {} were sent by the recorder's host (--direction)",
+            stream.name, stream.sent, stream.items
+        ));
+    }
+    for stream in &contents.streams {
+        if stream.ids.is_empty() || !stream.messages.is_empty() {
+            continue;
+        }
+        let shown = stream.frames().take(IDS_SHOWN);
+        let shown: Vec<_> = shown.map(|(id, count)| format!("{id} ({count})")).collect();
         let rest = match stream.ids.len().saturating_sub(IDS_SHOWN) {
             0 => String::new(),
             rest => format!(" and {rest} more (--json)"),

@@ -8,20 +8,24 @@
 //! | `onbeat compare` | compares two recordings |
 //! | `onbeat import` | reads the traces of other tracers |
 
+mod bus;
 mod compare;
 mod convert;
+mod dbc;
 mod import;
 mod judge;
 mod keys;
 mod list;
 mod options;
+mod order;
 mod place;
 mod remote;
 mod selection;
 mod show;
 mod size;
+mod socket;
 
-use keys::{Key, Keys};
+use keys::Keys;
 use onbeat_document::text::duration;
 use onbeat_replay::chain::Chain;
 use onbeat_replay::compare::figures::Compared;
@@ -38,6 +42,8 @@ use onbeat_terminal::term;
 use onbeat_terminal::CliError;
 use onbeat_terminal::{files, ExitStatus};
 use options::Args;
+use order::{Order, Orders};
+use socket::Socket;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,39 +117,58 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
     let prepared = compare::prepare(&args)?;
     let control = Arc::new(Control::default());
+    let orders = Orders {
+        control: control.clone(),
+        no_rate: args.no_rate(),
+        no_seek: args.no_seek(),
+    };
     let open = match from {
         Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
         None => opener(args.sources.clone(), args.align),
     };
-    let chain = Chain::new(open, args.choice()).map_err(failed)?;
+    let chain = Chain::new(open, args.choice()?).map_err(failed)?;
     let streams = chain.streams().to_vec();
-    let sizing = size::of(&args, || {
-        let choice = args.choice_measured();
+    let targets = match route::targets(&streams, &args.targets()) {
+        // A plan needs no place to play to.
+        Err(_) if args.plan => Vec::new(),
+        targets => targets.map_err(failed)?,
+    };
+    if !args.plan {
+        for remark in route::check(&targets).map_err(failed)? {
+            eprintln!("onbeat: {}", term::one_line(&remark));
+        }
+    }
+    let choice = args.choice_measured()?;
+    let measured = size::of(&args, &targets, || {
         Chain::new(opener(args.sources.clone(), args.align), choice)
     })?;
     if args.plan {
-        return size::show(sizing.as_ref(), args.json);
+        return size::show(measured.as_ref(), args.json);
     }
-    if let Some((sizing, recording)) = &sizing {
-        size::tell(sizing);
-        size::set(&mut settings, sizing);
-        if let Some(step) = list::step(&recording.steps) {
+    if let Some(measured) = &measured {
+        size::tell(measured);
+        size::set(&mut settings, &measured.sizing);
+        if let Some(step) = list::step(&measured.contents.steps) {
             eprintln!("onbeat: {step}");
         }
     }
+    let path = args.course.control.as_deref();
+    let socket = path.map(|path| Socket::listen(path, orders.clone()));
+    let socket = socket.transpose()?;
     let running = prepared.map(|prepared| prepared.start(&args, &control));
     let running = running.transpose()?;
-    let outputs = outputs(&args, &streams)?;
-    if args.paused {
+    let outputs = outputs(&args, &streams, &targets)?;
+    if args.course.paused {
         control.pause();
     }
     // This comes before the threads start, because they inherit it.
     keys::catch_signals();
     let session = Session::start(Box::new(chain), outputs, &settings, control.clone());
     let session = session.map_err(failed)?;
-    watch(&session, &control);
+    watch(&session, &orders);
+    drop(socket);
     let mut played = session.finish().map_err(failed)?;
-    played.sizing = sizing.map(|(sizing, _)| sizing);
+    played.sizing = measured.map(|measured| measured.sizing);
     let running = running.filter(|_| played.failed.is_none());
     let compared = running.map(|running| running.finish(&args, &control, played.stopped));
     let done = Done {
@@ -183,8 +208,7 @@ impl Done {
 }
 
 /// Opens the sinks. Loads ROS 2 only if a stream is published there.
-fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
-    let targets = route::targets(streams, &args.targets()).map_err(failed)?;
+fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Outputs, CliError> {
     let clock = args.clock_ns().map(|_| StreamId(streams.len() as u32));
     if clock.is_some() && streams.iter().any(|s| s.name == "/clock") {
         let how = "the recording already has a /clock. Add --exclude /clock, or leave --clock out";
@@ -211,7 +235,7 @@ fn outputs(args: &Args, streams: &[Stream]) -> Result<Outputs, CliError> {
         }
         Ok(Box::new(topics))
     };
-    let mut outputs = route::open(streams, &targets, ros).map_err(failed)?;
+    let mut outputs = route::open(streams, targets, &args.bitrate, ros).map_err(failed)?;
     if let Some(stream) = clock {
         let sink = match targets.iter().position(|t| *t == Target::Ros) {
             Some(stream) => outputs.routes[stream],
@@ -256,21 +280,22 @@ fn opened_with_progress(path: &Path) -> Result<Box<dyn Source>, SourceError> {
 }
 
 /// Shows the progress until the replay is over. Meanwhile, acts on keys and signals.
-fn watch(session: &Session, control: &Control) {
+fn watch(session: &Session, orders: &Orders) {
+    let control = &orders.control;
     let mut line = LiveLine::new();
-    let keys = Keys::of_terminal();
+    let mut keys = Keys::of_terminal();
     if keys.is_some() && control.state().paused {
-        line.print("Paused: space continues, s plays one item, q ends.");
+        line.print("Paused: space continues, s plays one item, arrows seek, q ends.");
     }
     let (started, mut shown) = (Instant::now(), Instant::now());
     let mut warned = false;
     while !session.is_over() {
-        match Keys::wait(keys.as_ref(), LOOK) {
-            Some(Key::Pause) if control.state().paused => control.go_on(),
-            Some(Key::Pause) => control.pause(),
-            Some(Key::Step) => control.step(),
-            Some(Key::End) => control.stop(),
-            None => {}
+        if let Some(order) = Keys::wait(keys.as_mut(), LOOK) {
+            if let Err(why) = orders.carry_out(order) {
+                line.print(&format!("onbeat: {why}"));
+            } else if !matches!(order, Order::Stop {}) {
+                line.show(&show::progress(&control.state()));
+            }
         }
         if keys::was_interrupted() {
             control.stop();

@@ -4,13 +4,14 @@ use super::judge::Live;
 use super::place::{source_of, Where};
 use super::selection::Selection;
 use super::Report;
+use onbeat_replay::bus::Speed;
 use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
 use onbeat_replay::sink::ros::Answer;
 use onbeat_replay::sizing::Wish;
 use onbeat_replay::Pace;
-use onbeat_terminal::units::{parse_duration, parse_size};
+use onbeat_terminal::units::{parse_duration, parse_rate, parse_size};
 use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,8 +46,10 @@ full; a warning says that it falls behind, before an item is late. The player le
 at its time: a thread under SCHED_FIFO, with its memory locked, as far as that is permitted (the
 report says what it got). An item that was not in the buffer at its time leaves late and is counted
 in the report. Without --to, ROS 2 messages are published on their topics, in the ROS 2 that
-LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name. On a terminal,
-space pauses and continues, s plays one item, q ends.
+LD_LIBRARY_PATH names, and CAN frames go to the interface of their stream's name.
+
+On a terminal, space pauses and continues, s plays one item, + and - change the rate and 1 resets it,
+the arrows left and right go 5 s, up and down 1 min, and q ends.
 
 --compare does not play the topics that it names: the application publishes them, and onbeat holds
 these messages against the recorded ones. It finds missing and additional messages, the shift of
@@ -70,6 +73,10 @@ pub struct Args {
     /// which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
+    /// Bitrates of CAN interfaces, for the bus load: 500k, 500k/2M with CAN FD, or can0=250k. The default
+    /// is what the kernel reports
+    #[arg(long, value_name = "[NAME=]RATE[/DATA]", value_parser = parse_bitrate)]
+    pub bitrate: Vec<(Option<String>, Speed)>,
     /// Key of the link, the same on both hosts (onbeat link key FILE)
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -83,9 +90,8 @@ pub struct Args {
     /// Wait at most this long for a subscriber of each topic, or for the host that plays
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub wait: Duration,
-    /// Begin paused, to step through the recording
-    #[arg(long)]
-    pub paused: bool,
+    #[command(flatten)]
+    pub course: Course,
     /// Fail with exit code 5 if an item left later than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub max_late: Option<Duration>,
@@ -97,6 +103,20 @@ pub struct Args {
     /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
+}
+
+/// The options on the beginning, and on orders while the recording is played.
+#[derive(clap::Args)]
+pub struct Course {
+    /// Begin paused, to step through the recording
+    #[arg(long)]
+    pub paused: bool,
+    /// Begin this long after the buffer is full
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    delay: Duration,
+    /// Take orders (pause, rate, seek ...) as lines of JSON at this Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -170,6 +190,20 @@ fn parse_answer(text: &str) -> Result<Answer, String> {
     }
 }
 
+fn parse_bitrate(text: &str) -> Result<(Option<String>, Speed), String> {
+    let how = |_| String::from("write a bitrate, for example 500k, 500k/2M or can0=250k");
+    let (name, rates) = match text.split_once('=') {
+        Some((name, rates)) => (Some(name.to_owned()), rates),
+        None => (None, text),
+    };
+    let (nominal, data) = rates.split_once('/').unwrap_or((rates, rates));
+    let speed = Speed {
+        nominal: parse_rate(nominal).map_err(how)?,
+        data: parse_rate(data).map_err(how)?,
+    };
+    Ok((name, speed))
+}
+
 fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor.filter(|f| (1e-6..=1e6).contains(f)).ok_or_else(|| {
@@ -179,6 +213,12 @@ fn parse_factor(text: &str) -> Result<f64, String> {
 
 fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Course {
+    fn says_how(&self) -> bool {
+        self.paused || !self.delay.is_zero() || self.control.is_some()
+    }
 }
 
 impl Args {
@@ -204,26 +244,55 @@ impl Args {
         let player = how.priority != PRIORITY || how.cpu.is_some() || !how.spin.is_zero();
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
-        let played = paced || player || how.answer.is_some() || self.paused;
-        let compared = !self.compare.topics.is_empty();
+        let played = paced || player || how.answer.is_some() || self.course.says_how();
+        let compared = !self.compare.topics.is_empty() || !self.bitrate.is_empty();
         played || sized || buffer.unmeasured || told || self.plan || compared
     }
 
-    pub fn choice(&self) -> Choice {
-        Choice {
+    pub fn times(&self) -> u32 {
+        self.what.times
+    }
+
+    pub fn choice(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             compared: self.compare.topics.clone(),
             times: self.what.times,
-            ..self.what.selection.choice()
-        }
+            ..self.what.selection.choice()?
+        })
     }
 
     /// Returns the selection of the recorded messages that the device's outputs are compared with.
-    pub fn choice_compared(&self) -> Choice {
-        Choice {
+    pub fn choice_compared(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             only: self.compare.topics.clone(),
             compared: Vec::new(),
             ids: Vec::new(),
-            ..self.choice()
+            messages: Vec::new(),
+            ..self.choice()?
+        })
+    }
+
+    /// Returns the reason why the user cannot play from another place, or `None` if that is possible.
+    pub fn no_seek(&self) -> Option<&'static str> {
+        match () {
+            _ if source_of(&self.sources).is_some() => {
+                Some("a recording that comes over a link comes once, in its order")
+            }
+            _ if !self.compare.topics.is_empty() => {
+                Some("--compare needs the recording in its order")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the reason why the user cannot change the rate, or `None` if that is possible.
+    pub fn no_rate(&self) -> Option<&'static str> {
+        match () {
+            _ if self.how.as_fast_as_consumed => {
+                Some("with --as-fast-as-consumed, the consumer sets the pace")
+            }
+            _ if !self.compare.topics.is_empty() => Some("--compare needs one rate"),
+            _ => None,
         }
     }
 
@@ -255,16 +324,18 @@ impl Args {
             cpu: how.cpu,
             spin_ns: ns(how.spin),
             clock_ns: self.clock_ns(),
+            delay_ns: ns(self.course.delay),
+            is_seekable: self.no_seek().is_none(),
         })
     }
 
     /// Returns the selection to measure. It has two repetitions at most, because all transitions between
     /// repetitions are equal.
-    pub fn choice_measured(&self) -> Choice {
-        Choice {
+    pub fn choice_measured(&self) -> Result<Choice, CliError> {
+        Ok(Choice {
             times: self.what.times.min(2),
-            ..self.choice()
-        }
+            ..self.choice()?
+        })
     }
 
     fn buffer_memory(&self) -> u64 {
@@ -326,6 +397,17 @@ mod tests {
         assert_eq!(answer.asked, ["/a", "/b"]);
         for wrong in ["/a", "/a=", "=/b", "/a,=/b"] {
             assert!(parse_answer(wrong).is_err(), "{wrong}");
+        }
+        let fast = Speed {
+            nominal: 500_000,
+            data: 2_000_000,
+        };
+        assert_eq!(
+            parse_bitrate("can0=500k/2M"),
+            Ok((Some("can0".into()), fast))
+        );
+        for wrong in ["", "0", "500k/", "can0=", "fast"] {
+            assert!(parse_bitrate(wrong).is_err(), "{wrong}");
         }
         for wrong in ["0", "-1", "NaN", "inf", "fast", "1000001"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");

@@ -89,7 +89,7 @@ pub fn receiver(
     match () {
         _ if args.sources.len() > 1 => return refused("several recordings"),
         _ if args.plan => return refused("--plan"),
-        _ if args.choice().times > 1 => return refused("--loop"),
+        _ if args.times() > 1 => return refused("--loop"),
         _ => {}
     }
     let link = listen(&resolve(at)?, &key(args)?)?;
@@ -126,7 +126,7 @@ pub fn send(args: &Args, to: &str) -> Result<ExitStatus, CliError> {
     }
     let (addresses, key) = (resolve(to)?, key(args)?);
     let opened = opener(args.sources.clone(), args.align);
-    let mut chain = Chain::new(opened, args.choice()).map_err(failed)?;
+    let mut chain = Chain::new(opened, args.choice()?).map_err(failed)?;
     let halves = meet(&addresses, &key, args.wait)?;
     keys::catch_signals();
     let mut progress = Progress::new("sending");

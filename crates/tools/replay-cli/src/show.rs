@@ -1,5 +1,6 @@
 //! Formats the output of `onbeat replay`: the live line and the final table.
 
+use super::bus::load;
 use onbeat_document::text::duration;
 use onbeat_replay::control::State;
 use onbeat_replay::ledger::{Lateness, StreamFigures};
@@ -12,11 +13,16 @@ pub fn progress(state: &State) -> String {
     if !state.began {
         return format!("{} items read ahead", state.read);
     }
+    let rate = match state.rate {
+        Some(rate) if rate != 1.0 => format!(", rate {rate}"),
+        _ => String::new(),
+    };
     let mut text = format!(
-        "{} at {}: buffer {} % full, {} read ahead; largest lateness {}",
-        match state.paused {
-            true => "paused",
-            false => "playing",
+        "{} at {}{rate}: buffer {} % full, {} read ahead; largest lateness {}",
+        match (state.seeks, state.paused) {
+            (true, _) => "seeking",
+            (false, true) => "paused",
+            (false, false) => "playing",
         },
         duration(state.position_ns as f64),
         state.fill / 10,
@@ -107,6 +113,8 @@ fn notes(played: &Played) -> Vec<String> {
         machine.peak_memory_bytes as f64 / 1e6,
         machine.buffer_bytes as f64 / 1e6,
     )];
+    let buses = played.buses.iter();
+    notes.extend(buses.filter(|bus| bus.frames > 0).map(load));
     notes.extend(played.sizing.as_ref().map(super::size::sentence));
     let supply = &played.supply;
     if let Some(after_ns) = supply.warned_after_ns {
@@ -125,6 +133,10 @@ fn notes(played: &Played) -> Vec<String> {
     some(
         items.not_played,
         "read but not played: the replay was ended earlier",
+    );
+    some(
+        items.skipped,
+        "skipped: the user continued at another place",
     );
     some(
         items.unsuitable,

@@ -1,12 +1,16 @@
 //! Measures the size of the playback buffer, reports it, and warns if it is too small.
 
+use super::bus::{load, Buses};
 use super::list;
 use super::{failed, Args, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
+use onbeat_replay::bus::offered::{self, Offered};
+use onbeat_replay::bus::{device::Device, BusFigures, Meter};
 use onbeat_replay::chain::Chain;
 use onbeat_replay::contents::Contents;
 use onbeat_replay::control::State;
 use onbeat_replay::item::SourceError;
+use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
 use onbeat_replay::sizing::{measure, Sizing};
 use onbeat_replay::LEAST_BYTES;
@@ -16,19 +20,29 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// Measures the recording and sizes the buffer. Returns `None` if the recording is empty or is not to be
-/// measured.
+/// The result of the first reading of a recording.
+pub struct Measured {
+    pub sizing: Sizing,
+    pub contents: Contents,
+    pub buses: Vec<BusFigures>,
+}
+
+/// Measures the recording, sizes the buffer, and computes the load of CAN buses. `targets` has the target of
+/// each stream. Returns `None` if the recording is empty or is not to be measured.
 pub fn of(
     args: &Args,
+    targets: &[Target],
     open: impl FnOnce() -> Result<Chain, SourceError>,
-) -> Result<Option<(Sizing, Contents)>, CliError> {
+) -> Result<Option<Measured>, CliError> {
     let Some(wish) = args.wish() else {
         return Ok(None);
     };
     let mut chain = open().map_err(failed)?;
     let mut line = LiveLine::new();
     let (started, mut shown) = (Instant::now(), Instant::now());
-    let curves = measure(&mut chain, &mut |items| {
+    let mut buses = Buses::of(args, targets);
+    let mut offered = Offered::new(&mut chain, &mut buses.meters, &buses.of_stream, wish.rate);
+    let curves = measure(&mut offered, &mut |items| {
         if started.elapsed() > PATIENCE && shown.elapsed() > SHOW_EVERY {
             shown = Instant::now();
             line.show(&format!(
@@ -58,7 +72,11 @@ pub fn of(
             sizing.largest_bytes
         )));
     }
-    Ok(Some((sizing, curves.contents)))
+    Ok(Some(Measured {
+        sizing,
+        contents: curves.contents,
+        buses: buses.meters.iter().map(Meter::figures).collect(),
+    }))
 }
 
 pub fn set(settings: &mut Settings, sizing: &Sizing) {
@@ -75,7 +93,21 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-pub fn tell(sizing: &Sizing) {
+/// Reports what will not work well, before anything is played.
+pub fn tell(measured: &Measured) {
+    let sizing = &measured.sizing;
+    for bus in &measured.buses {
+        if let Some(shortage) = offered::shortage(bus) {
+            eprintln!("onbeat: {shortage}");
+        }
+        let cannot = Device::of(&bus.interface).is_ok_and(|device| !device.takes_fd());
+        if bus.fd_frames > 0 && cannot {
+            eprintln!(
+                "onbeat: {0} is not set to CAN FD, so {1} frames cannot be played. Run `ip link set {0} type can ... fd on`, or `ip link set {0} mtu 72` for vcan",
+                bus.interface, bus.fd_frames
+            );
+        }
+    }
     if sizing.stall_ns != Some(sizing.stall_asked_ns) {
         eprintln!("onbeat: {}", shortage(sizing));
     }
@@ -139,16 +171,23 @@ struct Planned<'p> {
     #[serde(flatten)]
     sizing: &'p Sizing,
     recording: &'p Contents,
+    buses: &'p [BusFigures],
 }
 
-pub fn show(measured: Option<&(Sizing, Contents)>, json: bool) -> Result<ExitStatus, CliError> {
+pub fn show(measured: Option<&Measured>, json: bool) -> Result<ExitStatus, CliError> {
     let mut out = io::stdout().lock();
-    let Some((sizing, recording)) = measured else {
+    let Some(measured) = measured else {
         eprintln!("onbeat: nothing to measure: the recording is empty, or recorded times are ignored (--as-fast-as-consumed)");
         return Ok(ExitStatus::NothingFound);
     };
+    let (sizing, recording) = (&measured.sizing, &measured.contents);
+    let planned = Planned {
+        sizing,
+        recording,
+        buses: &measured.buses,
+    };
     match json {
-        true => term::write_json(&mut out, &Planned { sizing, recording })?,
+        true => term::write_json(&mut out, &planned)?,
         false => {
             list::table(&mut out, recording)?;
             let rates = format!(
@@ -157,6 +196,10 @@ pub fn show(measured: Option<&(Sizing, Contents)>, json: bool) -> Result<ExitSta
                 sizing.loader_bytes_per_s / 1e6,
             );
             writeln!(out, "\n{}\n{rates}", sentence(sizing)).map_err(CliError::Stdout)?;
+            for bus in &measured.buses {
+                let load = offered::shortage(bus).unwrap_or_else(|| load(bus));
+                writeln!(out, "{load}").map_err(CliError::Stdout)?;
+            }
         }
     }
     Ok(ExitStatus::Success)

@@ -2,8 +2,9 @@
 //! how each side ends.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -39,6 +40,68 @@ fn directory(frames: u32) -> TempDir {
 }
 
 #[test]
+fn a_program_controls_a_replay_over_its_socket() {
+    let dir = directory(20_000);
+    let device = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let to = format!("udp:{}", device.local_addr().expect("an address"));
+    let words = [
+        "replay",
+        "can.log",
+        "--to",
+        &to,
+        "--control",
+        "socket",
+        "--paused",
+        "--json",
+    ];
+    let child = onbeat(dir.path(), &words).spawn().expect("onbeat starts");
+    let path = dir.path().join("socket");
+    let stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut stream = BufReader::new(stream);
+    let mut ask = |order: &str| -> serde_json::Value {
+        writeln!(stream.get_mut(), "{order}").expect("sent");
+        let mut reply = String::new();
+        stream.read_line(&mut reply).expect("a reply");
+        let reply: serde_json::Value = serde_json::from_str(&reply).expect("JSON");
+        assert_eq!(reply["ok"], true, "{order}: {reply}");
+        reply["state"].clone()
+    };
+    while ask(r#"{"do": "state"}"#)["began"] == false {}
+    assert_eq!(ask(r#"{"do": "step", "items": 2}"#)["paused"], true);
+    while ask(r#"{"do": "state"}"#)["played"] != 2 {}
+    ask(r#"{"do": "rate", "factor": 4}"#);
+    ask(r#"{"do": "seek", "to_s": 19.9}"#);
+    while ask(r#"{"do": "state"}"#)["seeks"] == true {}
+    ask(r#"{"do": "step"}"#);
+    while ask(r#"{"do": "state"}"#)["played"] != 3 {}
+    let state = ask(r#"{"do": "continue"}"#);
+    assert_eq!(
+        (&state["rate"], &state["position_s"]),
+        (&4.0.into(), &19.9.into())
+    );
+    let out = child.wait_with_output().expect("an end");
+    assert_eq!(out.status.code(), Some(0));
+    let played: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(played["items"]["played"], 2 + 100, "{played}");
+    assert_eq!(played["items"]["lost"], 0);
+    let mut frame = [0; 16];
+    let mut number = || {
+        device.recv(&mut frame).expect("a frame");
+        u64::from_be_bytes(frame[8..].try_into().expect("eight bytes"))
+    };
+    assert_eq!(
+        [number(), number(), number(), number()],
+        [0, 1, 19_900, 19_901]
+    );
+    assert!(!path.exists());
+}
+
+#[test]
 fn replay_options_of_the_other_side_are_refused_with_a_hint() {
     let dir = directory(1);
     let send = [
@@ -61,6 +124,8 @@ fn replay_options_of_the_other_side_are_refused_with_a_hint() {
         &["--unmeasured"],
         &["--max-late", "1ms"],
         &["--paused"],
+        &["--delay", "1s"],
+        &["--control", "socket"],
     ] {
         let (code, text) = said(dir.path(), &[&send[..], words].concat());
         assert_eq!(code, Some(2), "{words:?}: {text}");

@@ -1,6 +1,9 @@
 //! Runs whole replays from recordings in memory to test sinks.
 
 use super::*;
+use crate::bus::offered::Offered;
+use crate::bus::Speed;
+use crate::chain::{Chain, Choice};
 use crate::item::{SourceError, Stamp, StreamId};
 use crate::sink::{Put, Refused, Sink};
 use crate::sizing::{measure, Wish};
@@ -101,7 +104,16 @@ impl Sink for Catch {
     fn gives_credit(&self) -> bool {
         self.busy_every > 0
     }
+
+    fn bus(&self) -> Option<(&str, Speed)> {
+        Some(("can0", SPEED))
+    }
 }
+
+const SPEED: Speed = Speed {
+    nominal: 500_000,
+    data: 500_000,
+};
 
 struct Witness(Arc<Mutex<Seen>>);
 
@@ -126,6 +138,8 @@ fn settings(pace: Pace) -> Settings {
         cpu: None,
         spin_ns: 0,
         clock_ns: None,
+        delay_ns: 0,
+        is_seekable: false,
     }
 }
 
@@ -285,6 +299,37 @@ fn hostile_times_streams_and_lengths_cause_no_panic() {
 }
 
 #[test]
+fn the_load_of_a_bus_is_measured_before_and_while_playing() {
+    let frames = || {
+        let mut source = Listed::new(vec![stream("can0")]);
+        for n in 0..200 {
+            // 53 bits at 500 kbit/s: 106 us of each ms, and half of that at half the speed.
+            source.push(n * 1_000_000, 0, &[0; 16]);
+        }
+        source
+    };
+    let (catch, _) = Catch::new(0, 0);
+    let mut source = frames();
+    let mut meters = [Meter::new("can0", SPEED)];
+    let mut offered = Offered::new(&mut source, &mut meters, &[Some(0)], 0.5);
+    while offered.next(&mut Vec::new()).unwrap().is_some() {}
+    let planned = meters[0].figures();
+    assert_eq!((planned.frames, planned.busy_ns), (200, 200 * 106_000));
+    assert_eq!(planned.peak_load, 50.0 * 106_000.0 / 1e8);
+    let played = play(
+        frames(),
+        outputs(vec![Box::new(catch)], vec![0]),
+        &settings(Pace::Recorded(1.0)),
+    );
+    let bus = &played.buses[0];
+    assert_eq!((bus.frames, bus.busy_ns), (200, 200 * 106_000));
+    assert!(
+        bus.load.is_some_and(|load| load > 0.0 && load < 0.11),
+        "{bus:?}"
+    );
+}
+
+#[test]
 fn a_failing_sink_ends_the_replay_and_is_named() {
     let (source, _) = many(1000, 0);
     let (mut catch, seen) = Catch::new(0, 0);
@@ -329,6 +374,117 @@ fn a_paused_replay_plays_one_item_per_step() {
     let played = session.finish().unwrap();
     assert!(seen.lock().unwrap().items == expected);
     assert_eq!(played.items.played, 50);
+}
+
+fn numbered(count: u32, distance_ns: i64) -> Box<dyn Source> {
+    let open = move || {
+        let mut source = Listed::new(vec![stream("/a")]);
+        for n in 0..count {
+            source.push(i64::from(n) * distance_ns, 0, &n.to_le_bytes());
+        }
+        Ok(Box::new(source) as Box<dyn Source>)
+    };
+    Box::new(Chain::new(Box::new(open), Choice::default()).unwrap())
+}
+
+fn numbers(seen: &Mutex<Seen>) -> Vec<u32> {
+    let seen = seen.lock().unwrap();
+    let number = |bytes: &Vec<u8>| u32::from_le_bytes(*bytes.first_chunk().unwrap());
+    seen.items.iter().map(|(_, bytes)| number(bytes)).collect()
+}
+
+fn until(control: &Control, holds: impl Fn(&crate::control::State) -> bool) {
+    while !holds(&control.state()) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_user_seeks_back_and_forward_in_a_recording_of_any_size() {
+    // The first recording fits into the buffer, so the loader has ended. The second does not.
+    for count in [1000, 100_000u32] {
+        let (catch, seen) = Catch::new(0, 0);
+        let control = Arc::new(Control::default());
+        control.pause();
+        let mut settings = settings(Pace::Recorded(1.0));
+        settings.is_seekable = true;
+        let sinks = outputs(vec![Box::new(catch)], vec![0]);
+        assert!(!control.seek(0), "the replay has not begun");
+        let second = 1_000_000_000;
+        let session = Session::start(numbered(count, second), sinks, &settings, control.clone());
+        let session = session.unwrap();
+        let seek = |to: i64| {
+            assert!(control.seek(to));
+            until(&control, |state| !state.seeks);
+            assert_eq!(control.state().position_ns, to);
+        };
+        let step = |played| {
+            control.step();
+            until(&control, |state| state.played == played);
+        };
+        step(1);
+        seek(i64::from(count / 2) * second - 1);
+        step(2);
+        seek(0);
+        step(3);
+        step(4);
+        // Of requests that follow each other, the last one counts.
+        assert!(control.seek(7) && control.seek(5 * second));
+        until(&control, |state| !state.seeks);
+        step(5);
+        seek(i64::from(count - 2) * second);
+        control.go_on();
+        until(&control, |state| state.played == 6);
+        assert!(control.set_rate(1e6) && !control.set_rate(0.0));
+        let played = session.finish().unwrap();
+        let last = [count / 2, 0, 1, 5, count - 2, count - 1];
+        assert_eq!(numbers(&seen), [&[0][..], &last].concat());
+        let items = played.items;
+        assert_eq!((items.played, items.lost, items.not_played), (7, 0, 0));
+        assert_eq!(items.read, items.played + items.skipped);
+        assert!(!control.seek(0), "the replay has ended");
+        assert!(played.failed.is_none() && !played.stopped);
+    }
+}
+
+#[test]
+fn a_source_that_fails_while_it_seeks_ends_the_replay() {
+    let (source, _) = many(10, 1_000_000_000);
+    let (catch, _) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    let mut settings = settings(Pace::Recorded(1.0));
+    settings.is_seekable = true;
+    let sinks = outputs(vec![Box::new(catch)], vec![0, 0]);
+    let session = Session::start(Box::new(source), sinks, &settings, control.clone()).unwrap();
+    until(&control, |state| state.played > 0);
+    assert!(control.seek(0));
+    let played = session.finish().unwrap();
+    assert!(played.failed.unwrap().contains("only be read forward"));
+}
+
+#[test]
+fn the_rate_changes_from_the_current_place_on() {
+    let (catch, seen) = Catch::new(0, 0);
+    let control = Arc::new(Control::default());
+    let sinks = outputs(vec![Box::new(catch)], vec![0]);
+    let mut settings = settings(Pace::Recorded(1.0));
+    settings.delay_ns = 2_000_000;
+    let begin_ns = monotonic_ns();
+    // Without the change, the last item would leave after eleven days.
+    let source = numbered(1000, 1_000_000_000_000);
+    let session = Session::start(source, sinks, &settings, control.clone()).unwrap();
+    until(&control, |state| state.played == 1);
+    assert_eq!(control.state().rate, Some(1.0));
+    assert!(control.set_rate(1e6));
+    until(&control, |state| state.rate == Some(1e6));
+    let now_ns = monotonic_ns();
+    let recorded = |at_ns| control.recorded_ns(at_ns).unwrap();
+    let passed = recorded(now_ns + 1000) - recorded(now_ns);
+    assert!((passed - 1_000_000_000).abs() < 1000, "{passed}");
+    session.finish().unwrap();
+    assert_eq!(numbers(&seen), (0..1000).collect::<Vec<_>>());
+    let first_ns = seen.lock().unwrap().at_ns[0];
+    assert!(first_ns >= begin_ns + 2_000_000, "the delay");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Plays CAN frames through SocketCAN (a raw CAN socket, classic and FD).
 
-use super::{interface, Put, Refused, Sink, SinkError};
+use super::{Put, Refused, Sink, SinkError};
+use crate::bus::device::Device;
+use crate::bus::Speed;
+use crate::interface;
 use crate::item::StreamId;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,14 +13,15 @@ const FRAMES: [usize; 2] = [16, 72];
 pub struct Can {
     interface: String,
     socket: OwnedFd,
+    speed: Option<Speed>,
 }
 
 impl Can {
-    /// Opens a sink for the named interface.
+    /// Opens a sink for the named interface. `stated` replaces the bitrates that the kernel reports.
     ///
     /// # Errors
     /// Fails if the interface does not exist, or the kernel does not support CAN.
-    pub fn new(name: &str) -> Result<Can, SinkError> {
+    pub fn new(name: &str, stated: Option<Speed>) -> Result<Can, SinkError> {
         let failed = |how: &str, e: std::io::Error| {
             SinkError::new(format!("can:{name}"), format!("{e}: {how}"))
         };
@@ -41,13 +45,15 @@ impl Can {
         address.can_ifindex = index;
         interface::bind(socket.as_fd(), &address)
             .map_err(|e| failed("is it a CAN interface?", e))?;
-        Ok(Can::over(name, socket))
+        let speed = || Device::of(name).ok().and_then(|device| device.speed);
+        Ok(Can::over(name, socket, stated.or_else(speed)))
     }
 
-    fn over(name: &str, socket: OwnedFd) -> Can {
+    fn over(name: &str, socket: OwnedFd, speed: Option<Speed>) -> Can {
         Can {
             interface: name.into(),
             socket,
+            speed,
         }
     }
 }
@@ -55,6 +61,10 @@ impl Can {
 impl Sink for Can {
     fn name(&self) -> String {
         format!("can:{}", self.interface)
+    }
+
+    fn bus(&self) -> Option<(&str, Speed)> {
+        Some((&self.interface, self.speed?))
     }
 
     fn put(&mut self, _stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
@@ -81,7 +91,7 @@ mod tests {
     fn frames_leave_unchanged_and_a_full_queue_makes_the_sink_busy() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut can = Can::over("pair", ours.into());
+        let mut can = Can::over("pair", ours.into(), None);
         let frame: [u8; 16] = std::array::from_fn(|i| i as u8);
         assert_eq!(can.put(StreamId(0), &frame).unwrap(), Put::Left);
         let mut received = [0; 72];

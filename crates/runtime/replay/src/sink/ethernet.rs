@@ -1,7 +1,8 @@
 //! Sends recorded Ethernet packets unchanged through an interface (AF_PACKET).
 
 use super::udp::ETHERNET;
-use super::{interface, Put, Refused, Sink, SinkError};
+use super::{Put, Refused, Sink, SinkError};
+use crate::interface;
 use crate::item::{Kind, Stream, StreamId};
 use std::os::fd::{AsFd, OwnedFd};
 

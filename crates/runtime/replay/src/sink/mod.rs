@@ -3,7 +3,6 @@
 mod can;
 mod ethernet;
 mod fragments;
-mod interface;
 pub mod ros;
 mod udp;
 
@@ -11,6 +10,7 @@ pub use can::Can;
 pub use ethernet::Ethernet;
 pub use udp::Udp;
 
+use crate::bus::Speed;
 use crate::item::StreamId;
 use std::io;
 
@@ -68,6 +68,11 @@ pub trait Sink: Send {
     /// can the consumer pace the replay.
     fn gives_credit(&self) -> bool {
         false
+    }
+
+    /// Returns the interface and the bitrates of the CAN bus that the sink plays on, if they are known.
+    fn bus(&self) -> Option<(&str, Speed)> {
+        None
     }
 
     /// Waits until the consumer has received everything, or until `deadline_ns` (CLOCK_MONOTONIC).

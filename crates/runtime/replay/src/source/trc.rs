@@ -31,6 +31,7 @@ pub fn read<R: Bytes + 'static>(name: &str, bytes: R) -> Result<Box<dyn Source>,
 #[derive(Default)]
 struct Trc {
     header: Header,
+    is_sent: bool,
 }
 
 impl text::Dialect for Trc {
@@ -42,9 +43,14 @@ impl text::Dialect for Trc {
         if self.header.take(line) {
             return Ok(None);
         }
+        self.is_sent = frame::is_sent(line, self.header.columns());
         let found = frame::encode(line, self.header.columns(), payload)?;
         let begin_ns = self.header.begin_ns();
         Ok(found.map(|(since_ns, channel)| (begin_ns.saturating_add(since_ns), channel)))
+    }
+
+    fn is_sent(&self) -> bool {
+        self.is_sent
     }
 }
 

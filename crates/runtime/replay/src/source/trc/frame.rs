@@ -103,6 +103,14 @@ pub fn encode(
     Ok(is_written.then_some((since_ns, channel)))
 }
 
+/// Returns whether a line with these columns states that the recorder's host sent the frame.
+pub fn is_sent(line: &[u8], columns: &[u8]) -> bool {
+    let before_data = columns.iter().take_while(|&&column| column != b'D');
+    before_data
+        .zip(words(line))
+        .any(|(column, word)| matches!(column, b'T' | b'd') && word == b"Tx")
+}
+
 fn bus(word: &[u8], kind: Kind) -> Result<u8, &'static str> {
     match digits(word).map(u8::try_from) {
         Some(Ok(channel)) => Ok(channel),

@@ -14,6 +14,15 @@ const BEGIN: i64 = 1_639_837_687_062_000_960;
 const HEAD_1: &str =
     "\n;$STARTTIME=44548.6028595139\n;\n;   Start time: 18.12.2021 14:28:07.062.0\n;\n";
 
+#[test]
+fn frames_that_the_host_sent_are_distinguished() {
+    let of = |columns: &[u8], line: &[u8]| frame::is_sent(line, columns);
+    assert!(of(b"NOTILD", b"1) 1.0 Tx 0300 1 00"));
+    assert!(!of(b"NOTILD", b"1) 1.0 Rx 0300 1 00"));
+    assert!(of(b"NOTIdlD", b"1 1.0 DT 0300 Tx 1 00"));
+    assert!(!of(b"NOTIdlD", b"1 1.0 DT 0300 Rx 1 Tx"));
+}
+
 fn data_frame() -> Vec<u8> {
     frame(0x300, &[7, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0xff], 16)
 }

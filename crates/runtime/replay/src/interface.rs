@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
+pub(crate) fn index(name: &str) -> io::Result<libc::c_int> {
     let text = CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     // SAFETY: the string ends with a null byte.
     match unsafe { libc::if_nametoindex(text.as_ptr()) } {
@@ -13,7 +13,7 @@ pub(super) fn index(name: &str) -> io::Result<libc::c_int> {
     }
 }
 
-pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: nothing else owns the new descriptor.
     unsafe {
@@ -24,7 +24,7 @@ pub(super) fn socket(family: libc::c_int, protocol: libc::c_int) -> io::Result<O
     }
 }
 
-pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
+pub(crate) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
     let at = std::ptr::from_ref(address).cast();
     // SAFETY: the address has this size, and the kernel checks its content.
     match unsafe { libc::bind(fd.as_raw_fd(), at, size_of::<A>() as libc::socklen_t) } {
@@ -33,7 +33,7 @@ pub(super) fn bind<A>(fd: BorrowedFd<'_>, address: &A) -> io::Result<()> {
     }
 }
 
-pub(super) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) -> io::Result<()> {
+pub(crate) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) -> io::Result<()> {
     let one: libc::c_int = 1;
     let (at, size) = (std::ptr::from_ref(&one).cast(), size_of_val(&one));
     // SAFETY: the value is valid during the call.
@@ -44,7 +44,7 @@ pub(super) fn enable(fd: BorrowedFd<'_>, level: libc::c_int, what: libc::c_int) 
 }
 
 /// Sends a frame. Real-time safe if the interface's driver is.
-pub(super) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
+pub(crate) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     let flags = libc::MSG_NOSIGNAL;
     // SAFETY: the bytes are valid during the call.
     let sent = unsafe { libc::send(fd.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
@@ -55,4 +55,11 @@ pub(super) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
             "the device accepted only a part of the frame",
         )),
     }
+}
+
+/// Receives what is there, without waiting. Returns the number of bytes.
+pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the room is valid during the call.
+    let length = unsafe { libc::recv(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }

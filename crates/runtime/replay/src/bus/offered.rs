@@ -1,0 +1,73 @@
+//! Measures the load of buses by the frames of a source, at the times at which they will be played.
+
+use super::{BusFigures, Meter};
+use crate::item::{Details, Source, SourceError, Stamp, Stream};
+
+/// A source whose CAN frames are counted on their way.
+pub struct Offered<'s> {
+    source: &'s mut dyn Source,
+    meters: &'s mut [Meter],
+    /// For each stream, the index of its bus in `meters`.
+    buses: &'s [Option<usize>],
+    rate: f64,
+    first_ns: Option<i64>,
+}
+
+impl<'s> Offered<'s> {
+    /// Counts the frames of `source` at `rate` times the recorded speed.
+    pub fn new(
+        source: &'s mut dyn Source,
+        meters: &'s mut [Meter],
+        buses: &'s [Option<usize>],
+        rate: f64,
+    ) -> Offered<'s> {
+        Offered {
+            source,
+            meters,
+            buses,
+            rate,
+            first_ns: None,
+        }
+    }
+}
+
+impl Source for Offered<'_> {
+    fn streams(&self) -> &[Stream] {
+        self.source.streams()
+    }
+
+    fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        let next = self.source.next(payload)?;
+        if let Some(stamp) = next {
+            let first_ns = *self.first_ns.get_or_insert(stamp.time_ns);
+            let bus = self.buses.get(stamp.stream.0 as usize).copied().flatten();
+            if let Some(meter) = bus.and_then(|bus| self.meters.get_mut(bus)) {
+                let since_ns = stamp.time_ns.saturating_sub(first_ns).max(0);
+                meter.add((since_ns as f64 / self.rate) as u64, payload);
+            }
+        }
+        Ok(next)
+    }
+
+    fn details(&self) -> Details {
+        self.source.details()
+    }
+
+    fn damage(&self) -> &[String] {
+        self.source.damage()
+    }
+}
+
+/// Returns the sentence about a bus that is too slow for what will be played, or `None` if it is not.
+pub fn shortage(bus: &BusFigures) -> Option<String> {
+    bus.is_too_slow().then(|| {
+        format!(
+            "{} cannot carry what is played: {:.0} % of {} in the busiest 100 ms, after {:.1} s. Frames will be up to {:.0} ms late. Play more slowly (--rate), or leave frames out (--ids)",
+            bus.interface,
+            bus.peak_load * 100.0,
+            bus.speed(),
+            bus.peak_at_ns as f64 / 1e9,
+            (bus.most_wait_ns as f64 / 1e6).max(1.0),
+        )
+    })
+}

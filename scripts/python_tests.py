@@ -44,7 +44,7 @@ def tests(python, words):
             [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", os.path.join(scratch, "work"),
              "--doctest-modules", f"--junitxml={report}", "--doctest-continue-on-failure", *choice, "tests", "--ignore=tests/bare.py",
              *(os.path.join("onbeat", name) for name in os.listdir(os.path.join(PACKAGE, "onbeat"))
-               if name.endswith(".py") and name not in ("dask.py", "ray.py", "spark.py", "ros2.py"))],
+               if name.endswith(".py") and name not in ("dask.py", "ray.py", "spark.py", "ros2.py", "launch.py"))],
             cwd=PACKAGE, check=False, timeout=TIMEOUT_S)
         if not os.path.exists(report):
             return 0, [f"pytest (exit code {done.returncode})"], []

@@ -74,9 +74,13 @@ def place_documents(folder):
     for path in glob.glob(os.path.join(documents, "*.md")) + glob.glob(os.path.join(documents, "how-to/*.md")):
         copy(path, os.path.join(folder, "docs", os.path.relpath(path, documents)))
     copy(os.path.join(documents, "model.schema.json"), os.path.join(folder, "docs/model.schema.json"))
-    for example in ("crates/runtime/c/examples/exchange.c", "crates/runtime/c/examples/tasks.c",
-                    "packaging/launch/onbeat_launch.py"):
+    for example in ("crates/runtime/c/examples/exchange.c", "crates/runtime/c/examples/tasks.c"):
         copy(os.path.join(programs.ROOT, example), os.path.join(folder, "examples", os.path.basename(example)))
+    # The sources of the ament package.
+    ament = os.path.join(PACKAGING, "ros2")
+    for pattern in ("*.*", "resource/*", "onbeat/*.py", "onbeat/py.typed"):
+        for path in glob.glob(os.path.join(ament, pattern)):
+            copy(path, os.path.join(folder, "ros2", os.path.relpath(path, ament)))
 
 
 def settle(folder):

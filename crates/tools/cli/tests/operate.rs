@@ -180,20 +180,3 @@ fn the_status_is_empty_without_a_session() {
     assert_eq!(asked(&["--prometheus"]).stdout, b"");
     assert_eq!(asked(&["--", "true"]).status.code(), Some(2));
 }
-
-#[test]
-fn the_launch_action_for_python_launch_files_runs() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let tested = Command::new("python3")
-        .arg("-B")
-        .arg(root.join("packaging/launch/test_onbeat_launch.py"))
-        .arg(env!("CARGO_BIN_EXE_onbeat"))
-        .arg(root.join("crates/enforce/plan/tests/golden/plan.yaml"))
-        .output();
-    let Ok(tested) = tested else {
-        println!("skipped: the_launch_action_for_python_launch_files_runs: no python3 here");
-        return;
-    };
-    println!("{}", text(&tested));
-    assert!(tested.status.success(), "{}", text(&tested));
-}

@@ -135,13 +135,36 @@ impl Recording {
                 }
                 self.probe_running(pids);
             }
-            Target::Processes(pids) => {
+            Target::Processes(named) => {
+                let pids = self.mark_descendants(named);
                 self.libraries.watch_loaders(&self.kernel, &[own]);
-                self.libraries.watch_loaders(&self.kernel, pids);
-                self.probe_running(pids.clone());
+                self.libraries.watch_loaders(&self.kernel, &pids);
+                self.probe_running(pids);
             }
             Target::Command { .. } => self.libraries.watch_loaders(&self.kernel, &[own]),
         }
+    }
+
+    /// Marks what the named processes have started, without this process and its children. Returns all marked processes.
+    fn mark_descendants(&self, named: &[u32]) -> Vec<u32> {
+        let own = onbeat_proc::tree(std::process::id());
+        let mut marked = named.to_vec();
+        // The kernel marks the children of marked processes from now on. A process that was forked
+        // between the list and its parent's mark is in the next list.
+        for _ in 0..4 {
+            let trees = named.iter().flat_map(|&pid| onbeat_proc::tree(pid));
+            let before = marked.len();
+            for pid in trees {
+                if !own.contains(&pid) && !marked.contains(&pid) {
+                    self.kernel.mark(pid);
+                    marked.push(pid);
+                }
+            }
+            if marked.len() == before {
+                break;
+            }
+        }
+        marked
     }
 
     /// Probes processes that already run. All of them are marked late before the first probe is attached.

@@ -4,7 +4,10 @@ use super::{ended, events, is_recording, signal, wait_until, Harness, Test, TALK
 use onbeat_trace::{Event, EventKind, Reader};
 use std::process::{Child, Command, Stdio};
 
-pub const TESTS: &[Test] = tests![processes_of_another_domain_are_counted_but_not_recorded];
+pub const TESTS: &[Test] = tests![
+    processes_of_another_domain_are_counted_but_not_recorded,
+    what_a_named_process_has_started_is_recorded,
+];
 
 fn talker(harness: &Harness, domain: &str) -> Child {
     let script = harness.script(TALKER, &["1000"]);
@@ -86,4 +89,37 @@ fn processes_of_another_domain_are_counted_but_not_recorded(harness: &Harness) {
         line.ends_with("outside of --domain 97 were not recorded."),
         "{line}"
     );
+}
+
+fn what_a_named_process_has_started_is_recorded(harness: &Harness) {
+    let script = harness.script(TALKER, &["1000"]);
+    let mut shell = Command::new("sh")
+        .args(["-c", "\"$@\" & wait", "sh"])
+        .args(script)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("sh starts");
+    let started = || onbeat_proc::tree(shell.id()).get(1).copied();
+    let maps = |pid| std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    wait_until("the child uses ROS 2", || {
+        started().is_some_and(|pid| maps(pid).is_ok_and(|text| text.contains("libtracetools")))
+    });
+    let child = started().expect("it runs");
+    let mut recorder = harness.recorder("started", None);
+    recorder.arg(format!("pid={}", shell.id()));
+    let mut recorder = recorder.stderr(Stdio::null()).spawn().expect("it starts");
+    let trace = harness.dir.path().join("started");
+    wait_until("it is seen", || {
+        let reader = Reader::open(&trace).ok();
+        reader.is_some_and(|r| {
+            let processes = &r.manifest().observed.processes;
+            processes.iter().any(|p| p.pid == child)
+        })
+    });
+    signal(&recorder, libc::SIGTERM);
+    ended(&mut recorder);
+    unsafe { libc::kill(child as i32, libc::SIGKILL) };
+    let _ = shell.wait();
+    let of_child = events(&trace).iter().filter(|e| e.pid == child).count();
+    assert!(of_child > 0, "no event of the child");
 }

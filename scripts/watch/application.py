@@ -2,7 +2,7 @@
 
 usage: application.py FOLDER PLAN
 /sensor publishes every 50 ms: each time on the next of ten topics /watched/scan_N. /victim takes the scans in an
-executor of one thread at SCHED_FIFO 5, alone on the last CPU, and publishes on /watched/out_N. PLAN is a JSON file:
+executor of one thread at SCHED_FIFO 2, alone on the last CPU, and publishes on /watched/out_N. PLAN is a JSON file:
 `slots` (null: endless), `causes` (slot -> cause) and `chains` (slot -> the chain in place of the next one, or null).
 FOLDER gets two logs of the running program: `sensor.log` with the start of each slot, and `victim.log` with an object
 per scan. All times are CLOCK_MONOTONIC, ns.
@@ -17,7 +17,7 @@ import time
 
 CHAINS = 10
 PERIOD = 0.05
-PRIORITY = 5
+PRIORITY = int(os.environ.get("WATCHED_PRIORITY", "2"))
 DELAY_MS = 25
 CAUSES = ["neighbour", "lock", "callback"]
 CPU = int(os.environ.setdefault("WATCHED_CPU", str(max(os.sched_getaffinity(0)))))
@@ -86,7 +86,7 @@ def neighbour():
     """For each byte on stdin, uses the CPU for DELAY_MS. Then writes a byte to stdout."""
     with open("/proc/self/comm", "w", encoding="ascii") as comm:
         comm.write("neighbour")
-    schedule({CPU}, PRIORITY + 5)
+    schedule({CPU}, PRIORITY + 1)
     while os.read(0, 1):
         busy(DELAY_MS / 1000)
         os.write(1, b"x")

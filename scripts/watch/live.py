@@ -45,10 +45,11 @@ def judge(samples, seconds):
     for key in ("rss_kb", "descriptors", "threads", "disk_kb"):
         before, after = mean(early, key), mean(late, key)
         largest = max(row[key] for row in samples[tenth:])
-        say(f"{key}: {before:.0f} after the first tenth, {after:.0f} at the end ({after / max(before, 1) * 100 - 100:+.1f} %), "
-            f"at most {largest}")
-        if after > before * (1 + GROWTH_MAX):
-            wrong.append(f"{key} has grown by {after / max(before, 1) * 100 - 100:.1f} %")
+        growth = after / max(before, 1) - 1
+        say(f"{key}: {before:.0f} after the first tenth, {after:.0f} at the end ({growth * 100:+.1f} %), at most {largest}")
+        # The recording and the incidents are below their limits, which options give.
+        if growth > GROWTH_MAX and key != "disk_kb":
+            wrong.append(f"{key} has grown by {growth * 100:.1f} %")
     say(f"CPU: {samples[-1]['cpu_ms'] / seconds / 10:.2f} % of a core, beside the probes")
     return wrong
 
@@ -82,9 +83,11 @@ def run(folder, minutes):
         begun = sum(" begins: " in line for line in file)
     victim = service.read_lines(os.path.join(folder, "application/victim.log"))
     late = [row for row in victim if row["out"][0] - row["stamp"] > service.LIMIT_MS * 1e6]
-    say(f"{len(victim)} executions, {len(late)} of them late by the application's own clock; {begun} incidents, {saved} saved")
+    say(f"{len(victim)} executions, {len(late)} of them late by the application's own clock; "
+        f"{begun} incidents, {saved} saved")
     if monitor.starts != 1 or status not in (0, 3):
-        wrong.append(f"the monitor was started {monitor.starts} times, ended with {[*monitor.ends, status]}, {monitor.aborts} aborts")
-    if begun and not late:
-        wrong.append(f"{begun} incidents without a late execution")
+        wrong.append(f"the monitor was started {monitor.starts} times, ended with {[*monitor.ends, status]}, "
+                     f"{monitor.aborts} times by the watchdog")
+    if begun > len(late):
+        wrong.append(f"{begun} incidents, and {len(late)} late executions")
     return wrong

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -93,6 +94,12 @@ def end_application(process):
     process.wait(60)
 
 
+def confine():
+    """Sets the priority of the unit, and keeps an aborted program from writing its memory to the disk."""
+    os.nice(5)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 class Monitor:
     """A monitor that is restarted when it has failed."""
 
@@ -114,8 +121,7 @@ class Monitor:
         self.starts, self.is_ready, self.heard = self.starts + 1, False, time.monotonic()
         environment = dict(os.environ, NOTIFY_SOCKET=self.socket_path, WATCHDOG_USEC=str(self.watchdog_s * 1_000_000))
         self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                        start_new_session=True, env=environment,
-                                        preexec_fn=lambda: os.nice(5))
+                                        start_new_session=True, env=environment, preexec_fn=confine)
 
     def supervise(self):
         """Takes what the program reports, aborts one that gives no sign of life, restarts one that has failed."""

@@ -51,8 +51,8 @@ def run(folder, seconds):
     os.environ["ROS_DOMAIN_ID"] = str(service.free_domain())
     python, requirements = service.ros_python(), os.path.join(folder, "requirements.yaml")
     with open(requirements, "w", encoding="utf-8") as file:
-        file.write("chains:\n  - {to: /localization/ndt_pose, latency: {max: 200ms}}\n"
-                   "  - {to: /out, latency: {max: 1s}}\n")
+        file.write("chains:\n  - {to: /localization/ndt_pose, latency: {max: 10s}}\n"
+                   "  - {to: /out, latency: {max: 10s}}\n")
     lasts = str(len(ARMS) * (SETTLE_S + seconds + 20))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     applications = [subprocess.Popen([python, PARKING, "--duration", lasts], **quiet),

@@ -17,6 +17,8 @@ STEP = 46
 # One slow callback at the rate of the scans would look like an input that the outputs of all chains need.
 MINUTE_CAUSES = ["callback", "neighbour", "callback", "lock", "neighbour"]
 AFTER_S = 1
+# A planted cause takes 25 ms, and its execution 3 ms more.
+UNDISTURBED_MS = 40
 
 
 def plan(singles):
@@ -58,6 +60,11 @@ def first_cause(sentence):
     return sentence.split(" exceed", 1)[-1].split("; ")[0]
 
 
+def latency_ms(row):
+    """The latency of an execution by the application's clock."""
+    return (row["out"][1] - row["stamp"]) / 1e6
+
+
 def match(rows, found):
     """Returns for each late execution of the application the incidents that have it, as (name, content)."""
     at = collections.defaultdict(list)
@@ -76,9 +83,11 @@ def match(rows, found):
 def judge(folder, kept):
     """Compares the incidents with the log of the application. Returns complaints."""
     rows = service.read_lines(os.path.join(folder, "application/victim.log"))
-    planted = [row for row in rows if row["cause"]]
-    # The plan leaves the other chains alone; whatever else was late, other programs have delayed.
-    others = [row for row in rows if not row["cause"] and row["out"][1] - row["stamp"] > service.LIMIT_MS * 1e6]
+    # A slow callback that takes its message after the scan delays nothing.
+    late = [row for row in rows if latency_ms(row) > service.LIMIT_MS]
+    planted = [row for row in late if row["cause"]]
+    # The plan leaves the other executions alone: other programs have delayed them.
+    others = [row for row in late if not row["cause"]]
     found = [(os.path.basename(path), service.read_json(os.path.join(path, "incident.json")))
              for path in service.incidents(kept)]
     wrong, of_incident = [], collections.defaultdict(list)
@@ -88,9 +97,11 @@ def judge(folder, kept):
         for name, _ in pairs:
             of_incident[name].append(row)
     right, unplanned = 0, {name for row, pairs in match(others, found) for name, _ in pairs}
+    unplanned |= {name for name, rows in of_incident.items() if max(map(latency_ms, rows)) > UNDISTURBED_MS}
     for name, incident in found:
         mine = of_incident.get(name, [])
-        if not mine and name in unplanned:
+        if name in unplanned:
+            # Other programs may be the first cause.
             continue
         if not mine:
             wrong.append(f"{name} has no late execution: {incident['violations'][0]['subject']}")
@@ -101,9 +112,9 @@ def judge(folder, kept):
         else:
             wrong.append(f"{name}: {row['cause']} was planted on chain {row['chain']}: {sentence}")
     sizes = collections.Counter(len(rows) for rows in of_incident.values())
-    say(f"{len(planted)} violations planted in {len(found)} incidents, by number of violations: {dict(sizes)}; "
-        f"the planted cause is first in {right}; {len(others)} other executions were late, in "
-        f"{len(unplanned)} incidents")
+    say(f"{len(planted)} violations planted; {len(found)} incidents, by number of planted violations: {dict(sizes)}")
+    say(f"other programs delayed {len(others)} other executions and disturbed {len(unplanned)} incidents; the planted "
+        f"cause is first in {right} of the {len(found) - len(unplanned)} others")
     causes = collections.Counter(row["cause"] for row in planted)
     say(f"planted: {dict(causes)}")
     return wrong

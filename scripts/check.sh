@@ -8,7 +8,8 @@
 #   messages  10^8 messages over each link between two ends (shm, TCP in clear and sealed), and 3 x 500 killed peers
 #   zoo       200 random applications against their own truth (half an hour); zoo SEED: one, made small if it fails
 #   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
-#   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %
+#   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %;
+#             watch live, plants, faults, cost: onbeat monitor beside a running application (root; watch --help)
 #   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
@@ -95,13 +96,19 @@ assert len(pyarrow.ipc.open_stream(sys.stdin.buffer).read_all()) > 0'
   done
 }
 
+# watch [PART ...]: without a part, the compressed 24 h; the parts are those of scripts/watch.
 watch() {
+  if [ $# != 0 ]; then
+    cargo build --locked --release -p onbeat -p onbeat-monitor-cli -p onbeat-top-cli
+    python3 scripts/watch "$@"
+    return
+  fi
   say "24 h of processes that come and go"
   cargo run --locked --release -p onbeat-live --example soak demos/recorded/parking
 }
 
 case ${1:-all} in
-  watch) watch ;;
+  watch) shift; watch "$@" ;;
   tables) tables ;;
   zoo) shift; zoo "$@" ;;
   loom) loom ;;
@@ -112,5 +119,5 @@ case ${1:-all} in
   miri-lib) miri "${lib[@]}" ;;
   package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch | package [WORD ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch [PART] | package [WORD ...]]" >&2; exit 2 ;;
 esac

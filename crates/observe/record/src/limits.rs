@@ -6,6 +6,7 @@
 use onbeat_proc::cgroup::Cgroup;
 use onbeat_proc::namespace::{Namespace, NamespaceId};
 use onbeat_proc::Variable;
+use onbeat_trace::{Event, EventKind};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -130,6 +131,16 @@ impl Border {
 
     pub(crate) fn is_outside(&self, pid: u32) -> bool {
         !self.outside.is_empty() && self.outside.contains(&pid)
+    }
+
+    /// Returns whether an event is left out because of the limits. An event that shows who has the CPU for which a
+    /// recorded thread waits is never left out.
+    pub(crate) fn leaves_out(&self, event: &Event) -> bool {
+        let names_holder = matches!(
+            event.kind,
+            EventKind::Bystander { .. } | EventKind::Occupied { .. }
+        );
+        !names_holder && self.is_outside(event.pid)
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -272,6 +283,21 @@ mod tests {
             assert!(!border.admits(outside, || true));
         }
         assert!(border.is_outside(outside) && !border.is_outside(inside));
+        let leaves_out = |pid, kind| {
+            border.leaves_out(&Event {
+                time_ns: 1,
+                cpu: 0,
+                pid,
+                tid: pid,
+                kind,
+            })
+        };
+        let occupied = || EventKind::Occupied {
+            prev_tid: 1,
+            last: false,
+        };
+        assert!(leaves_out(outside, EventKind::Wait) && !leaves_out(inside, EventKind::Wait));
+        assert!(!leaves_out(outside, occupied()) && !leaves_out(inside, occupied()));
         let said = border.sentence();
         assert_eq!(
             said.as_deref(),

@@ -65,8 +65,8 @@ pub struct Incident {
 pub enum Change {
     /// The incident with this number began.
     Began(u64),
-    /// Another subject joined the incident with this number, as its last violation.
-    Joined(u64),
+    /// Another subject joined the incident with this number, as its violation at this index.
+    Joined(u64, usize),
     Ended(u64),
 }
 
@@ -196,10 +196,11 @@ impl Incidents {
         let number = match joins {
             Some(incident) => {
                 incident.last_violated_ns = now_ns;
-                if incident.violations.len() < KEPT {
+                let at = incident.violations.len();
+                if at < KEPT {
                     incident.violations.push(violation());
                 }
-                changes.push(Change::Joined(incident.number));
+                changes.push(Change::Joined(incident.number, at));
                 incident.number
             }
             None => {
@@ -368,12 +369,15 @@ mod tests {
         let found = |id: &str| finding(id, "latency.max", Verdict::Violated);
         let (a, b, c) = (found("a"), found("b"), found("c"));
         let mut changes = all.step(0, std::slice::from_ref(&a), vec![]);
-        changes.extend(all.step(4 * SECOND, &[a.clone(), b.clone()], vec![]));
+        changes.extend(all.step(4 * SECOND, &[a.clone(), b.clone(), found("d")], vec![]));
         changes.extend(all.step(6 * SECOND, &[a.clone(), b, c.clone()], vec![]));
-        assert_eq!(
-            changes,
-            [Change::Began(1), Change::Joined(1), Change::Began(2)]
-        );
+        let joined = [Change::Joined(1, 1), Change::Joined(1, 2)];
+        assert_eq!(changes[0], Change::Began(1));
+        assert_eq!(changes[1..3], joined, "each with its own violation");
+        assert_eq!(changes[3..], [Change::Began(2)]);
+        let first = all.get(1).map(|i| &i.violations).unwrap();
+        let ids: Vec<&str> = first.iter().map(|v| v.id.as_str()).collect();
+        assert_eq!(ids, ["a", "b", "d"]);
         let seen = vec![late("b", 6 * SECOND, 100), late("c", 6 * SECOND, 160)];
         assert_eq!(all.step(7 * SECOND, &[a, c, found("b")], seen), []);
         let of = |number| all.get(number).map(|i| (i.late_executions, i.severity));

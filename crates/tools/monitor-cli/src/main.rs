@@ -132,16 +132,15 @@ fn of_trace(args: &Args, trace: &Path, requirements: Requirements) -> Result<Exi
 }
 
 fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliError> {
-    let held = tempfile::Builder::new().prefix("onbeat-monitor-").tempdir();
-    let held = held.map_err(|e| {
-        CliError::failed(format!(
-            "cannot make a temporary directory: {e}. Set TMPDIR"
-        ))
-    })?;
     let store = store(args)?;
-    let directory = match &store {
-        Some(store) => store.way(store::RECORDING),
-        None => held.path().join("trace"),
+    // Only a monitor without a store needs a temporary directory, because a killed one leaves it behind.
+    let (held, directory) = match &store {
+        Some(store) => (None, store.way(store::RECORDING)),
+        None => {
+            let held = temporary()?;
+            let directory = held.path().join("trace");
+            (Some(held), directory)
+        }
     };
     let recording = store.is_some().then(|| directory.clone());
     let hangup = Arc::new(AtomicBool::new(false));
@@ -157,8 +156,18 @@ fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliE
         path: args.requirements.clone(),
     };
     let summary = source::watch(&options, &mut session, reload, keeps)?;
+    drop(held);
     let status = ended(args, session);
     Ok(with_command(&summary, status))
+}
+
+fn temporary() -> Result<tempfile::TempDir, CliError> {
+    let held = tempfile::Builder::new().prefix("onbeat-monitor-").tempdir();
+    held.map_err(|e| {
+        CliError::failed(format!(
+            "cannot make a temporary directory: {e}. Set TMPDIR"
+        ))
+    })
 }
 
 fn ended(args: &Args, mut session: Session) -> ExitStatus {

@@ -4,7 +4,7 @@
 use crate::incident::Incident;
 use crate::save::{save, Known, Order, Saved};
 use crate::store::Store;
-use onbeat_terminal::files;
+use onbeat_terminal::{files, CliError};
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -180,6 +180,16 @@ struct Worker {
     known: BTreeMap<u64, (OsString, Known)>,
 }
 
+fn unwritten(error: &CliError) -> String {
+    match error {
+        CliError::Write { path, source } => format!(
+            "cannot write {}: {source}. Choose another file with --textfile",
+            path.display()
+        ),
+        error => error.to_string(),
+    }
+}
+
 impl Worker {
     fn run(&mut self, job: Job) -> Option<Done> {
         match job {
@@ -188,7 +198,7 @@ impl Worker {
             Job::Text(path, text) => {
                 let write = |out: &mut dyn std::io::Write| out.write_all(text.as_bytes());
                 let written = files::write_whole(&path, write);
-                written.err().map(|e| Done::Failed(e.to_string()))
+                written.err().map(|e| Done::Failed(unwritten(&e)))
             }
         }
     }

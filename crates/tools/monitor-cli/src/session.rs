@@ -10,6 +10,7 @@ use crate::saver::{Done, Refusal, Saver};
 use crate::watch::{Counters, Watch};
 use onbeat_check::{Finding, Requirements};
 use onbeat_document::text::duration;
+use onbeat_live::view::View;
 use onbeat_trace::Event;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,6 +21,10 @@ const SECOND_NS: u64 = 1_000_000_000;
 const JUDGE_NS: u64 = SECOND_NS / 2;
 
 const TEXT_NS: u64 = 10 * SECOND_NS;
+
+/// The greatest age of times and rates in the served metrics while no incident changes. Adding up their
+/// windows is most of the monitor's work. Verdicts and counters are never old.
+const VIEW_NS: u64 = 5 * SECOND_NS;
 
 /// The time since the start after which the monitor reports names that the system does not have.
 const ABSENT_NS: u64 = 30 * SECOND_NS;
@@ -56,6 +61,8 @@ pub struct Session {
     /// events are kept.
     due: BTreeMap<u64, (u64, u64)>,
     judged_ns: Option<u64>,
+    /// The view of the served metrics, and its time.
+    served: Option<(u64, View)>,
     written_ns: Option<u64>,
     reported: BTreeSet<(String, String)>,
     measured: BTreeSet<(String, String)>,
@@ -74,6 +81,7 @@ impl Session {
             counters: Counters::default(),
             due: BTreeMap::new(),
             judged_ns: None,
+            served: None,
             written_ns: None,
             reported: BTreeSet::new(),
             measured: BTreeSet::new(),
@@ -171,6 +179,9 @@ impl Session {
         self.counters.late = self.watch.late;
         self.counters.open = self.watch.incidents.open().count() as u64;
         self.out.programs.reap();
+        if !changes.is_empty() {
+            self.served = None;
+        }
         for change in changes {
             self.act(change);
         }
@@ -187,7 +198,7 @@ impl Session {
     }
 
     fn act(&mut self, change: Change) {
-        let (Change::Began(number) | Change::Joined(number) | Change::Ended(number)) = change;
+        let (Change::Began(number) | Change::Joined(number, _) | Change::Ended(number)) = change;
         let Some(incident) = self.watch.incidents.get(number).cloned() else {
             return;
         };
@@ -209,8 +220,8 @@ impl Session {
                     self.due.insert(number, (at, around));
                 }
             }
-            Change::Joined(_) => {
-                if let Some(violation) = incident.violations.last() {
+            Change::Joined(_, at) => {
+                if let Some(violation) = incident.violations.get(at) {
                     let text = format!("incident {number}, too: {}", said(violation));
                     self.say(Level::Warning, &text);
                 }
@@ -398,16 +409,20 @@ impl Session {
         let Some(latest) = self.out.latest.clone() else {
             return;
         };
-        let view = self.watch.view();
-        let figures = self.figures(&view);
+        let now = self.watch.now_ns();
+        let is_young = |at: &u64| now.saturating_sub(*at) < VIEW_NS;
+        let served = self.served.take().filter(|(at, _)| is_young(at));
+        let served = served.unwrap_or_else(|| (now, self.watch.view()));
+        let figures = self.figures(&served.1);
         let texts = Arc::new(Texts {
             open_metrics: metrics::text(&figures, Style::OpenMetrics),
             plain: metrics::text(&figures, Style::Plain),
         });
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = texts;
+        self.served = Some(served);
     }
 
-    fn figures<'a>(&'a self, view: &'a onbeat_live::view::View) -> Figures<'a> {
+    fn figures<'a>(&'a self, view: &'a View) -> Figures<'a> {
         Figures {
             view,
             span: self.watch.span(),

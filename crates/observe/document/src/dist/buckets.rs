@@ -76,6 +76,11 @@ impl Buckets {
     }
 
     pub(super) fn merge(&mut self, other: &Buckets) {
+        if self.full.buckets.is_empty() && self.recent.is_empty() {
+            // Most sums begin like this. A copy takes a third of the time of a merge.
+            self.clone_from(other);
+            return self.settle();
+        }
         self.settle();
         let other = other.filled();
         self.full.add(&other.buckets, other.bits);

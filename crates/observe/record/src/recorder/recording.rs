@@ -234,7 +234,7 @@ impl Recording {
 
     fn handle(&mut self, record: Decoded) {
         match record {
-            Decoded::Event(event) if self.border.is_outside(event.pid) => {}
+            Decoded::Event(event) if self.border.leaves_out(&event) => {}
             Decoded::Event(event) => self.event(event),
             Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
             Decoded::Thread { pid, .. } if self.border.is_outside(pid) => {}

@@ -163,7 +163,7 @@ impl Preloaded {
     fn handle(&mut self, decoded: Decoded) {
         match decoded {
             Decoded::Process { pid, time_ns, late } => self.process(pid, time_ns, late),
-            Decoded::Event(event) if !self.border.is_outside(event.pid) => self.log.event(event),
+            Decoded::Event(event) if !self.border.leaves_out(&event) => self.log.event(event),
             Decoded::Thread { pid, tid, time_ns } if !self.border.is_outside(pid) => {
                 self.log.thread(pid, tid, time_ns);
             }

@@ -1,13 +1,16 @@
 //! A session of the monitor: takes events, judges, and acts on what has changed.
 
+use crate::counters::Counters;
+use crate::exposition::{self, Style};
 use crate::http::{Latest, Texts};
 use crate::incident::{Change, Incident};
 use crate::journal::{Journal, Level};
-use crate::metrics::{self, Figures, Style};
+use crate::metrics::{families, Family, Figures};
+use crate::otlp::Otlp;
 use crate::program::{Programs, Told};
 use crate::save::{Order, Saved};
 use crate::saver::{Done, Refusal, Saver};
-use crate::watch::{Counters, Watch};
+use crate::watch::Watch;
 use onbeat_check::{Finding, Requirements};
 use onbeat_document::text::duration;
 use onbeat_trace::Event;
@@ -34,6 +37,7 @@ pub struct Outputs {
     pub programs: Programs,
     pub latest: Option<Latest>,
     pub textfile: Option<PathBuf>,
+    pub otlp: Option<Otlp>,
     /// The directory of incidents as the user named it.
     pub incidents: Option<PathBuf>,
 }
@@ -137,6 +141,10 @@ impl Session {
             if is_due(self.written_ns, TEXT_NS) {
                 self.written_ns = Some(now);
                 self.write_text();
+                // Of a recorded trace, only the last figures are sent: its time flies.
+                if !self.has_times {
+                    self.send_metrics();
+                }
             }
         }
     }
@@ -156,8 +164,13 @@ impl Session {
             self.out.saver.ended(incident);
         }
         self.write_text();
+        self.send_metrics();
         let done = self.out.saver.end();
         self.act_on(done);
+        if let Some(otlp) = &mut self.out.otlp {
+            otlp.end();
+        }
+        self.hear_collector();
     }
 
     /// Waits until the journal is written.
@@ -183,7 +196,19 @@ impl Session {
         self.save_due(self.watch.now_ns());
         let done = self.out.saver.done();
         self.act_on(done);
+        self.hear_collector();
         self.show_metrics();
+    }
+
+    fn hear_collector(&mut self) {
+        let Some(otlp) = &mut self.out.otlp else {
+            return;
+        };
+        let lines = otlp.news();
+        self.counters.otlp = otlp.counts();
+        for (level, text) in lines {
+            self.say(level, &text);
+        }
     }
 
     fn act(&mut self, change: Change) {
@@ -398,28 +423,40 @@ impl Session {
         let Some(latest) = self.out.latest.clone() else {
             return;
         };
-        let view = self.watch.view();
-        let figures = self.figures(&view);
+        let (families, _) = self.metrics();
         let texts = Arc::new(Texts {
-            open_metrics: metrics::text(&figures, Style::OpenMetrics),
-            plain: metrics::text(&figures, Style::Plain),
+            open_metrics: exposition::text(&families, Style::OpenMetrics),
+            plain: exposition::text(&families, Style::Plain),
         });
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = texts;
     }
 
-    fn figures<'a>(&'a self, view: &'a onbeat_live::view::View) -> Figures<'a> {
-        Figures {
-            view,
+    /// Returns the metrics, and the time between the first and the latest event, ns.
+    fn metrics(&mut self) -> (Vec<Family>, u64) {
+        let view = self.watch.view();
+        let families = families(&Figures {
+            view: &view,
             span: self.watch.span(),
             findings: &self.watch.findings,
             counters: &self.counters,
+        });
+        (families, view.elapsed_ns)
+    }
+
+    fn send_metrics(&mut self) {
+        if self.out.otlp.is_some() {
+            let (families, elapsed_ns) = self.metrics();
+            let now_ns = self.watch.now_ns();
+            if let Some(otlp) = &mut self.out.otlp {
+                otlp.send(&families, now_ns, elapsed_ns);
+            }
         }
     }
 
     fn write_text(&mut self) {
         if let Some(path) = self.out.textfile.clone() {
-            let view = self.watch.view();
-            let text = metrics::text(&self.figures(&view), Style::Plain);
+            let (families, _) = self.metrics();
+            let text = exposition::text(&families, Style::Plain);
             self.out.saver.text(path, text);
         }
     }

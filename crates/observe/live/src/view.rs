@@ -56,6 +56,8 @@ impl<T> PerSpan<T> {
 #[allow(missing_docs)]
 pub struct Times {
     pub count: u64,
+    #[serde(skip)]
+    pub sum_ns: u128,
     pub mean_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
@@ -66,6 +68,7 @@ impl Times {
     fn of(dist: &Dist) -> Times {
         Times {
             count: dist.count(),
+            sum_ns: dist.sum(),
             mean_ns: dist.mean() as u64,
             p50_ns: dist.quantile(0.5),
             p99_ns: dist.quantile(0.99),

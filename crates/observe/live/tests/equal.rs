@@ -109,6 +109,7 @@ fn chains(view: &onbeat_live::view::View, model: &Model) -> Result<usize, TestCa
         let latency = &chain.figures.latency_ns;
         let times = Times {
             count: latency.count(),
+            sum_ns: latency.sum(),
             mean_ns: latency.mean() as u64,
             p50_ns: latency.quantile(0.5),
             p99_ns: latency.quantile(0.99),

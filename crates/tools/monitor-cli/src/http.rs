@@ -4,7 +4,7 @@
 //! [`REQUEST_MAX`] bytes, and one of [`CLIENTS_MAX`] places. If all places are taken, the client that has
 //! been connected for longest loses its place.
 
-use crate::metrics::Style;
+use crate::exposition::Style;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

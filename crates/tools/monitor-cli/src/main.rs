@@ -1,10 +1,13 @@
 //! `onbeat-monitor`: the program behind `onbeat monitor`, which keeps watch over a system.
 
+mod counters;
+mod exposition;
 mod http;
 mod incident;
 mod journal;
 mod metrics;
 mod options;
+mod otlp;
 mod program;
 mod save;
 mod saver;
@@ -20,6 +23,7 @@ use onbeat_record::Summary;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::{files, CliError, ExitStatus};
 use options::{ns, Args};
+use otlp::Otlp;
 use program::Programs;
 use saver::Saver;
 use session::{Outputs, Saving, Session};
@@ -68,7 +72,19 @@ fn read_requirements(path: &Path) -> Result<Requirements, CliError> {
     onbeat_check::read(&bytes).map_err(CliError::in_file(path))
 }
 
-fn outputs(args: &Args, store: Option<Store>, is_live: bool) -> Result<Outputs, CliError> {
+/// The machine and the clock of a recorded trace.
+struct Recorded {
+    host: String,
+    /// The difference between CLOCK_REALTIME and CLOCK_MONOTONIC.
+    offset_ns: i128,
+}
+
+fn outputs(
+    args: &Args,
+    store: Option<Store>,
+    recorded: Option<Recorded>,
+) -> Result<Outputs, CliError> {
+    let is_live = recorded.is_none();
     let mut journal = Journal::begin(!is_live);
     let latest = match args.http {
         None => None,
@@ -84,8 +100,17 @@ fn outputs(args: &Args, store: Option<Store>, is_live: bool) -> Result<Outputs, 
             Some(latest)
         }
     };
+    let otlp = args.otlp.clone().map(|endpoint| {
+        let (host, offset_ns) = match recorded {
+            Some(recorded) => (recorded.host, Some(recorded.offset_ns)),
+            None => (onbeat_proc::system::hostname(), None),
+        };
+        Otlp::begin(endpoint, host, offset_ns)
+    });
+    let otlp = otlp.transpose().map_err(CliError::failed)?;
     Ok(Outputs {
         journal,
+        otlp,
         saver: Saver::begin(store, args.saves.saves_per_hour, !is_live),
         programs: Programs::new(args.exec.as_deref(), !is_live),
         latest,
@@ -124,7 +149,12 @@ fn of_trace(args: &Args, trace: &Path, requirements: Requirements) -> Result<Exi
     let reader = source::open(trace)?;
     let store = store(args)?;
     let recording = store.is_some().then(|| trace.to_path_buf());
-    let outputs = outputs(args, store, false)?;
+    let span = &reader.manifest().span;
+    let recorded = Recorded {
+        host: reader.manifest().machine.hostname.clone(),
+        offset_ns: i128::from(span.start_realtime_ns) - i128::from(span.start_monotonic_ns),
+    };
+    let outputs = outputs(args, store, Some(recorded))?;
     let watch = watch(args, source::synth_options(&reader), requirements, false);
     let mut session = Session::new(watch, outputs, saving(args, recording, 0), true);
     source::play(reader, &mut session)?;
@@ -147,7 +177,7 @@ fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliE
     // With a terminal, SIGHUP means that the terminal was closed.
     let is_service = std::fs::File::open("/dev/tty").is_err();
     let options = args.record_options(&directory, is_service.then(|| Arc::clone(&hangup)));
-    let outputs = outputs(args, store, true)?;
+    let outputs = outputs(args, store, None)?;
     let watch = watch(args, source::live_options(), requirements, true);
     let keeps = recording.is_some();
     let mut session = Session::new(watch, outputs, saving(args, recording, DELAY_NS), false);

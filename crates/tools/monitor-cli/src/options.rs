@@ -1,6 +1,7 @@
 //! Defines the options of `onbeat monitor`.
 
 use crate::http::parse_address;
+use crate::otlp::Endpoint;
 use onbeat_live::window::Span;
 use onbeat_record::{FileOptions, Limits, RecordOptions, Target, Way, DOMAIN_MAX};
 use onbeat_terminal::units::{parse_duration, parse_size};
@@ -20,6 +21,7 @@ Examples:
   sudo onbeat monitor requirements.yaml               report violations
   sudo onbeat monitor requirements.yaml --incidents /var/lib/onbeat/incidents --http 9464
   sudo onbeat monitor requirements.yaml --textfile /var/lib/node_exporter/onbeat.prom
+  sudo onbeat monitor requirements.yaml --otlp http://127.0.0.1:4318
   sudo onbeat monitor requirements.yaml --exec /usr/local/bin/tell-operator
   onbeat monitor requirements.yaml --preload -- ros2 launch my_robot all.launch.py
   onbeat monitor requirements.yaml trace --incidents incidents     a recorded trace
@@ -55,6 +57,9 @@ pub struct Args {
     /// Write metrics into this file every 10 s, for the node exporter's textfile collector
     #[arg(long, value_name = "FILE")]
     pub textfile: Option<PathBuf>,
+    /// Send metrics to this OpenTelemetry collector every 10 s: http://HOST:PORT (OTLP over HTTP)
+    #[arg(long, value_name = "URL", value_parser = str::parse::<Endpoint>)]
+    pub otlp: Option<Endpoint>,
     /// Start this program when an incident begins, was saved, or ends
     #[arg(long, value_name = "PROGRAM")]
     pub exec: Option<PathBuf>,

@@ -1,13 +1,16 @@
 //! A session of the monitor: takes events, judges, and acts on what has changed.
 
+use crate::counters::Counters;
+use crate::exposition::{self, Style};
 use crate::http::{Latest, Texts};
 use crate::incident::{Change, Incident};
 use crate::journal::{Journal, Level};
-use crate::metrics::{self, Figures, Style};
+use crate::metrics::{families, Family, Figures};
+use crate::otlp::Otlp;
 use crate::program::{Programs, Told};
 use crate::save::{Order, Saved};
 use crate::saver::{Done, Refusal, Saver};
-use crate::watch::{Counters, Watch};
+use crate::watch::Watch;
 use onbeat_check::{Finding, Requirements};
 use onbeat_document::text::duration;
 use onbeat_live::view::View;
@@ -39,6 +42,7 @@ pub struct Outputs {
     pub programs: Programs,
     pub latest: Option<Latest>,
     pub textfile: Option<PathBuf>,
+    pub otlp: Option<Otlp>,
     /// The directory of incidents as the user named it.
     pub incidents: Option<PathBuf>,
 }
@@ -145,6 +149,10 @@ impl Session {
             if is_due(self.written_ns, TEXT_NS) {
                 self.written_ns = Some(now);
                 self.write_text();
+                // Of a recorded trace, only the last figures are sent: its time flies.
+                if !self.has_times {
+                    self.send_metrics();
+                }
             }
         }
     }
@@ -164,8 +172,13 @@ impl Session {
             self.out.saver.ended(incident);
         }
         self.write_text();
+        self.send_metrics();
         let done = self.out.saver.end();
         self.act_on(done);
+        if let Some(otlp) = &mut self.out.otlp {
+            otlp.end();
+        }
+        self.hear_collector();
     }
 
     /// Waits until the journal is written.
@@ -194,7 +207,19 @@ impl Session {
         self.save_due(self.watch.now_ns());
         let done = self.out.saver.done();
         self.act_on(done);
+        self.hear_collector();
         self.show_metrics();
+    }
+
+    fn hear_collector(&mut self) {
+        let Some(otlp) = &mut self.out.otlp else {
+            return;
+        };
+        let lines = otlp.news();
+        self.counters.otlp = otlp.counts();
+        for (level, text) in lines {
+            self.say(level, &text);
+        }
     }
 
     fn act(&mut self, change: Change) {
@@ -413,28 +438,44 @@ impl Session {
         let is_young = |at: &u64| now.saturating_sub(*at) < VIEW_NS;
         let served = self.served.take().filter(|(at, _)| is_young(at));
         let served = served.unwrap_or_else(|| (now, self.watch.view()));
-        let figures = self.figures(&served.1);
+        let families = self.families(&served.1);
         let texts = Arc::new(Texts {
-            open_metrics: metrics::text(&figures, Style::OpenMetrics),
-            plain: metrics::text(&figures, Style::Plain),
+            open_metrics: exposition::text(&families, Style::OpenMetrics),
+            plain: exposition::text(&families, Style::Plain),
         });
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = texts;
         self.served = Some(served);
     }
 
-    fn figures<'a>(&'a self, view: &'a View) -> Figures<'a> {
-        Figures {
+    fn families(&self, view: &View) -> Vec<Family> {
+        families(&Figures {
             view,
             span: self.watch.span(),
             findings: &self.watch.findings,
             counters: &self.counters,
+        })
+    }
+
+    /// Returns the metrics, and the time between the first and the latest event, ns.
+    fn metrics(&mut self) -> (Vec<Family>, u64) {
+        let view = self.watch.view();
+        (self.families(&view), view.elapsed_ns)
+    }
+
+    fn send_metrics(&mut self) {
+        if self.out.otlp.is_some() {
+            let (families, elapsed_ns) = self.metrics();
+            let now_ns = self.watch.now_ns();
+            if let Some(otlp) = &mut self.out.otlp {
+                otlp.send(&families, now_ns, elapsed_ns);
+            }
         }
     }
 
     fn write_text(&mut self) {
         if let Some(path) = self.out.textfile.clone() {
-            let view = self.watch.view();
-            let text = metrics::text(&self.figures(&view), Style::Plain);
+            let (families, _) = self.metrics();
+            let text = exposition::text(&families, Style::Plain);
             self.out.saver.text(path, text);
         }
     }

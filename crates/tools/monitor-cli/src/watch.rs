@@ -23,22 +23,6 @@ const OLD_NS: u64 = 60 * SECOND_NS;
 const SHARE: u32 = 200;
 const REFRESH_MAX: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Default)]
-pub struct Counters {
-    pub incidents: u64,
-    pub open: u64,
-    pub late: u64,
-    pub saved: u64,
-    pub not_saved_rate: u64,
-    pub not_saved_busy: u64,
-    pub not_saved_failed: u64,
-    pub removed: u64,
-    pub programs_started: u64,
-    pub programs_left_out: u64,
-    pub reloads: u64,
-    pub reloads_failed: u64,
-}
-
 pub struct Watch {
     live: Live,
     requirements: Requirements,

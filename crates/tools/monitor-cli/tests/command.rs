@@ -397,6 +397,11 @@ fn what_is_wrong_with_the_options_is_one_line_and_an_exit_code() {
             "begins with /",
         ),
         (&["r.yaml", RECORDED, "--before", "9h"], 2, "at most 1h"),
+        (
+            &["r.yaml", RECORDED, "--otlp", "https://collector"],
+            2,
+            "Run a collector on this machine",
+        ),
     ] {
         let output = monitor(at, words);
         let text = String::from_utf8(output.stderr).unwrap();
@@ -404,4 +409,108 @@ fn what_is_wrong_with_the_options_is_one_line_and_an_exit_code() {
         assert!(text.contains(expected), "{words:?}: {text}");
         assert!(output.stdout.is_empty(), "{words:?}");
     }
+}
+
+/// Takes one message over HTTP and answers that it was taken. Returns the request's head and its body.
+fn collect(listener: &std::net::TcpListener) -> (String, Value) {
+    use std::io::{Read, Write};
+    let (mut stream, _) = listener.accept().unwrap();
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut part).unwrap();
+        bytes.extend(&part[..count]);
+        let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
+        let length = head.split("Content-Length: ").nth(1).unwrap();
+        let length: usize = length.lines().next().unwrap().parse().unwrap();
+        if bytes.len() >= end + 4 + length {
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"partialSuccess\":{}}";
+            stream.write_all(answer.as_bytes()).unwrap();
+            return (head, serde_json::from_slice(&bytes[end + 4..]).unwrap());
+        }
+    }
+}
+
+/// Writes a message's points as the lines of Prometheus' text format.
+fn as_lines(metric: &Value) -> Vec<String> {
+    let name = metric["name"].as_str().unwrap();
+    let (kind, suffix) = ["sum", "gauge", "summary"]
+        .into_iter()
+        .find(|kind| metric[*kind].is_object())
+        .map(|kind| (kind, if kind == "sum" { "_total" } else { "" }))
+        .unwrap();
+    let labels = |point: &Value, more: Option<String>| {
+        let all = point["attributes"].as_array().unwrap().iter();
+        let pair = |a: &Value| {
+            let value = a["value"]["stringValue"].as_str().unwrap();
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("{}=\"{value}\"", a["key"].as_str().unwrap())
+        };
+        let all: Vec<String> = all.map(pair).chain(more).collect();
+        match all.is_empty() {
+            true => String::new(),
+            false => format!("{{{}}}", all.join(",")),
+        }
+    };
+    let mut lines = Vec::new();
+    for point in metric[kind]["dataPoints"].as_array().unwrap() {
+        let (own, start) = (labels(point, None), &point["startTimeUnixNano"]);
+        assert!(start.as_str().unwrap() < point["timeUnixNano"].as_str().unwrap());
+        if kind != "summary" {
+            let integer = point["asInt"].as_str().map(str::to_string);
+            let value = integer.unwrap_or_else(|| point["asDouble"].as_f64().unwrap().to_string());
+            lines.push(format!("{name}{suffix}{own} {value}"));
+            continue;
+        }
+        for q in point["quantileValues"].as_array().unwrap() {
+            let quantile = format!("quantile=\"{}\"", q["quantile"].as_f64().unwrap());
+            let labels = labels(point, Some(quantile));
+            lines.push(format!("{name}{labels} {}", q["value"].as_f64().unwrap()));
+        }
+        lines.push(format!(
+            "{name}_count{own} {}",
+            point["count"].as_str().unwrap()
+        ));
+        lines.push(format!(
+            "{name}_sum{own} {}",
+            point["sum"].as_f64().unwrap()
+        ));
+    }
+    lines
+}
+
+#[test]
+fn a_collector_gets_the_same_metrics_as_prometheus() {
+    let held = tempfile::tempdir().unwrap();
+    let at = held.path();
+    fs::write(at.join("r.yaml"), REQUIREMENTS).unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serving = std::thread::spawn(move || collect(&listener));
+    let output = monitor(at, &["r.yaml", RECORDED, "--textfile", "m", "--otlp", &url]);
+    assert_eq!(stdout(&output), "", "nothing went wrong");
+    let (head, message) = serving.join().unwrap();
+    assert!(head.starts_with("POST /v1/metrics HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("Content-Type: application/json"), "{head}");
+    let resource = &message["resourceMetrics"][0];
+    let attributes = resource["resource"]["attributes"].to_string();
+    assert!(
+        attributes.contains("{\"key\":\"service.name\",\"value\":{\"stringValue\":\"onbeat\"}}")
+    );
+    let metrics = resource["scopeMetrics"][0]["metrics"].as_array().unwrap();
+    let latency = metrics
+        .iter()
+        .find(|m| m["name"] == "onbeat_chain_latency_seconds");
+    assert_eq!(latency.unwrap()["unit"], "s");
+    let mut sent: Vec<String> = metrics.iter().flat_map(as_lines).collect();
+    let text = fs::read_to_string(at.join("m")).unwrap();
+    // Without values in the window, the message has no quantiles, and the text has NaN.
+    let is_value = |line: &&str| !line.starts_with('#') && !line.ends_with(" NaN");
+    let mut shown: Vec<&str> = text.lines().filter(is_value).collect();
+    sent.sort();
+    shown.sort();
+    assert!(shown.len() > 100, "{text}");
+    assert_eq!(sent, shown);
 }

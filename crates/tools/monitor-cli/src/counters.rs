@@ -1,0 +1,27 @@
+//! Counts what the monitor has done.
+
+#[derive(Debug, Clone, Default)]
+pub struct Counters {
+    pub incidents: u64,
+    pub open: u64,
+    pub late: u64,
+    pub saved: u64,
+    pub not_saved_rate: u64,
+    pub not_saved_busy: u64,
+    pub not_saved_failed: u64,
+    pub removed: u64,
+    pub programs_started: u64,
+    pub programs_left_out: u64,
+    pub reloads: u64,
+    pub reloads_failed: u64,
+    pub otlp: Exports,
+}
+
+/// The messages to an OpenTelemetry collector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exports {
+    pub sent: u64,
+    pub failed: u64,
+    /// The messages that were never sent, because a newer one was ready.
+    pub replaced: u64,
+}

@@ -162,6 +162,6 @@ def why_attributes_planted_causes_of_sixteen_kinds(harness):
     if len(apart) < 4 or sorted(apart)[len(apart) // 2] > 1e6:
         wrong.append(f"one of two callbacks that only hurt together costs {apart} ns")
     if wrong and harness.busy > BUSY:
-        # Other programs delay the executions too, and one wait for a CPU has at most 32 switches in a recording.
+        # Other programs delay the executions too, and a recording does not have all switches of a long wait.
         raise Skip(f"other programs kept the machine busy: {harness.busy * 100:.0f} %")
     expect(wrong)

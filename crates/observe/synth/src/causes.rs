@@ -2,7 +2,7 @@
 //! up (thesis section 3.8).
 //!
 //! Each CPU keeps its latest switches. When a thread gets its CPU, these switches show which
-//! threads had it meanwhile, as far as the recording has no gap. Memory holds 64 switches per CPU
+//! threads had it meanwhile, as far as the recording has no gap. Memory holds 512 switches per CPU
 //! and a name for each thread that took part.
 
 use super::ids::InstanceId;
@@ -15,9 +15,9 @@ use onbeat_trace::UNTOLD;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// The number of scheduler switches kept per CPU. One wait causes at most 32 switches, and switches of
-/// observed threads come in addition.
-const SWITCHES: usize = 64;
+/// The number of scheduler switches kept per CPU. A wait of 100 ms causes at most 432 switches, and
+/// switches of observed threads come in addition.
+const SWITCHES: usize = 512;
 
 /// The maximum number of thread names before names of ended threads are forgotten even if their process is
 /// kept.
@@ -504,6 +504,7 @@ mod tests {
         prev: u32,
     ) -> Vec<(u32, u64)> {
         let mut all = Vec::new();
+        let from = (from.0, from.1, &[][..]);
         causes.waited(from, to, prev, |w| all.push((w.by, w.end - w.begin)));
         all
     }

@@ -111,17 +111,22 @@ struct watched {
 // Its size is one cache line.
 struct cpu {
 	__u64 waiting;	 // number of observed threads that wait
-	__u64 left;	 // number of records that this wait may still make
+	__u64 left;	 // number of records that may still be made
 	__u64 stolen_ns; // stolen time up to its last report
 	__u64 since_ns;	 // when the observed thread `running` got this CPU
 	__u64 reported_ns;  // stolen time reported of that thread since then
 	__s64 clock_offset; // CLOCK_MONOTONIC minus the run queue's clock; 0: unknown
 	__u32 running;	    // observed thread that got this CPU by a recorded switch
-	__u32 pad[3];
+	__u32 pad;
+	__u64 exhausted_ns; // when the last record of the allowance was made
 };
 
 #define CPUS_MAX 1024
-#define OCCUPIED_MAX 32 // records per wait: limits their volume
+// Limits of the volume of `occupied`: records at the start of a wait, and further ones at the end of
+// each interval in which nothing was recorded.
+#define OCCUPIED_MAX 32
+#define OCCUPIED_MORE 16
+#define OCCUPIED_REST_NS 4000000
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

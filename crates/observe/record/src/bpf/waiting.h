@@ -104,10 +104,17 @@ static __always_inline void occupied(struct task_struct *prev, struct task_struc
 	struct cpu *cpu = cpu_of(bpf_get_smp_processor_id());
 	__u64 now;
 
-	if (!cpu || !cpu->waiting || !cpu->left)
+	if (!cpu || !cpu->waiting)
 		return;
 	now = bpf_ktime_get_ns();
+	if (!cpu->left) {
+		if (now - cpu->exhausted_ns < OCCUPIED_REST_NS)
+			return;
+		cpu->left = OCCUPIED_MORE;
+	}
 	cpu->left -= 1;
+	if (!cpu->left)
+		cpu->exhausted_ns = now;
 	name_bystander(prev, now);
 	name_bystander(next, now);
 	report_occupied(pid_tgid_of(next), now, GET(prev, pid), !cpu->left);

@@ -19,11 +19,12 @@ def glibc_of(path):
 
 
 def check_glibc(built):
-    """Fails if a program needs a newer glibc than the tag says, or the library that `onbeat` preloads does:
-    it is inside of `onbeat`, where auditwheel does not see it."""
-    preloaded = max(glob.glob(os.path.join(built, "build/onbeat-record-*/out/libonbeat_preload.so")), key=os.path.getmtime)
+    """Fails if a program needs a newer glibc than the tag says, or a library that `onbeat` preloads does:
+    they are inside of `onbeat`, where auditwheel does not see them."""
+    libraries = [max(glob.glob(os.path.join(built, "build", name)), key=os.path.getmtime)
+                 for name in ("onbeat-record-*/out/libonbeat_preload.so", "onbeat-ros-*/out/libonbeat_hold.so")]
     allowed = tuple(map(int, programs.GLIBC.split(".")))
-    for path in (*(os.path.join(built, name) for name in programs.PROGRAMS), preloaded):
+    for path in (*(os.path.join(built, name) for name in programs.PROGRAMS), *libraries):
         if (needed := glibc_of(path)) > allowed:
             raise SystemExit(f"package: {path} needs glibc {'.'.join(map(str, needed))}, newer than {programs.GLIBC}")
 

@@ -496,7 +496,7 @@ mod tests {
                 },
             };
             let map = topic("/map", 1, "transient_local");
-            let tf = topic("/tf_static", 2, "transient_local");
+            let tf = topic("/tf_static", 3, "transient_local");
             let mut listed = Listed::new(vec![map, tf, topic("/scan", 5, "volatile")]);
             for (time_ns, stream, value) in [
                 (0, 0, 1),
@@ -527,12 +527,21 @@ mod tests {
         };
         let mut chain = Chain::new(Box::new(open), choice(10, true)).unwrap();
         // Of equal messages the latest counts, and no topic has more than a late subscriber would receive.
-        let latched = [(20, 3), (20, 6), (20, 4), (20, 7), (30, 8), (40, 9)];
+        let latched = [
+            (20, 2),
+            (20, 3),
+            (20, 6),
+            (20, 4),
+            (20, 7),
+            (30, 8),
+            (40, 9),
+        ];
         assert_eq!(rest(&mut chain), latched);
         chain.seek(35).unwrap();
-        assert_eq!(rest(&mut chain), [(40, 3), (40, 6), (40, 8), (40, 9)]);
+        let again = [(40, 2), (40, 3), (40, 6), (40, 8), (40, 9)];
+        assert_eq!(rest(&mut chain), again);
         let mut chain = Chain::new(Box::new(open), choice(10, false)).unwrap();
-        assert_eq!(rest(&mut chain), latched[3..]);
+        assert_eq!(rest(&mut chain), latched[4..]);
         let mut chain = Chain::new(Box::new(open), choice(0, true)).unwrap();
         assert_eq!(rest(&mut chain).len(), 11);
     }

@@ -272,6 +272,8 @@ mod tests {
     fn datagrams_keep_the_recorded_port_or_go_to_the_address_of_that_port() {
         let open = |address: &str| {
             let socket = UdpSocket::bind(address).unwrap();
+            let patience = std::time::Duration::from_secs(5);
+            socket.set_read_timeout(Some(patience)).unwrap();
             let port = socket.local_addr().unwrap().port();
             (socket, port)
         };

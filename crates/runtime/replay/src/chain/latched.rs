@@ -31,7 +31,7 @@ impl Latched {
         }
     }
 
-    /// Returns whether there are no latched topics.
+    /// Returns whether no topic is latched.
     pub fn is_empty(&self) -> bool {
         self.depths.iter().all(|&depth| depth == 0)
     }

@@ -5,7 +5,10 @@ use crate::database::FrameId;
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 pub use crate::pattern::fits;
 use crate::source::damage::Damage;
+use latched::Latched;
 use std::ops::RangeInclusive;
+
+mod latched;
 
 /// A function that opens the recording. The chain calls it once for each repetition.
 pub type Open = Box<dyn FnMut() -> Result<Box<dyn Source>, SourceError> + Send>;
@@ -31,6 +34,9 @@ pub struct Choice {
     pub direction: Direction,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
+    /// The latest messages of latched topics that are skipped at the beginning, or by seeking, are played
+    /// first.
+    pub plays_latched: bool,
     /// The recorded time from which on items are left out, in ns since the first item. `None` keeps all
     /// items.
     pub end_ns: Option<i64>,
@@ -78,6 +84,8 @@ pub struct Chain {
     /// The time to which the user has sought. Earlier items are left out.
     from_ns: i64,
     at_ns: i64,
+    /// The skipped messages of latched topics, and those that are to be played before the next item.
+    latched: Latched,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +157,11 @@ impl Chain {
             damage: Vec::new(),
             from_ns: i64::MIN,
             at_ns: i64::MIN,
+            latched: Latched::default(),
         };
+        if chain.choice.plays_latched {
+            chain.latched = Latched::of(&chain.streams);
+        }
         chain.say();
         Ok(chain)
     }
@@ -305,6 +317,9 @@ impl Source for Chain {
     }
 
     fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Stamp>, SourceError> {
+        if let Some(stamp) = self.latched.release(payload) {
+            return Ok(Some(stamp));
+        }
         loop {
             let next = self.source.next(payload)?;
             self.say();
@@ -320,17 +335,22 @@ impl Source for Chain {
                     false => return Ok(None),
                 }
             };
-            if since_ns < self.choice.start_ns {
+            let time_ns = time_ns.saturating_add(self.span.shift_ns);
+            let is_skipped = since_ns < self.choice.start_ns || time_ns < self.from_ns;
+            if is_skipped && self.latched.is_empty() {
                 continue;
             }
-            if let Some(stream) = self.number(stamp, payload) {
-                let time_ns = time_ns.saturating_add(self.span.shift_ns);
-                if time_ns < self.from_ns {
-                    continue;
-                }
-                self.at_ns = time_ns;
-                return Ok(Some(Stamp { time_ns, stream }));
+            let Some(stream) = self.number(stamp, payload) else {
+                continue;
+            };
+            if is_skipped {
+                self.latched.keep(stream, payload);
+                continue;
             }
+            self.at_ns = time_ns;
+            return Ok(Some(
+                self.latched.before(Stamp { time_ns, stream }, payload),
+            ));
         }
     }
 
@@ -344,6 +364,7 @@ impl Source for Chain {
             self.span = Span::default();
             self.times_left = self.choice.times.max(1);
             self.at_ns = i64::MIN;
+            self.latched.forget();
         }
         self.from_ns = to_ns;
         Ok(())
@@ -460,6 +481,69 @@ mod tests {
         assert_eq!(times(1015, 3), [1020, 1030, 1050], "back");
         assert!(times(9999, 1).is_empty());
         assert_eq!(times(1010, 9).len(), 6);
+    }
+
+    #[test]
+    fn latched_messages_before_the_start_are_played_first() {
+        let open = || {
+            let topic = |name: &str, depth: u32, durability: &str| Stream {
+                name: name.into(),
+                kind: Kind::Ros {
+                    type_name: "a/msg/B".into(),
+                    qos: Some(format!(
+                        "- history: keep_last\n  depth: {depth}\n  durability: {durability}\n"
+                    )),
+                },
+            };
+            let map = topic("/map", 1, "transient_local");
+            let tf = topic("/tf_static", 3, "transient_local");
+            let mut listed = Listed::new(vec![map, tf, topic("/scan", 5, "volatile")]);
+            for (time_ns, stream, value) in [
+                (0, 0, 1),
+                (1, 1, 2),
+                (2, 1, 3),
+                (3, 0, 4),
+                (4, 2, 5),
+                (5, 1, 3),
+                (6, 1, 6),
+                (7, 0, 4),
+                (20, 2, 7),
+                (30, 0, 8),
+                (40, 2, 9),
+            ] {
+                listed.push(time_ns, stream, &[value]);
+            }
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let choice = |start_ns, plays_latched| Choice {
+            start_ns,
+            plays_latched,
+            ..Choice::default()
+        };
+        let rest = |chain: &mut Chain| {
+            let mut payload = Vec::new();
+            let next = || Some((chain.next(&mut payload).unwrap()?.time_ns, payload[0]));
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        let mut chain = Chain::new(Box::new(open), choice(10, true)).unwrap();
+        // Of equal messages the latest counts, and no topic has more than a late subscriber would receive.
+        let latched = [
+            (20, 2),
+            (20, 3),
+            (20, 6),
+            (20, 4),
+            (20, 7),
+            (30, 8),
+            (40, 9),
+        ];
+        assert_eq!(rest(&mut chain), latched);
+        chain.seek(35).unwrap();
+        let again = [(40, 2), (40, 3), (40, 6), (40, 8), (40, 9)];
+        assert_eq!(rest(&mut chain), again);
+        let mut chain = Chain::new(Box::new(open), choice(10, false)).unwrap();
+        assert_eq!(rest(&mut chain), latched[4..]);
+        let mut chain = Chain::new(Box::new(open), choice(0, true)).unwrap();
+        assert_eq!(rest(&mut chain).len(), 11);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Playing {
                 f64::from_bits(self.rate.load(Relaxed)),
             );
             fence(Acquire);
-            if before % 2 == 0 && self.axis_version.load(Relaxed) == before {
+            if before.is_multiple_of(2) && self.axis_version.load(Relaxed) == before {
                 return axis;
             }
             std::hint::spin_loop();

@@ -3,7 +3,7 @@
 use crate::bus::device::Device;
 use crate::bus::{stated, Stated};
 use crate::item::{Kind, Stream, StreamId};
-use crate::sink::{Can, Ethernet, Sink, SinkError, Udp};
+use crate::sink::{Can, Ethernet, Ports, Sink, SinkError, Udp};
 use std::fmt;
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ pub struct Outputs {
 pub enum Target {
     /// Topics of ROS 2 that carry the recorded messages.
     Ros,
-    /// UDP datagrams to `HOST:PORT`.
+    /// UDP datagrams to `HOST:PORT`, or to `HOST` and the port to which they were recorded.
     Udp(String),
     /// The CAN interface of this name.
     Can(String),
@@ -49,10 +49,12 @@ impl FromStr for Target {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));
         match (word, rest) {
             ("ros", "") => Ok(Target::Ros),
-            ("udp", to) if to.contains(':') => Ok(Target::Udp(to.into())),
+            ("udp", to) if !to.is_empty() && !to.bytes().all(|b| b.is_ascii_digit()) => {
+                Ok(Target::Udp(to.into()))
+            }
             ("can", name) if !name.is_empty() => Ok(Target::Can(name.into())),
             ("eth", name) if !name.is_empty() => Ok(Target::Ethernet(name.into())),
-            _ => Err("write ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE".into()),
+            _ => Err("write ros, udp:HOST:PORT, udp:HOST, can:INTERFACE or eth:INTERFACE".into()),
         }
     }
 }
@@ -132,16 +134,48 @@ pub fn check(targets: &[Target]) -> Result<Vec<String>, SinkError> {
     Ok(said)
 }
 
-/// Opens the sinks of the targets. `speeds` has the bitrates that the user states. `ros` opens the ROS 2 sink for all streams that go to ROS 2.
+/// The statements of the user about sinks.
+#[derive(Debug, Clone, Copy)]
+pub struct Stating<'s> {
+    /// The bitrates of CAN interfaces.
+    pub speeds: &'s Stated,
+    /// The addresses of datagrams, by the port to which they were recorded.
+    pub ports: &'s Ports,
+}
+
+/// Fails if a stream without recorded ports goes to a host without a port.
+fn check_port(stream: &Stream, target: &Target) -> Result<(), SinkError> {
+    match (target, &stream.kind) {
+        (_, Kind::Packets { .. }) => Ok(()),
+        (Target::Udp(to), _) if !has_port(to) => Err(SinkError::new(
+            target.to_string(),
+            format!(
+                "stream {} has no recorded ports. Write udp:HOST:PORT",
+                stream.name
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn has_port(to: &str) -> bool {
+    let after = to.rsplit_once(':').map(|(_, after)| after);
+    after.is_some_and(|after| after.parse::<u16>().is_ok())
+}
+
+/// Opens the sinks of the targets. `ros` opens the ROS 2 sink for all streams that go to ROS 2.
 ///
 /// # Errors
 /// Fails if a sink cannot be opened.
 pub fn open(
     streams: &[Stream],
     targets: &[Target],
-    speeds: &Stated,
+    stating: Stating<'_>,
     ros: impl FnOnce(&[(StreamId, Stream)]) -> Result<Box<dyn Sink>, SinkError>,
 ) -> Result<Outputs, SinkError> {
+    for (stream, target) in streams.iter().zip(targets) {
+        check_port(stream, target)?;
+    }
     let mut kinds: Vec<&Target> = Vec::new();
     let routes = targets.iter().map(|target| {
         kinds.iter().position(|k| *k == target).unwrap_or_else(|| {
@@ -153,8 +187,8 @@ pub fn open(
     let mut ros = Some(ros);
     let sinks = kinds.iter().enumerate().map(|(number, target)| {
         Ok::<Box<dyn Sink>, SinkError>(match target {
-            Target::Udp(to) => Box::new(Udp::new(to, streams)?),
-            Target::Can(name) => Box::new(Can::new(name, stated(speeds, name))?),
+            Target::Udp(to) => Box::new(Udp::new(to, stating.ports, streams)?),
+            Target::Can(name) => Box::new(Can::new(name, stated(stating.speeds, name))?),
             Target::Ethernet(name) => Box::new(Ethernet::new(name, streams)?),
             Target::Ros => {
                 let own = streams.iter().zip(&routes).enumerate();
@@ -200,6 +234,14 @@ mod tests {
         let error = check(&[can("lo")]).unwrap_err().to_string();
         assert!(error.contains("not a CAN interface"), "{error}");
         assert!(check(&[Target::Udp("a:1".into())]).unwrap().is_empty());
+        let place = |to: &str| check_port(&stream(Kind::Can), &Target::Udp(to.into()));
+        assert!(place("10.0.0.2:7").is_ok() && place("[::1]:7").is_ok());
+        assert!(place("10.0.0.2")
+            .unwrap_err()
+            .to_string()
+            .contains("no recorded ports"));
+        let packets = stream(Kind::Packets { link_type: 1 });
+        assert!(check_port(&packets, &Target::Udp("[::1]".into())).is_ok());
     }
 
     #[test]

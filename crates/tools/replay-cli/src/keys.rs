@@ -142,10 +142,11 @@ impl Keys {
         // SAFETY: the one entry is valid during the call.
         let ready = unsafe { libc::poll(&mut ask, 1, at_most.as_millis() as libc::c_int) };
         let mut bytes = [0u8; 64];
+        let room = bytes.as_mut_ptr().cast();
         // The standard library would read keys ahead, which poll then does not see.
-        // SAFETY: the buffer is valid during the call.
         let read = match ready > 0 {
-            true => unsafe { libc::read(ask.fd, bytes.as_mut_ptr().cast(), bytes.len()) },
+            // SAFETY: the buffer is valid during the call.
+            true => unsafe { libc::read(ask.fd, room, bytes.len()) },
             false => 0,
         };
         match usize::try_from(read) {

@@ -31,7 +31,7 @@ use onbeat_replay::chain::Chain;
 use onbeat_replay::compare::figures::Compared;
 use onbeat_replay::control::Control;
 use onbeat_replay::item::{Source, SourceError, Stream, StreamId};
-use onbeat_replay::route::{Outputs, Target};
+use onbeat_replay::route::{Outputs, Stating, Target};
 use onbeat_replay::session::{Played, Session};
 use onbeat_replay::sink::ros::{Plan, Topics};
 use onbeat_replay::sink::{Sink, SinkError};
@@ -220,10 +220,12 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
         ));
     }
     let wait = args.wait;
+    let overrides = args.overrides()?;
     let ros = |streams: &[(StreamId, Stream)]| -> Result<Box<dyn Sink>, SinkError> {
         let plan = Plan {
             streams,
             clock,
+            overrides: &overrides,
             answer: args.answer(),
             wait,
         };
@@ -235,7 +237,11 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
         }
         Ok(Box::new(topics))
     };
-    let mut outputs = route::open(streams, targets, &args.bitrate, ros).map_err(failed)?;
+    let stating = Stating {
+        speeds: &args.bitrate,
+        ports: &args.map,
+    };
+    let mut outputs = route::open(streams, targets, stating, ros).map_err(failed)?;
     if let Some(stream) = clock {
         let sink = match targets.iter().position(|t| *t == Target::Ros) {
             Some(stream) => outputs.routes[stream],

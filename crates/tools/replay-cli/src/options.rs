@@ -8,9 +8,11 @@ use onbeat_replay::bus::Speed;
 use onbeat_replay::chain::Choice;
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
+use onbeat_replay::sink::qos::Overrides;
 use onbeat_replay::sink::ros::Answer;
 use onbeat_replay::sizing::Wish;
 use onbeat_replay::Pace;
+use onbeat_terminal::term::one_line;
 use onbeat_terminal::units::{parse_duration, parse_rate, parse_size};
 use onbeat_terminal::CliError;
 use std::path::PathBuf;
@@ -34,6 +36,8 @@ Examples:
   onbeat replay drive.mcap --rate 5 --answer /scan_front,/scan_rear=/cmd
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
+  onbeat replay capture.pcap --to udp:10.0.0.2 --map 2368=10.0.0.2:7000
+  onbeat replay drive.blf --channel 1:=can0 --dbc car.dbc --ids 'Brake_*'
   onbeat replay can.log --to udp:127.0.0.1:7400 --report replay.html
   onbeat replay drive.mcap --compare '/planning/*' --tolerance 1% --junit outputs.xml
   onbeat replay can.log --ids 123,200-2ff --loop 10 --max-late 1ms
@@ -68,11 +72,15 @@ pub struct Args {
     /// Let recordings of different times all begin at once
     #[arg(long)]
     pub align: bool,
-    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. With several, each stream
+    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE; udp:HOST keeps the recorded ports
+    /// of a capture. With several, each stream
     /// goes to the one that suits it best. link:HOST:PORT sends the recording to another host,
     /// which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
+    /// Send UDP datagrams that were recorded to PORT to this address
+    #[arg(long, value_name = "PORT=HOST:PORT", value_parser = parse_map)]
+    pub map: Vec<(u16, String)>,
     /// Bitrates of CAN interfaces, for the bus load: 500k, 500k/2M with CAN FD, or can0=250k. The default
     /// is what the kernel reports
     #[arg(long, value_name = "[NAME=]RATE[/DATA]", value_parser = parse_bitrate)]
@@ -151,6 +159,10 @@ struct How {
     /// Publish recorded time on /clock, this many times a second
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clock: Option<u32>,
+    /// QoS of publishers, in the form of rosbag2's overrides: settings that the file leaves out stay as
+    /// recorded
+    #[arg(long, value_name = "FILE")]
+    qos: Option<PathBuf>,
     /// Busy-wait this long before each item: items are less late, at the cost of CPU time
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_duration)]
     spin: Duration,
@@ -204,6 +216,15 @@ fn parse_bitrate(text: &str) -> Result<(Option<String>, Speed), String> {
     Ok((name, speed))
 }
 
+fn parse_map(text: &str) -> Result<(u16, String), String> {
+    let parts = text.split_once('=');
+    let parts = parts.and_then(|(port, to)| Some((port.parse().ok()?, to.to_owned())));
+    let is_address = |(_, to): &(u16, String)| to.contains(':');
+    parts
+        .filter(is_address)
+        .ok_or_else(|| String::from("write PORT=HOST:PORT, for example 2368=10.0.0.2:7000"))
+}
+
 fn parse_factor(text: &str) -> Result<f64, String> {
     let factor: Option<f64> = text.parse().ok();
     factor.filter(|f| (1e-6..=1e6).contains(f)).ok_or_else(|| {
@@ -245,7 +266,10 @@ impl Args {
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
         let played = paced || player || how.answer.is_some() || self.course.says_how();
-        let compared = !self.compare.topics.is_empty() || !self.bitrate.is_empty();
+        let compared = !self.compare.topics.is_empty()
+            || !self.bitrate.is_empty()
+            || !self.map.is_empty()
+            || how.qos.is_some();
         played || sized || buffer.unmeasured || told || self.plan || compared
     }
 
@@ -257,6 +281,7 @@ impl Args {
         Ok(Choice {
             compared: self.compare.topics.clone(),
             times: self.what.times,
+            plays_latched: true,
             ..self.what.selection.choice()?
         })
     }
@@ -268,6 +293,7 @@ impl Args {
             compared: Vec::new(),
             ids: Vec::new(),
             messages: Vec::new(),
+            plays_latched: false,
             ..self.choice()?
         })
     }
@@ -359,6 +385,19 @@ impl Args {
         })
     }
 
+    /// Reads the QoS of publishers.
+    pub fn overrides(&self) -> Result<Overrides, CliError> {
+        let Some(path) = &self.how.qos else {
+            return Ok(Overrides::default());
+        };
+        let failed = |fault: String| {
+            let path = one_line(&path.display().to_string());
+            super::failed(format!("--qos {path}: {}", one_line(&fault)))
+        };
+        let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+        Overrides::parse(&bytes).map_err(failed)
+    }
+
     pub fn answer(&self) -> Option<&Answer> {
         self.how.answer.as_ref()
     }
@@ -406,6 +445,10 @@ mod tests {
             parse_bitrate("can0=500k/2M"),
             Ok((Some("can0".into()), fast))
         );
+        assert_eq!(parse_map("2368=a:7"), Ok((2368, "a:7".into())));
+        for wrong in ["", "2368", "x=a:7", "70000=a:7", "1=a"] {
+            assert!(parse_map(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["", "0", "500k/", "can0=", "fast"] {
             assert!(parse_bitrate(wrong).is_err(), "{wrong}");
         }

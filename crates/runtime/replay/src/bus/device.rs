@@ -212,9 +212,7 @@ mod tests {
             device.check("can0")
         };
         assert!(check(0, 0, 0).unwrap_err().contains("ip link set can0 up"));
-        assert!(check(up, LISTEN_ONLY, 0)
-            .unwrap_err()
-            .contains("listen-only off"));
+        assert!(check(up, 2, 0).unwrap_err().contains("listen-only off"));
         assert!(check(up, 0, BUS_OFF).unwrap()[0].contains("set can0 type can restart"));
         assert!(check(up, 0, ERROR_PASSIVE).unwrap()[0].contains("termination"));
         assert_eq!(Device::parse(&answer(up, 0, 0), 8), None);

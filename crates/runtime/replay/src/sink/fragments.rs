@@ -149,6 +149,8 @@ pub(super) enum Joined<'f> {
     Waits,
     Whole {
         payload: &'f [u8],
+        /// The port to which the datagram was sent.
+        port: u16,
         parts: u32,
     },
     /// The fragment repeats an earlier one, or the complete datagram contradicts its header.
@@ -217,7 +219,9 @@ impl Fragments {
             self.sent();
             return Joined::Useless;
         }
+        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
         Joined::Whole {
+            port,
             payload: &self.datagrams[at].bytes[UDP_HEADER..stated.unwrap_or(UDP_HEADER)],
             parts,
         }
@@ -277,7 +281,7 @@ mod tests {
             let mut found = vec![None; datagrams.len()];
             let mut count = 0;
             for part in &parts {
-                if let Joined::Whole { payload, parts } = fragments.join(part) {
+                if let Joined::Whole { payload, parts, .. } = fragments.join(part) {
                     found[part.key.id as usize] = Some(payload.to_vec());
                     count += parts as usize;
                     fragments.sent();

@@ -3,12 +3,13 @@
 mod can;
 mod ethernet;
 mod fragments;
+pub mod qos;
 pub mod ros;
 mod udp;
 
 pub use can::Can;
 pub use ethernet::Ethernet;
-pub use udp::Udp;
+pub use udp::{Ports, Udp};
 
 use crate::bus::Speed;
 use crate::item::StreamId;

@@ -1,8 +1,9 @@
 //! Publishes recorded messages on ROS 2 topics: the sink of `onbeat replay`.
 
+use super::qos::Overrides;
 use super::{Put, Refused, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
-use onbeat_ros::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Subscription, Time};
+use onbeat_ros::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Subscription};
 use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::path::Path;
@@ -75,6 +76,7 @@ pub struct Plan<'p> {
     /// The recorded topics, each with its stream number.
     pub streams: &'p [(StreamId, Stream)],
     pub clock: Option<StreamId>,
+    pub overrides: &'p Overrides,
     /// The answers that pace the replay, or `None` if recorded times pace it.
     pub answer: Option<&'p Answer>,
     /// The longest time to wait for a subscriber of each topic.
@@ -104,14 +106,20 @@ impl Topics {
             let Kind::Ros { type_name, qos } = &stream.kind else {
                 continue;
             };
-            let qos = offered(qos.as_deref().unwrap_or(""));
+            let recorded = qos.as_deref().unwrap_or("");
+            let qos = plan.overrides.offered(&stream.name, recorded);
             topics
                 .add(&node, *id, (&stream.name, type_name), &qos)
                 .map_err(failed)?;
         }
         if let Some(id) = plan.clock {
             topics
-                .add(&node, id, ("/clock", CLOCK), &offered(""))
+                .add(
+                    &node,
+                    id,
+                    ("/clock", CLOCK),
+                    &plan.overrides.offered("/clock", ""),
+                )
                 .map_err(failed)?;
         }
         if let Some(answer) = plan.answer {
@@ -261,118 +269,4 @@ impl Sink for Topics {
 
 fn hung(why: impl ToString) -> Refused {
     Refused::Failed(io::Error::other(why.to_string()))
-}
-
-/// Returns the QoS to offer for a topic, from the recorded publishers' QoS (a bag's YAML). It is the
-/// strongest of them, so that each subscriber that matched one publisher matches again. Messages never
-/// expire. A reliable topic keeps all messages until they are acknowledged.
-fn offered(recorded: &str) -> Qos {
-    let mut qos = Qos {
-        history: rcl::KEEP_LAST,
-        depth: 0,
-        reliability: rcl::BEST_EFFORT,
-        durability: rcl::VOLATILE,
-        ..Qos::default()
-    };
-    let mut profiles = 0;
-    let mut section = "";
-    for line in recorded.lines() {
-        let entry = line.trim_start_matches([' ', '-']).trim_end();
-        let Some((key, value)) = entry.split_once(':') else {
-            continue;
-        };
-        let (value, number) = (value.trim(), value.trim().parse::<u64>().unwrap_or(0));
-        match (key.trim(), value) {
-            ("reliability", "1" | "reliable") => qos.reliability = rcl::RELIABLE,
-            ("durability", "1" | "transient_local") => qos.durability = rcl::TRANSIENT_LOCAL,
-            ("depth", _) => qos.depth = qos.depth.max(number as usize),
-            ("liveliness", "3" | "manual_by_topic") => qos.liveliness = 3,
-            ("history", _) => profiles += 1,
-            ("deadline", "") => section = "deadline",
-            ("liveliness_lease_duration", "") => section = "lease",
-            (_, "") => section = "",
-            ("sec" | "nsec", _) => {
-                let time = match section {
-                    "deadline" => &mut qos.deadline,
-                    "lease" => &mut qos.lease,
-                    _ => continue,
-                };
-                set(time, key.trim(), number, profiles);
-            }
-            _ => {}
-        }
-    }
-    if profiles == 0 {
-        qos.reliability = rcl::RELIABLE;
-    }
-    match (qos.reliability, qos.durability) {
-        // A late subscriber receives this many messages.
-        (_, rcl::TRANSIENT_LOCAL) if qos.depth > 0 => {}
-        (rcl::RELIABLE, _) => qos.history = rcl::KEEP_ALL,
-        _ => qos.depth = qos.depth.max(1000),
-    }
-    qos
-}
-
-/// Sets one part of a time of the QoS if there is one profile. Several profiles would need the shortest time,
-/// which is not known before both parts are read, so no time is set then.
-fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
-    match key {
-        _ if profiles > 1 => *time = Time::default(),
-        "sec" => time.sec = number,
-        _ => time.nsec = number,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn publishers_offer_the_strongest_recorded_qos() {
-        let old = "- history: 1\n  depth: 7\n  reliability: 2\n  durability: 2\n  deadline:\n    sec: 1\n    \
-            nsec: 5\n  lifespan:\n    sec: 9\n    nsec: 9\n  liveliness: 1\n  liveliness_lease_duration:\n    \
-            sec: 3\n    nsec: 4\n";
-        let qos = offered(old);
-        assert_eq!(
-            (qos.reliability, qos.durability),
-            (rcl::BEST_EFFORT, rcl::VOLATILE)
-        );
-        assert_eq!((qos.history, qos.depth), (rcl::KEEP_LAST, 1000));
-        assert_eq!(
-            (qos.deadline, qos.lease),
-            (Time { sec: 1, nsec: 5 }, Time { sec: 3, nsec: 4 })
-        );
-        assert_eq!(
-            qos.lifespan,
-            Time::default(),
-            "what is played does not expire"
-        );
-        let new = "- history: keep_last\n  depth: 3\n  reliability: reliable\n  durability: transient_local\n";
-        let qos = offered(new);
-        assert_eq!(
-            (qos.reliability, qos.durability),
-            (rcl::RELIABLE, rcl::TRANSIENT_LOCAL)
-        );
-        assert_eq!((qos.history, qos.depth), (rcl::KEEP_LAST, 3));
-        let both = offered(&format!(
-            "{old}{}",
-            new.replace("transient_local", "volatile")
-        ));
-        assert_eq!(
-            (both.reliability, both.history),
-            (rcl::RELIABLE, rcl::KEEP_ALL)
-        );
-        for nothing in ["", "nonsense", ":\n::"] {
-            assert_eq!(offered(nothing).reliability, rcl::RELIABLE);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn arbitrary_qos_text_causes_no_panic(text in "(- )?([a-z_]{0,12}:? ?[0-9a-z]{0,25}\n){0,20}") {
-            offered(&text);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Sends UDP datagrams to one address: the payloads of recorded packets, or items as they are.
+//! Sends UDP datagrams: the payloads of recorded packets, or items as they are.
 
 use super::fragments::{Fragment, Fragments, Joined};
 use super::{Put, Refused, Sink, SinkError};
@@ -16,39 +16,90 @@ const LOOPBACK: [u32; 2] = [0, 108];
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
 
-/// A sink that sends UDP datagrams to one address.
+/// The addresses of datagrams, by the port to which they were recorded.
+pub type Ports = Vec<(u16, String)>;
+
+/// A sink that sends UDP datagrams.
 pub struct Udp {
-    socket: UdpSocket,
-    to: SocketAddr,
+    name: String,
+    /// The sockets for IPv4 and IPv6, if there are addresses of this kind.
+    sockets: [Option<UdpSocket>; 2],
+    places: Places,
     links: Vec<Option<u32>>,
     /// The datagrams that were captured as fragments. `None` if no stream has packets.
     fragments: Option<Fragments>,
 }
 
+/// The addresses of a sink.
+struct Places {
+    to: SocketAddr,
+    /// The address has no port: datagrams keep the port to which they were recorded.
+    keeps_ports: bool,
+    ports: Vec<(u16, SocketAddr)>,
+}
+
+impl Places {
+    fn of(&self, recorded: Option<u16>) -> Option<SocketAddr> {
+        let mapped = |port| self.ports.iter().find(|(from, _)| *from == port);
+        match (recorded.and_then(mapped), recorded) {
+            (Some((_, to)), _) => Some(*to),
+            (None, _) if !self.keeps_ports => Some(self.to),
+            (None, Some(port)) => Some(SocketAddr::new(self.to.ip(), port)),
+            (None, None) => None,
+        }
+    }
+}
+
 impl Udp {
-    /// Opens a socket that sends to `to` (`HOST:PORT`), for these streams.
+    /// Opens a socket that sends to `to` (`HOST:PORT`, or `HOST`), for these streams. Datagrams that were
+    /// recorded to one of `ports` go to the address of this port.
     ///
     /// # Errors
     /// Fails if the text is not an address, or if no socket can be opened.
-    pub fn new(to: &str, streams: &[Stream]) -> Result<Udp, SinkError> {
+    pub fn new(to: &str, ports: &Ports, streams: &[Stream]) -> Result<Udp, SinkError> {
         let failed = |fault: String| SinkError::new(format!("udp:{to}"), fault);
-        let address = to.to_socket_addrs().ok().and_then(|mut all| all.next());
+        let with_port = address_of(to);
+        let keeps_ports = with_port.is_none();
+        let address = with_port.or_else(|| address_of(&format!("{to}:0")));
         let address = address.ok_or_else(|| {
-            failed("not an address. Write udp:HOST:PORT, for example udp:10.0.0.2:7400".into())
+            failed(
+                "not an address. Write udp:HOST:PORT or udp:HOST, for example udp:10.0.0.2:7400"
+                    .into(),
+            )
         })?;
-        let any = match address.is_ipv4() {
-            true => "0.0.0.0:0",
-            false => "[::]:0",
-        };
+        let ports = ports.iter().map(|(port, to)| {
+            let fault = || {
+                failed(format!(
+                    "--map {port}={to}: not an address. Write PORT=HOST:PORT"
+                ))
+            };
+            Ok((*port, address_of(to).ok_or_else(fault)?))
+        });
+        let ports = ports.collect::<Result<Vec<_>, SinkError>>()?;
+        let all = || ports.iter().map(|(_, to)| *to).chain([address]);
         // The socket is not connected, because a consumer that does not run yet is not an error.
-        let socket = UdpSocket::bind(any).map_err(|e| failed(format!("no socket: {e}")))?;
+        let socket = |is_needed: bool, any: &str| match is_needed {
+            true => UdpSocket::bind(any)
+                .map(Some)
+                .map_err(|e| failed(format!("no socket: {e}"))),
+            false => Ok(None),
+        };
+        let sockets = [
+            socket(all().any(|to| to.is_ipv4()), "0.0.0.0:0")?,
+            socket(all().any(|to| to.is_ipv6()), "[::]:0")?,
+        ];
         let link = |s: &Stream| match s.kind {
             Kind::Packets { link_type } => Some(link_type),
             _ => None,
         };
         Ok(Udp {
-            socket,
-            to: address,
+            name: format!("udp:{to}"),
+            sockets,
+            places: Places {
+                to: address,
+                keeps_ports,
+                ports,
+            },
             links: streams.iter().map(link).collect(),
             fragments: streams
                 .iter()
@@ -58,31 +109,42 @@ impl Udp {
     }
 }
 
+fn address_of(text: &str) -> Option<SocketAddr> {
+    text.to_socket_addrs().ok()?.next()
+}
+
 impl Sink for Udp {
     fn name(&self) -> String {
-        format!("udp:{}", self.to)
+        self.name.clone()
     }
 
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
         let link = self.links.get(stream.0 as usize).copied().flatten();
-        let (payload, put) = match link {
-            None => (Some(bytes), Put::Left),
+        let (content, put) = match link {
+            None => (Some((bytes, None)), Put::Left),
             Some(link) => match content(link, bytes) {
-                Some(Content::Payload(payload)) => (Some(payload), Put::Left),
+                Some(Content::Payload(payload, port)) => (Some((payload, Some(port))), Put::Left),
                 Some(Content::Part(part)) => match self.fragments.as_mut().map(|f| f.join(&part)) {
-                    Some(Joined::Whole { payload, parts }) => {
-                        (Some(payload), Put::Joined { parts })
-                    }
+                    Some(Joined::Whole {
+                        payload,
+                        port,
+                        parts,
+                    }) => (Some((payload, Some(port))), Put::Joined { parts }),
                     Some(Joined::Waits) => return Ok(Put::Kept),
                     Some(Joined::Useless) | None => (None, Put::Unsuitable),
                 },
                 None => (None, Put::Unsuitable),
             },
         };
-        let Some(payload) = payload else {
+        let Some((payload, port)) = content else {
             return Ok(put);
         };
-        let sent = self.socket.send_to(payload, self.to);
+        let to = self.places.of(port);
+        let socket = |to: &SocketAddr| self.sockets[usize::from(to.is_ipv6())].as_ref();
+        let Some((to, socket)) = to.and_then(|to| Some((to, socket(&to)?))) else {
+            return Ok(Put::Unsuitable);
+        };
+        let sent = socket.send_to(payload, to);
         let again = matches!(&sent, Err(e) if e.kind() == io::ErrorKind::ConnectionRefused);
         if let (false, Some(fragments)) = (again, &mut self.fragments) {
             fragments.sent();
@@ -98,7 +160,7 @@ impl Sink for Udp {
 }
 
 enum Content<'p> {
-    Payload(&'p [u8]),
+    Payload(&'p [u8], u16),
     Part(Fragment<'p>),
 }
 
@@ -124,7 +186,8 @@ fn content(link_type: u32, packet: &[u8]) -> Option<Content<'_>> {
             let whole = usize::from(udp.length()).checked_sub(8)?;
             // A length of 0 means all remaining bytes (jumbograms). A payload that is shorter than
             // its length was cut off.
-            (udp.length() == 0 || payload.len() == whole).then_some(Content::Payload(payload))
+            (udp.length() == 0 || payload.len() == whole)
+                .then_some(Content::Payload(payload, udp.destination_port()))
         }
         Some(_) => None,
         None => Fragment::of(sliced.net.as_ref()?).map(Content::Part),
@@ -148,7 +211,7 @@ mod tests {
 
     fn payload(link_type: u32, packet: &[u8]) -> Option<&[u8]> {
         match content(link_type, packet)? {
-            Content::Payload(payload) => Some(payload),
+            Content::Payload(payload, _) => Some(payload),
             Content::Part(_) => None,
         }
     }
@@ -185,7 +248,7 @@ mod tests {
                 link_type: ETHERNET,
             },
         };
-        let mut udp = Udp::new(&to, &[stream]).unwrap();
+        let mut udp = Udp::new(&to, &Ports::new(), &[stream]).unwrap();
         let sent: Vec<u8> = (0..3000u32).map(|i| (i % 251) as u8).collect();
         let datagram = [&[0, 7, 0, 8, 0x0b, 0xc0, 0, 0][..], &sent].concat();
         let mut received = [0; 4000];
@@ -206,6 +269,71 @@ mod tests {
     }
 
     #[test]
+    fn datagrams_keep_the_recorded_port_or_go_to_the_address_of_that_port() {
+        let open = |address: &str| {
+            let socket = UdpSocket::bind(address).unwrap();
+            let patience = std::time::Duration::from_secs(5);
+            socket.set_read_timeout(Some(patience)).unwrap();
+            let port = socket.local_addr().unwrap().port();
+            (socket, port)
+        };
+        let ((kept, kept_port), (other, other_port)) = (open("127.0.0.1:0"), open("127.0.0.1:0"));
+        let (far, far_port) = open("[::1]:0");
+        let packet = |port: u16| {
+            let mut bytes = Vec::new();
+            PacketBuilder::ethernet2([1; 6], [2; 6])
+                .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 20)
+                .udp(7, port)
+                .write(&mut bytes, &port.to_le_bytes())
+                .unwrap();
+            bytes
+        };
+        let stream = Stream {
+            name: "eth0".into(),
+            kind: Kind::Packets {
+                link_type: ETHERNET,
+            },
+        };
+        let streams = [stream];
+        let ports = vec![
+            (2368, format!("127.0.0.1:{other_port}")),
+            (2369, format!("[::1]:{far_port}")),
+        ];
+        let mut udp = Udp::new("127.0.0.1", &ports, &streams).unwrap();
+        assert_eq!(udp.name(), "udp:127.0.0.1");
+        let mut received = [0; 8];
+        for (socket, port) in [(&kept, kept_port), (&other, 2368), (&far, 2369)] {
+            assert_eq!(udp.put(StreamId(0), &packet(port)).unwrap(), Put::Left);
+            assert_eq!(socket.recv(&mut received).unwrap(), 2);
+            assert_eq!(received[..2], port.to_le_bytes());
+        }
+        // A fragment has the port in the header of its datagram.
+        let payload = [&[0, 7, 9, 64, 0, 24, 0, 0][..], &[5; 16]].concat();
+        let (first, last) = (
+            fragment(false, 0, true, &payload[..16]),
+            fragment(false, 16, false, &payload[16..]),
+        );
+        assert_eq!(udp.put(StreamId(0), &first).unwrap(), Put::Kept);
+        assert_eq!(
+            udp.put(StreamId(0), &last).unwrap(),
+            Put::Joined { parts: 2 }
+        );
+        let mut all = [0; 32];
+        assert_eq!(other.recv(&mut all).unwrap(), 16);
+        assert_eq!(udp.put(StreamId(9), b"no port").unwrap(), Put::Unsuitable);
+        let fixed = format!("127.0.0.1:{kept_port}");
+        let mut udp = Udp::new(&fixed, &ports, &streams).unwrap();
+        for (socket, port) in [(&kept, 1), (&other, 2368)] {
+            udp.put(StreamId(0), &packet(port)).unwrap();
+            socket.recv(&mut received).unwrap();
+            assert_eq!(received[..2], port.to_le_bytes());
+        }
+        let wrong = vec![(1, "nowhere".into())];
+        let error = Udp::new(&fixed, &wrong, &streams).err().unwrap();
+        assert!(error.to_string().contains("PORT=HOST:PORT"), "{error}");
+    }
+
+    #[test]
     fn udp_payloads_leave_and_packets_without_one_are_unsuitable() {
         let device = UdpSocket::bind("127.0.0.1:0").unwrap();
         let stream = |link_type| Stream {
@@ -217,7 +345,7 @@ mod tests {
             kind: Kind::Can,
         };
         let to = device.local_addr().unwrap().to_string();
-        let mut udp = Udp::new(&to, &[stream(ETHERNET), stream(101), raw]).unwrap();
+        let mut udp = Udp::new(&to, &Ports::new(), &[stream(ETHERNET), stream(101), raw]).unwrap();
         let whole = packet(b"payload");
         let mut received = [0; 64];
         for (stream, bytes, expected) in [
@@ -244,7 +372,10 @@ mod tests {
             let put = udp.put(StreamId(0), unsuitable).unwrap();
             assert_eq!(put, Put::Unsuitable, "{unsuitable:?}");
         }
-        let error = Udp::new("nowhere", &[]).err().unwrap().to_string();
+        let error = Udp::new("no where", &Ports::new(), &[])
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("HOST:PORT"), "{error}");
     }
 }

@@ -7,7 +7,8 @@ mod table;
 mod timing;
 
 pub use timing::{
-    export_tables, stream_table, Table as TimingTable, TableOptions, TableWritten, TablesError,
+    export_mcap, export_tables, stream_table, Table as TimingTable, TableOptions, TableWritten,
+    TablesError, TopicWritten,
 };
 
 use names::Names;

@@ -7,7 +7,7 @@ use onbeat_document::dist::Dist;
 use onbeat_document::schema::Run;
 use onbeat_document::Model;
 use onbeat_synth::{Synth, SynthOptions};
-use onbeat_tables::{export_tables, stream_table, TableOptions, TimingTable};
+use onbeat_tables::{export_mcap, export_tables, stream_table, TableOptions, TimingTable};
 use onbeat_trace::{generate, text, Manifest, Reader, Writer, WriterOptions};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,7 +154,97 @@ fn compare(trace: &Path) -> (Model, tempfile::TempDir) {
     let counted = chains.iter().filter(|e| e.int("latency_ns").is_some());
     assert_eq!(counted.count() as u64, listed);
     compare_stretches(held.path(), &chains);
+    compare_topics(trace, held.path(), &chains);
     (model, held)
+}
+
+/// A message of a topic: its chain, the kind of topic, and its numbers of execution and stretch.
+type Key = (String, String, i64, i64);
+
+/// Checks that the topics of an MCAP file have the rows of the tables, at the rows' times and in their order.
+fn compare_topics(trace: &Path, tables: &Path, chains: &[Row]) {
+    let mut expected: BTreeMap<Key, (i64, Row)> = BTreeMap::new();
+    let mut at: BTreeMap<i64, i64> = BTreeMap::new();
+    let key = |row: &Row, topic: &str, number| {
+        let execution = row.int("execution").expect("a number");
+        (row.text("chain").into(), topic.into(), execution, number)
+    };
+    for row in chains {
+        at.insert(row.int["execution"], row.int["start_ns"]);
+        expected.insert(key(row, "latency", 0), (row.int["end_ns"], row.clone()));
+    }
+    for row in read(tables, "stretches") {
+        let begin = at.get_mut(&row.int["execution"]).expect("an execution");
+        expected.insert(
+            key(&row, "stretches", row.int["number"]),
+            (*begin, row.clone()),
+        );
+        *begin += row.int["ns"];
+    }
+    let (bytes, topics) = topics(trace);
+    let manifest = Reader::open(trace).expect("opened").manifest().clone();
+    let before = manifest.span.start_realtime_ns as i64 - manifest.span.start_monotonic_ns as i64;
+    let (mut last, mut count) = (0, 0);
+    for message in mcap::MessageStream::new(&bytes).expect("an MCAP file") {
+        let message = message.expect("a message");
+        let json: serde_json::Value = serde_json::from_slice(&message.data).expect("JSON");
+        let topic = message
+            .channel
+            .topic
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_string();
+        let number = |name: &str| json.get(name).and_then(serde_json::Value::as_i64);
+        let chain = message.channel.metadata["chain"].clone();
+        let of = (
+            chain,
+            topic,
+            number("execution").expect("a number"),
+            number("number").unwrap_or(0),
+        );
+        let (time, row) = expected
+            .remove(&of)
+            .unwrap_or_else(|| panic!("{of:?} is not in the tables"));
+        assert_eq!(message.log_time as i64, before + time, "{of:?}");
+        assert!(
+            message.log_time >= last,
+            "{of:?} is not in the order of time"
+        );
+        (last, count) = (message.log_time, count + 1);
+        let ms = |name: &str| json.get(name).and_then(serde_json::Value::as_f64);
+        let of_row = |name: &str| row.int(name).map(|ns| ns as f64 / 1e6);
+        assert_eq!(ms("latency_ms"), of_row("latency_ns"), "{of:?}");
+        assert_eq!(ms("age_ms"), of_row("age_ns"), "{of:?}");
+        assert_eq!(ms("length_ms"), of_row("ns"), "{of:?}");
+        for name in [
+            "kind",
+            "place",
+            "culprit_kind",
+            "culprit",
+            "during",
+            "during_culprit",
+            "reason",
+        ] {
+            let text = json.get(name).and_then(serde_json::Value::as_str);
+            assert_eq!(text.unwrap_or_default(), row.text(name), "{name} of {of:?}");
+        }
+    }
+    assert!(
+        expected.is_empty(),
+        "not in the file: {:?}",
+        expected.first_key_value()
+    );
+    assert_eq!(topics, count);
+}
+
+fn topics(trace: &Path) -> (Vec<u8>, u64) {
+    let mut reader = Reader::open(trace).expect("opened");
+    let (run, progress) = (run(&reader), &mut |_| {});
+    let mut bytes = Vec::new();
+    let topics = export_mcap(&mut reader, &mut bytes, TableOptions { run, progress });
+    let messages = topics.expect("exported").iter().map(|t| t.messages).sum();
+    (bytes, messages)
 }
 
 fn compare_stretches(directory: &Path, chains: &[Row]) {

@@ -213,7 +213,7 @@ impl Lookup {
         self.chains.get(&u32::try_from(number).ok()?)
     }
 
-    fn text(&self, ty: Type, number: i64) -> Option<&str> {
+    pub(crate) fn text(&self, ty: Type, number: i64) -> Option<&str> {
         let place = usize::try_from(number).ok();
         match ty {
             Type::Callback => self.id(number),

@@ -6,6 +6,7 @@
 //! - `spool` keeps the rows until the names behind the numbers are known.
 //! - `convert` turns them into columns, and `last` makes the tables that come from the model.
 //! - `sink` writes them.
+//! - `topics` writes the executions of chains and their stretches as topics of an MCAP file.
 
 mod ahead;
 mod columns;
@@ -15,8 +16,10 @@ mod pass;
 mod sink;
 mod spool;
 mod system;
+mod topics;
 
 pub use columns::Table;
+pub use topics::{export_mcap, TopicWritten};
 
 use arrow_schema::ArrowError;
 use convert::{Columns, Lookup};
@@ -303,6 +306,10 @@ impl<W: Write> Take for Tables<W> {
             self.failed = wanted.push(row, &self.lookup).err();
         }
     }
+
+    fn failed(&mut self) -> Option<ArrowError> {
+        self.failed.take()
+    }
 }
 
 fn in_parallel(
@@ -338,7 +345,7 @@ fn read<W: Write>(
     spool_in: Option<&Path>,
     options: TableOptions<'_>,
 ) -> Result<(Vec<Wanted<W>>, Known), TablesError> {
-    let TableOptions { run, progress } = options;
+    let run = &options.run;
     let mut tables = Tables {
         wanted: [const { None }; Table::ALL.len()],
         lookup: Lookup {
@@ -352,26 +359,36 @@ fn read<W: Write>(
         let wanted = Wanted::new(table, sink, spool_in).map_err(ArrowError::from)?;
         tables.wanted[table as usize] = Some(wanted);
     }
-    let mut synth = SynthOptions::new(run);
+    let with_stretches = tables.wanted[Table::Stretches as usize].is_some();
+    let (pass, system) = rows_of(reader, &mut tables, with_stretches, options)?;
+    let wanted = tables.wanted.into_iter().flatten().collect();
+    Ok((wanted, known(reader, tables.lookup, pass, system)))
+}
+
+/// Passes the rows of all events to `take`.
+fn rows_of(
+    reader: &mut Reader,
+    take: &mut impl Take,
+    with_stretches: bool,
+    options: TableOptions<'_>,
+) -> Result<(Pass, System), TablesError> {
+    let mut synth = SynthOptions::new(options.run);
     synth.shortened = !reader.has_beginning();
-    let mut pass = Pass::new(synth, tables.wanted[Table::Stretches as usize].is_some());
+    let mut pass = Pass::new(synth, with_stretches);
     let mut events = 0;
     let system = ahead::read(reader, |part| {
-        progress(events);
+        (options.progress)(events);
         events += part.events.len() as u64;
         for event in &part.events {
-            pass.push(event, &mut tables);
+            pass.push(event, take);
         }
-        pass::take_done(part.done, &mut tables);
-        tables.failed.take().map_or(Ok(()), Err)
+        pass::take_done(part.done, take);
+        take.failed().map_or(Ok(()), Err)
     })?;
-    pass.finish(&mut tables);
-    match tables.failed {
+    pass.finish(take);
+    match take.failed() {
         Some(error) => Err(error.into()),
-        None => {
-            let wanted = tables.wanted.into_iter().flatten().collect();
-            Ok((wanted, known(reader, tables.lookup, pass, system)))
-        }
+        None => Ok((pass, system)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::columns::Table;
 use super::system::{Done, Stay, Thread};
+use arrow_schema::ArrowError;
 use onbeat_synth::detail::{Ended, ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::{ChainEnd, ChainStep};
 use onbeat_synth::{Synth, SynthOptions};
@@ -38,6 +39,8 @@ type OfChain = (i64, i64);
 
 pub(crate) trait Take {
     fn row(&mut self, table: Table, row: &[Option<i64>]);
+    /// Returns the error that a row has met, once.
+    fn failed(&mut self) -> Option<ArrowError>;
 }
 
 /// A synthesis of a trace that makes rows of its executions, items and stretches.

@@ -350,6 +350,8 @@ def timing(bench, first, last):
     gaps, latencies = [], []
     for run in range(1, bench.runs + 1):
         folder = os.path.join(bench.folder, f"application-{run}")
+        if not os.path.exists(os.path.join(folder, "victim.log")):
+            continue  # It was killed before it had begun.
         starts = service.read_lines(os.path.join(folder, "sensor.log"))
         gaps += [(b - a) / 1e6 - 50 for a, b in zip(starts, starts[1:]) if is_clear(a) and is_clear(b)]
         rows = service.read_lines(os.path.join(folder, "victim.log"))

@@ -162,6 +162,15 @@ fn of_trace(args: &Args, trace: &Path, requirements: Requirements) -> Result<Exi
 }
 
 fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliError> {
+    let hangup = Arc::new(AtomicBool::new(false));
+    // With a terminal, SIGHUP means that the terminal was closed.
+    let is_service = std::fs::File::open("/dev/tty").is_err();
+    if is_service {
+        // The recorder catches the signal as soon as it records. A reload before that must not end the
+        // monitor: a service manager does not restart what SIGHUP has ended.
+        let caught = signal_hook::flag::register(libc::SIGHUP, Arc::clone(&hangup));
+        caught.map_err(|e| CliError::failed(format!("cannot catch signals: {e}")))?;
+    }
     let store = store(args)?;
     // Only a monitor without a store needs a temporary directory, because a killed one leaves it behind.
     let (held, directory) = match &store {
@@ -173,9 +182,6 @@ fn of_system(args: &Args, requirements: Requirements) -> Result<ExitStatus, CliE
         }
     };
     let recording = store.is_some().then(|| directory.clone());
-    let hangup = Arc::new(AtomicBool::new(false));
-    // With a terminal, SIGHUP means that the terminal was closed.
-    let is_service = std::fs::File::open("/dev/tty").is_err();
     let options = args.record_options(&directory, is_service.then(|| Arc::clone(&hangup)));
     let outputs = outputs(args, store, None)?;
     let watch = watch(args, source::live_options(), requirements, true);

@@ -7,7 +7,7 @@ use crate::follow::Following;
 use crate::launch::moved;
 use crate::options::ShapeOptions;
 use crate::report::{Live, Summary};
-use crate::status::{Board, Diagnostics};
+use crate::status::{start_diagnostics, Board};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
 use onbeat_record::{FileOptions, Observer, RecordOptions, Target};
@@ -106,7 +106,7 @@ pub fn shape_on(
     let cpus: Vec<u16> = plan.servers.iter().map(|s| s.cpu).collect();
     let diagnostics = board.filter(|_| options.diagnostics);
     let diagnostics = diagnostics
-        .map(|board| Diagnostics::start(board, options.program.clone(), &cpus))
+        .map(|board| start_diagnostics(board, options.program.clone(), &cpus))
         .transpose()
         .map_err(|e| ShapeError::Diagnostics(e.to_string()))?;
     let recorded = onbeat_record::record_observed(&record, &mut session);

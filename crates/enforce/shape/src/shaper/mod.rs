@@ -4,31 +4,22 @@
 //! It gets its table through a page of shared memory and reports its publications through a pipe.
 //! [`Supervisor`] starts the shaper when it is needed.
 
-mod beside;
-mod companion;
 mod config;
-mod container;
 mod lineage;
-mod process;
 mod quiet;
 mod start;
-mod stderr;
 mod supervisor;
 
-pub(crate) use companion::Companion;
-pub(crate) use start::Word;
 pub(crate) use supervisor::Supervisor;
 
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
-use beside::Beside;
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
-use onbeat_ros::environment::EnvironmentError;
+use onbeat_ros::companion::{Beside, CompanionError, Process};
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use onbeat_time::clock::monotonic_ns;
-use process::Process;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
@@ -42,18 +33,9 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// onbeat could not find the application's ROS 2.
+    /// onbeat could not start the shaper.
     #[error(transparent)]
-    Application(#[from] EnvironmentError),
-    /// The system could not start the shaper's process.
-    #[error("cannot start the shaper: {0}")]
-    Start(io::Error),
-    /// The shaper could not be started in the application's container.
-    #[error("cannot start the shaper in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
-    Container { pid: u32, source: io::Error },
-    /// The current user may not load the libraries that the process with this id names.
-    #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
-    User(u32),
+    Companion(#[from] CompanionError),
     /// The shaper ended although onbeat had not asked for it.
     #[error("the shaper ended ({status}): {said}")]
     Ended {

@@ -54,7 +54,7 @@ impl Word {
     }
 }
 
-/// What a companion gets from its owner beside its environment.
+/// The descriptors and the priorities that a companion gets from its owner.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The descriptors that the companion inherits.

@@ -14,7 +14,7 @@ use onbeat_document::text::duration;
 use onbeat_ros::diagnostics::{DiagnosticStatus, Level};
 use std::collections::BTreeMap;
 
-/// What a saved incident shows.
+/// The place and the cause of a saved incident.
 #[derive(Debug, Clone)]
 pub struct Evidence {
     pub directory: String,

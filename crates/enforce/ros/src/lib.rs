@@ -2,6 +2,7 @@
 //! and the remapping of topics to them. This is the only crate that calls rcl. It loads rcl at run
 //! time, so one binary works with every ROS 2 release.
 
+pub mod companion;
 pub mod config;
 pub mod diagnostics;
 pub mod environment;

@@ -1,6 +1,7 @@
 //! `onbeat-monitor`: the program behind `onbeat monitor`, which keeps watch over a system.
 
 mod counters;
+mod diagnosis;
 mod exposition;
 mod http;
 mod incident;
@@ -16,10 +17,12 @@ mod source;
 mod store;
 mod watch;
 
+use diagnosis::Diagnosis;
 use http::Latest;
 use journal::{Journal, Level};
 use onbeat_check::Requirements;
 use onbeat_record::Summary;
+use onbeat_rights::Capability;
 use onbeat_synth::SynthOptions;
 use onbeat_terminal::{files, CliError, ExitStatus};
 use options::{ns, Args};
@@ -28,6 +31,7 @@ use program::Programs;
 use saver::Saver;
 use session::{Outputs, Saving, Session};
 use source::Reload;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,12 +49,32 @@ enum Words {
     Monitor(Box<Args>),
 }
 
+/// The words with which this program starts itself as the publisher of diagnostics.
+#[derive(clap::Parser)]
+#[command(name = "onbeat")]
+enum PublisherWords {
+    Diagnostics {
+        #[arg(value_parser = ["-"])]
+        _config: String,
+    },
+}
+
 /// Sets the rights of recording aside until files that the caller named have been read.
 fn confine() -> io::Result<()> {
-    onbeat_rights::limit_to(onbeat_record::AT_START)
+    let recorder = onbeat_record::AT_START.iter().copied();
+    // To enter the file systems of a container (`--diagnostics`).
+    let all: Vec<_> = recorder.chain([Capability::CAP_SYS_CHROOT]).collect();
+    onbeat_rights::limit_to(&all)
 }
 
 fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() == 3 && words[1] == "diagnostics" && words[2] == "-" {
+        let confine = || onbeat_rights::give_up(&[]);
+        return onbeat_terminal::run(words, confine, |PublisherWords::Diagnostics { .. }| {
+            diagnosis::publish().map(|()| ExitStatus::Success)
+        });
+    }
     onbeat_terminal::helper(
         &["monitor"],
         |_| confine(),
@@ -100,6 +124,8 @@ fn outputs(
             Some(latest)
         }
     };
+    let diagnosis = args.diagnostics.then(Diagnosis::begin).transpose();
+    let diagnosis = diagnosis.map_err(CliError::failed)?;
     let otlp = args.otlp.clone().map(|endpoint| {
         let (host, offset_ns) = match recorded {
             Some(recorded) => (recorded.host, Some(recorded.offset_ns)),
@@ -111,6 +137,7 @@ fn outputs(
     Ok(Outputs {
         journal,
         otlp,
+        diagnosis,
         saver: Saver::begin(store, args.saves.saves_per_hour, !is_live),
         programs: Programs::new(args.exec.as_deref(), !is_live),
         latest,

@@ -22,6 +22,7 @@ Examples:
   sudo onbeat monitor requirements.yaml --incidents /var/lib/onbeat/incidents --http 9464
   sudo onbeat monitor requirements.yaml --textfile /var/lib/node_exporter/onbeat.prom
   sudo onbeat monitor requirements.yaml --otlp http://127.0.0.1:4318
+  sudo onbeat monitor requirements.yaml --diagnostics      the state on /diagnostics, too
   sudo onbeat monitor requirements.yaml --exec /usr/local/bin/tell-operator
   onbeat monitor requirements.yaml --preload -- ros2 launch my_robot all.launch.py
   onbeat monitor requirements.yaml trace --incidents incidents     a recorded trace
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(value_name = "REQUIREMENTS")]
     pub requirements: PathBuf,
     /// Trace directory to judge, instead of a running system
-    #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid", "domain", "cgroup", "container", "preload", "duration"])]
+    #[arg(value_name = "TRACE", conflicts_with_all = ["command", "pid", "domain", "cgroup", "container", "preload", "duration", "diagnostics"])]
     pub trace: Option<PathBuf>,
     /// Judge the last 10s or the last 60s
     #[arg(long, value_name = "T", value_parser = parse_window, default_value = "60s")]
@@ -60,6 +61,10 @@ pub struct Args {
     /// Send metrics to this OpenTelemetry collector every 10 s: http://HOST:PORT (OTLP over HTTP)
     #[arg(long, value_name = "URL", value_parser = str::parse::<Endpoint>)]
     pub otlp: Option<Endpoint>,
+    /// Publish the state of each requirement as ROS 2 diagnostics about once a second, on /diagnostics in
+    /// the domain of a watched process
+    #[arg(long)]
+    pub diagnostics: bool,
     /// Start this program when an incident begins, was saved, or ends
     #[arg(long, value_name = "PROGRAM")]
     pub exec: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! A session of the monitor: takes events, judges, and acts on what has changed.
 
 use crate::counters::Counters;
+use crate::diagnosis::{Diagnosis, Evidence};
 use crate::exposition::{self, Style};
 use crate::http::{Latest, Texts};
 use crate::incident::{Change, Incident};
@@ -43,6 +44,7 @@ pub struct Outputs {
     pub latest: Option<Latest>,
     pub textfile: Option<PathBuf>,
     pub otlp: Option<Otlp>,
+    pub diagnosis: Option<Diagnosis>,
     /// The directory of incidents as the user named it.
     pub incidents: Option<PathBuf>,
 }
@@ -138,6 +140,9 @@ impl Session {
 
     pub fn push(&mut self, events: &[Event]) {
         self.watch.push(events);
+        if let Some(diagnosis) = &mut self.out.diagnosis {
+            diagnosis.offer(events);
+        }
         let now = self.watch.now_ns();
         if now == 0 {
             return;
@@ -178,6 +183,9 @@ impl Session {
         if let Some(otlp) = &mut self.out.otlp {
             otlp.end();
         }
+        if let Some(diagnosis) = &mut self.out.diagnosis {
+            diagnosis.end();
+        }
         self.hear_collector();
     }
 
@@ -209,6 +217,19 @@ impl Session {
         self.act_on(done);
         self.hear_collector();
         self.show_metrics();
+        self.show_diagnostics();
+    }
+
+    fn show_diagnostics(&mut self) {
+        let summary = self.status();
+        let Some(diagnosis) = &mut self.out.diagnosis else {
+            return;
+        };
+        diagnosis.update(&self.watch.findings, self.watch.incidents.open(), &summary);
+        let lines = diagnosis.news();
+        for (level, text) in lines {
+            self.say(level, &text);
+        }
     }
 
     fn hear_collector(&mut self) {
@@ -340,6 +361,14 @@ impl Session {
             text += &format!(" {} older incidents were removed.", saved.removed);
         }
         self.say(Level::Notice, &text);
+        if let Some(diagnosis) = &mut self.out.diagnosis {
+            let absolute = std::path::absolute(&directory).unwrap_or(directory.clone());
+            let evidence = Evidence {
+                directory: absolute.display().to_string(),
+                cause: saved.sentence.clone(),
+            };
+            diagnosis.saved(saved.incident.number, evidence);
+        }
         self.start_program("saved", &saved.incident, Some(directory));
     }
 

@@ -18,15 +18,17 @@ const HEADER: [u8; 4] = [0, 1, 0, 0];
 /// Serialises the statuses with a time stamp of CLOCK_REALTIME. Statuses that do not fit are left
 /// out.
 pub fn serialise(stamp_ns: u64, statuses: &[DiagnosticStatus]) -> Vec<u8> {
+    array(stamp_ns, &statuses[..fitting(statuses)])
+}
+
+/// Returns how many of the statuses, from the first one on, fit into one message.
+pub fn fitting(statuses: &[DiagnosticStatus]) -> usize {
     let mut count = statuses.len().min(MAX_STATUSES);
-    loop {
-        let bytes = array(stamp_ns, &statuses[..count]);
-        if bytes.len() <= MOST_BYTES {
-            return bytes;
-        }
-        // A single status always fits, as a test checks.
+    // A single status always fits, as a test checks.
+    while array(0, &statuses[..count]).len() > MOST_BYTES {
         count -= 1;
     }
+    count
 }
 
 pub(super) fn stamp(message: &mut [u8], stamp_ns: u64) {

@@ -7,13 +7,21 @@
 //! | `cdr` | serialises statuses to the bytes of a message; pure |
 //! | [`frame`] | the protocol between the session and that process; pure |
 //! | `process` | the publishing process |
+//! | `publisher` | the publishing process, seen from its owner |
+//! | `worker` | the owner's thread that makes messages and keeps that process running |
+//! | `post` | what the owner and that thread tell each other |
 
 mod cdr;
 pub mod frame;
+mod post;
 mod process;
+mod publisher;
+mod worker;
 
-pub use cdr::{serialise, MOST_BYTES};
+pub use cdr::{fitting, serialise, MOST_BYTES};
+pub use post::{Post, Standing};
 pub use process::{run, Config, DiagnosticsError, NODE, TOPIC, TYPE};
+pub use worker::{Diagnostics, Source};
 
 /// The level of a status: the constants of `diagnostic_msgs/msg/DiagnosticStatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

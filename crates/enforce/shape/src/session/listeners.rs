@@ -6,12 +6,13 @@ use crate::judge::Judgement;
 use crate::report::{EarlierPlan, Live};
 use crate::stages::Stage;
 use crate::status::{
-    Board, ChainCounts, Counts, GuardStatus, Lateness, PlanCounts, PlanStatus, ServerStatus,
-    Standing, State, Status, Tally, SCHEMA,
+    Board, ChainCounts, Counts, GuardStatus, Lateness, PlanCounts, PlanStatus, ServerStatus, State,
+    Status, Tally, SCHEMA,
 };
 use crate::threads::MIDDLEWARE;
 use onbeat_plan::schema::ChainRef;
 use onbeat_reserve::Stats;
+use onbeat_ros::diagnostics::Standing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use crate::launch::{moved, Moved};
 use crate::options::{HoldAt, ShapeOptions};
 use crate::report::{Live, Summary};
 use crate::shaper::{without_moves, InsideError, Shaper};
-use crate::status::{Board, Diagnostics};
+use crate::status::{start_diagnostics, Board};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
 use onbeat_record::{FileOptions, Observer, RecordOptions, Target};
@@ -119,7 +119,7 @@ pub fn shape_on(
     let cpus: Vec<u16> = plan.servers.iter().map(|s| s.cpu).collect();
     let diagnostics = board.filter(|_| options.diagnostics);
     let diagnostics = diagnostics
-        .map(|board| Diagnostics::start(board, options.program.clone(), &cpus))
+        .map(|board| start_diagnostics(board, options.program.clone(), &cpus))
         .transpose()
         .map_err(|e| ShapeError::Diagnostics(e.to_string()))?;
     let recorded = onbeat_record::record_observed(&record, &mut session);

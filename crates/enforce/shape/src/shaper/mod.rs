@@ -5,37 +5,28 @@
 //! It gets its table through a page of shared memory and reports its publications through a pipe.
 //! [`Supervisor`] starts the shaper when it is needed.
 
-mod beside;
-mod companion;
 mod config;
-mod container;
 mod inside;
 mod lineage;
-mod process;
 mod quiet;
 mod start;
-mod stderr;
 mod supervisor;
 
-pub(crate) use companion::Companion;
 pub(crate) use config::SENDING;
 pub(crate) use inside::without_moves;
 pub use inside::InsideError;
-pub(crate) use start::Word;
 pub(crate) use supervisor::Supervisor;
 
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
-use beside::Beside;
 use inside::Inside;
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
 use onbeat_record::CommandLibrary;
-use onbeat_ros::environment::EnvironmentError;
+use onbeat_ros::companion::{Beside, CompanionError, Process};
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use onbeat_time::clock::monotonic_ns;
-use process::Process;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
@@ -50,15 +41,9 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShaperError {
-    /// onbeat could not find the application's ROS 2.
+    /// onbeat could not start the shaper.
     #[error(transparent)]
-    Application(#[from] EnvironmentError),
-    #[error("cannot start the shaper: {0}")]
-    Start(io::Error),
-    #[error("cannot start the shaper in the container of process {pid}: {source}. Provide /proc and glibc in the container, and run onbeat as root")]
-    Container { pid: u32, source: io::Error },
-    #[error("cannot run a shaper beside process {0}: it has ended, or another user owns it. Run onbeat as that user or as root")]
-    User(u32),
+    Companion(#[from] CompanionError),
     #[error("the shaper ended ({status}): {said}")]
     Ended {
         status: std::process::ExitStatus,

@@ -1,8 +1,8 @@
 //! Holds the status of a session for other threads. No side waits for the other: threads of normal
 //! priority hold the lock only to copy a pointer.
 
-use super::post::Post;
 use super::{Reloads, Status};
+use onbeat_ros::diagnostics::Post;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Board {
     status: Mutex<(Arc<Status>, Option<Instant>)>,
     reloads: Reloads,
-    post: Post,
+    post: Arc<Post>,
 }
 
 impl Board {
@@ -37,7 +37,7 @@ impl Board {
         &self.reloads
     }
 
-    pub(crate) fn post(&self) -> &Post {
+    pub(crate) fn post(&self) -> &Arc<Post> {
         &self.post
     }
 

@@ -6,7 +6,6 @@
 //! | here | [`Status`]: the figures |
 //! | `tally` | adds up figures while a session runs |
 //! | `board` | holds the status of a session for other threads; never waits |
-//! | `post` | passes notes between a session and the thread of its diagnostics |
 //! | `service` | a thread that answers on a Unix socket |
 //! | `reload` | new plans on their way to a session, and their outcomes |
 //! | `client` | asks the sessions of this machine |
@@ -17,7 +16,6 @@ mod board;
 mod client;
 mod diagnostics;
 mod metrics;
-mod post;
 mod reload;
 mod service;
 mod sockets;
@@ -25,9 +23,8 @@ mod tally;
 
 pub use board::Board;
 pub use client::{ask, Answer};
-pub(crate) use diagnostics::Diagnostics;
+pub(crate) use diagnostics::start as start_diagnostics;
 pub use metrics::prometheus;
-pub(crate) use post::Standing;
 pub use reload::{Outcome, Reloaded, Reloads};
 pub use service::{Duties, LoadPlan, Service, StatusError, WriteFigures};
 pub(crate) use tally::Tally;

@@ -49,7 +49,7 @@ struct Mailbox {
 pub struct Otlp {
     name: String,
     resource: Resource,
-    /// What must be added to an event's time to get the time since 1970, for a recorded trace.
+    /// The difference between CLOCK_REALTIME and CLOCK_MONOTONIC, for a recorded trace.
     recorded_offset_ns: Option<i128>,
     /// The time of the first event, in ns since 1970.
     start_ns: Option<u64>,

@@ -1,4 +1,4 @@
-//! The application's process beside which a shaper runs. It is identified and held by a descriptor:
+//! The application's process beside which a companion runs. It is identified and held by a descriptor:
 //! its id cannot pass to another process while its files are read and its namespaces entered.
 
 use onbeat_proc::namespace::Namespace;
@@ -9,21 +9,24 @@ use rustix::process::{pidfd_open, Pid, PidfdFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+/// The application's process beside which a companion runs.
 #[derive(Debug)]
-pub(super) struct Beside {
-    pub(super) pid: u32,
-    /// The user of the process. The shaper runs as this user, because it loads libraries that the
+pub struct Beside {
+    /// The id that the process has for this process.
+    pub pid: u32,
+    /// The user of the process. The companion runs as this user, because it loads libraries that the
     /// process names.
-    pub(super) user: User,
-    pub(super) container: Vec<Namespace>,
+    pub user: User,
+    /// The namespaces of the process that are not those of this process.
+    pub container: Vec<Namespace>,
     process: OwnedFd,
 }
 
 impl Beside {
     /// Returns the process `pid` that was seen at `seen_ns` (CLOCK_MONOTONIC). Returns `None` if it
-    /// has ended since then, or if this user may not run a shaper beside it. Only root can become
+    /// has ended since then, or if this user may not run a companion beside it. Only root can become
     /// another user.
-    pub(super) fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
+    pub fn of(pid: u32, seen_ns: u64) -> Option<Beside> {
         let process = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
         let beside = Beside {
             pid,
@@ -36,11 +39,12 @@ impl Beside {
 
     /// Reports whether the facts that were read about the process are still valid: it has not
     /// ended, and its user is the same.
-    pub(super) fn is_unchanged(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         may_run_as(self.pid) == Some(self.user) && !self.has_ended(Duration::ZERO)
     }
 
-    pub(super) fn has_ended(&self, within: Duration) -> bool {
+    /// Reports whether the process has ended, or ends within this time.
+    pub fn has_ended(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).ok();
         let mut ask = [PollFd::new(&self.process, PollFlags::IN)];
         poll(&mut ask, within.as_ref()).is_ok_and(|ready| ready > 0)

@@ -1,22 +1,29 @@
-//! Passes notes between a session and the thread of its diagnostics. Threads of normal priority
+//! Passes notes between a session of onbeat and the thread of its diagnostics. Threads of normal priority
 //! hold the lock only to copy a few words.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAX_NOTES: usize = 16;
 
+/// How far the publication of diagnostics has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
+    /// Nobody wants diagnostics.
     #[default]
     NotAsked,
+    /// No publisher has answered yet.
     Coming,
+    /// Diagnostics are published.
     Ready,
+    /// The ROS 2 of the application has no diagnostic_msgs.
     NoPackage,
+    /// The first publisher has ended, for this reason.
     Failed(String),
 }
 
+/// The notes, the standing and the processes that a session and the thread of its diagnostics exchange.
 #[derive(Debug, Default)]
-pub(crate) struct Post {
+pub struct Post {
     contents: Mutex<Contents>,
 }
 
@@ -29,19 +36,28 @@ struct Contents {
 }
 
 impl Post {
-    pub(super) fn ask(&self) {
+    /// Asks for diagnostics, also again after a failure.
+    pub fn ask(&self) {
         self.set(Standing::Coming);
     }
 
-    pub(crate) fn offer(&self, pid: u32, seen_ns: u64) {
+    /// Offers a process of the application, beside which a publisher can run. It was seen at `seen_ns`
+    /// (CLOCK_MONOTONIC). An earlier offer stays.
+    pub fn offer(&self, pid: u32, seen_ns: u64) {
         self.lock().process.get_or_insert((pid, seen_ns));
+    }
+
+    /// Offers a process like [`Post::offer`], in place of an earlier offer.
+    pub fn offer_instead(&self, pid: u32, seen_ns: u64) {
+        self.lock().process = Some((pid, seen_ns));
     }
 
     pub(super) fn take_process(&self) -> Option<(u32, u64)> {
         self.lock().process.take()
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    /// Returns how far the publication has come.
+    pub fn standing(&self) -> Standing {
         self.lock().standing.clone()
     }
 
@@ -82,7 +98,8 @@ impl Post {
         }
     }
 
-    pub(crate) fn take_notes(&self) -> Vec<String> {
+    /// Removes and returns the notes for the session's user.
+    pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().notes)
     }
 

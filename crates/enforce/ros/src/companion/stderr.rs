@@ -1,4 +1,4 @@
-//! Reads a shaper's standard error all the time, so that the shaper never waits for a write, and
+//! Reads a companion's standard error all the time, so that the companion never waits for a write, and
 //! keeps the end of the text.
 
 use std::collections::VecDeque;
@@ -11,8 +11,9 @@ const KEPT_BYTES: usize = 4096;
 /// its reader.
 const MAX_READS: usize = 64;
 
+/// The end of what a process has written to its standard error.
 #[derive(Debug, Default)]
-pub(super) struct StderrTail {
+pub struct StderrTail {
     pipe: Option<File>,
     last: VecDeque<u8>,
 }
@@ -30,7 +31,8 @@ impl StderrTail {
         }
     }
 
-    pub(super) fn drain(&mut self) {
+    /// Reads what the process has written since the last call. Never waits.
+    pub fn drain(&mut self) {
         let mut buffer = [0; KEPT_BYTES];
         for _ in 0..MAX_READS {
             let Some(pipe) = &mut self.pipe else { return };
@@ -49,7 +51,7 @@ impl StderrTail {
 
     /// Returns the last line that the process has written so far. Never waits, although a child of
     /// the process may still have the pipe open.
-    pub(super) fn last_line(&mut self) -> String {
+    pub fn last_line(&mut self) -> String {
         self.drain();
         let text = String::from_utf8_lossy(self.last.make_contiguous()).into_owned();
         let line = text.lines().last().unwrap_or("no message");

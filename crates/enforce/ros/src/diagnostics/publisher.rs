@@ -1,9 +1,9 @@
 //! The process that publishes diagnostics, seen from its owner. Nothing here waits for it, except
 //! its end, which has a time limit.
 
-use crate::shaper::{Companion, ShaperError, Word};
-use onbeat_ros::diagnostics::frame::{Frame, Reply, MOST_REPLY};
-use onbeat_ros::diagnostics::{serialise, Config, DiagnosticStatus};
+use super::frame::{Frame, Reply, MOST_REPLY};
+use super::{serialise, Config, DiagnosticStatus};
+use crate::companion::{Companion, CompanionError, Word};
 use onbeat_time::clock::realtime_ns;
 use rustix::net::{
     recv, send, socketpair, sockopt, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
@@ -33,10 +33,10 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn start(program: &Path, beside: (u32, u64)) -> Result<Publisher, ShaperError> {
-        let (own, theirs) = pair().map_err(ShaperError::Start)?;
+    pub(super) fn start(program: &Path, beside: (u32, u64)) -> Result<Publisher, CompanionError> {
+        let (own, theirs) = pair().map_err(CompanionError::Start)?;
         let owner = pidfd_open(getpid(), PidfdFlags::empty());
-        let owner = owner.map_err(|e| ShaperError::Start(e.into()))?;
+        let owner = owner.map_err(|e| CompanionError::Start(e.into()))?;
         let descriptors = [theirs.as_raw_fd(), owner.as_raw_fd()];
         let [socket_fd, owner_fd] = descriptors;
         let config = |rcl, folders| {
@@ -136,7 +136,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onbeat_ros::diagnostics::frame::MOST_FRAME;
+    use crate::diagnostics::frame::MOST_FRAME;
 
     fn link() -> (Link, OwnedFd) {
         let (own, theirs) = pair().expect("a pair of sockets");

@@ -1,4 +1,4 @@
-//! The shaper's process, a child of this one.
+//! A companion's process, a child of this one.
 
 use super::stderr::StderrTail;
 use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
@@ -9,10 +9,11 @@ use std::process::{ChildStderr, ExitStatus};
 /// A child of this process. This process started it, or another child did on its behalf
 /// (CLONE_PARENT).
 #[derive(Debug)]
-pub(super) struct Process {
+pub struct Process {
     pid: Pid,
     status: Option<ExitStatus>,
-    pub(super) said: StderrTail,
+    /// The end of what it has written to its standard error.
+    pub said: StderrTail,
 }
 
 impl Process {
@@ -26,18 +27,24 @@ impl Process {
     }
 
     /// Returns the id that the process has in the pid namespace of this process.
-    pub(super) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    pub(super) fn kill(&mut self) {
+    /// Kills the process.
+    pub fn kill(&mut self) {
         if self.status.is_none() {
             // The id cannot be used again before the process is waited for.
             let _ = kill_process(self.pid, Signal::KILL);
         }
     }
 
-    pub(super) fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+    /// Returns the exit status if the process has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns the system's error if it cannot say.
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;
             self.status = ended.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));

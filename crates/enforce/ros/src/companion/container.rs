@@ -1,4 +1,4 @@
-//! Starts a shaper within the container of the application's process: in its namespaces, where its
+//! Starts a companion within the container of the application's process: in its namespaces, where its
 //! ROS 2 and its DDS domain are.
 //!
 //! Root does not trust anything in a container, even if its user is called root. So the child first
@@ -22,7 +22,7 @@ use std::process::{ChildStdin, Command};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The libraries that belong to the C library or the compiler. In a container, the shaper uses the
+/// The libraries that belong to the C library or the compiler. In a container, the companion uses the
 /// container's own.
 const OF_EVERY_SYSTEM: [&str; 8] = [
     "libc.so",
@@ -35,7 +35,7 @@ const OF_EVERY_SYSTEM: [&str; 8] = [
     "ld-",
 ];
 
-/// The longest wait until the shaper has started. Other processes of the container can stop it
+/// The longest wait until the companion has started. Other processes of the container can stop it
 /// before it executes its program.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
@@ -109,7 +109,7 @@ pub(super) fn spawn(
     // not block this thread.
     let (send, receive) = channel();
     std::thread::Builder::new()
-        .name("shaper-start".into())
+        .name("companion-start".into())
         .spawn(move || {
             let child = command.spawn();
             // The child needs these descriptors until here.
@@ -122,7 +122,7 @@ pub(super) fn spawn(
     let pid = match needs_new_process {
         false => child.id(),
         true => {
-            // The child has created the shaper and ends.
+            // The child has created the companion and ends.
             child.wait()?;
             let mut id = [0; 4];
             id_reader.read_exact(&mut id)?;

@@ -33,6 +33,8 @@ pub enum Format {
     Tables,
     /// One of these tables as a stream for a pipe, Arrow IPC (from a trace)
     Arrow,
+    /// Latencies and stretches of chains as topics for Foxglove and PlotJuggler (from a trace)
+    Mcap,
     /// Table of all executions: callback, thread, start, end, execution time (from a trace)
     Executions,
     /// Every event as a line of text (from a trace)
@@ -50,6 +52,7 @@ impl Format {
             Format::Parquet => "parquet",
             Format::Tables => "tables",
             Format::Arrow => "arrow",
+            Format::Mcap => "mcap",
             Format::Executions => "executions",
             Format::Text => "text",
         }
@@ -61,6 +64,7 @@ impl Format {
             | Format::Parquet
             | Format::Tables
             | Format::Arrow
+            | Format::Mcap
             | Format::Executions
             | Format::Text => Kind::Directory,
             Format::Dot | Format::Svg | Format::Caret | Format::Csv => Kind::File,
@@ -78,6 +82,7 @@ Examples:
   onbeat export trace --to perfetto -o trace.json
   onbeat export trace --to tables -o tables                 docs/tables.md describes them
   onbeat export trace --to arrow --table chain_executions | python3 plot.py
+  onbeat export trace --to mcap -o latencies.mcap
   onbeat export trace --to executions -o executions.csv
   onbeat export trace --to text | grep ' 23551/23551 '     one thread's events
 
@@ -90,7 +95,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: Format,
     /// File to write ('-', the default: standard output). For csv it is a directory [default: .],
-    /// for tables, too [default: tables], for parquet a file or a directory [default: .]
+    /// for tables, too [default: tables], for parquet a file or a directory [default: .], for mcap a
+    /// file [default: trace.mcap]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Table to write with --to arrow: executions, items, chain_executions, stretches, switches, ...
@@ -138,7 +144,7 @@ fn of_trace(args: &Args, input: &Path) -> Result<ExitStatus, CliError> {
             ];
             return Err(Program::Store.become_it(words));
         }
-        Format::Tables | Format::Arrow => {
+        Format::Tables | Format::Arrow | Format::Mcap => {
             return Err(Program::Store.become_it(words_of_tables(args, input)));
         }
         Format::Text => lines(&mut reader, output_or_stdout(args))?,
@@ -160,6 +166,10 @@ fn words_of_tables(args: &Args, input: &Path) -> Vec<OsString> {
             let table = args.table.as_deref().unwrap_or("executions");
             words.extend(["--table".into(), table.into()]);
             "-"
+        }
+        Format::Mcap => {
+            words.push("--mcap".into());
+            "trace.mcap"
         }
         _ => "tables",
     };

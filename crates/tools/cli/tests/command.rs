@@ -262,7 +262,7 @@ fn unusable_files_are_refused_with_their_names_and_the_way_out() {
         line.contains("is a model") && line.contains("onbeat merge"),
         "{line}"
     );
-    for format in ["perfetto", "parquet", "tables", "arrow"] {
+    for format in ["perfetto", "parquet", "tables", "arrow", "mcap"] {
         let line = fails(here, &["export", "parking.json", "--to", format], 1);
         assert!(
             line.contains("is a model") && line.contains("trace directory"),
@@ -514,6 +514,11 @@ fn a_trace_is_exported_as_parquet_tables_and_arrow_streams() {
     // A message of the stream begins with this mark.
     assert_eq!(&stream("items")[..4], [0xff; 4]);
     assert_ne!(stream("items"), stream("switches"));
+    good(here, &["export", "one", "--to", "mcap"], 0);
+    assert_eq!(
+        &fs::read(here.join("trace.mcap")).unwrap()[..5],
+        b"\x89MCAP"
+    );
     let out = onbeat(here, &["export", "one", "--to", "arrow", "--table", "x"]);
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(2), "{said}");

@@ -1,23 +1,26 @@
 //! `onbeat export --to tables` and `--to arrow`: writes executions, items, chains and threads of a
-//! trace as tables.
+//! trace as tables. `--to mcap`: writes the executions of chains as topics.
 
-use onbeat_tables::{TableOptions, TimingTable};
+use onbeat_tables::{TableOptions, TimingTable, TopicWritten};
 use onbeat_terminal::progress::Progress;
 use onbeat_terminal::{files, term, traces, CliError, ExitStatus};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Write a trace as tables (started by `onbeat export --to tables` and `--to arrow`)
+/// Write a trace as tables (started by `onbeat export --to tables`, `--to arrow` and `--to mcap`)
 #[derive(clap::Args)]
 pub struct Args {
     /// Trace directory
     trace: PathBuf,
-    /// Directory for all tables as Parquet; with --table, the file for the stream
+    /// Directory for all tables as Parquet; with --table or --mcap, a file
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     /// Write only this table, as a stream of Arrow IPC
     #[arg(long, value_name = "TABLE", value_parser = parse_table)]
     table: Option<TimingTable>,
+    /// Write latencies and stretches of chains as topics of an MCAP file
+    #[arg(long, conflicts_with = "table")]
+    mcap: bool,
 }
 
 fn parse_table(name: &str) -> Result<TimingTable, String> {
@@ -38,6 +41,17 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         progress: &mut progress,
     };
     let rows = match args.table {
+        None if args.mcap => {
+            let mut topics = Vec::new();
+            files::write_whole(&args.output, |out| {
+                let written = onbeat_tables::export_mcap(&mut reader, out, options);
+                topics = written.map_err(onbeat_tables::TablesError::into_io)?;
+                Ok(())
+            })?;
+            drop(bar);
+            list(&topics);
+            topics.iter().map(|topic| topic.messages).sum()
+        }
         None => {
             let written = onbeat_tables::export_tables(&mut reader, &args.output, options);
             let written = written.map_err(CliError::failed)?;
@@ -65,4 +79,12 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         0 => ExitStatus::NothingFound,
         _ => ExitStatus::Success,
     })
+}
+
+fn list(topics: &[TopicWritten]) {
+    for topic in topics {
+        let (name, count) = (&topic.name, topic.messages);
+        let line = format!("{name}: {count} messages of {}", topic.title);
+        let _ = writeln!(std::io::stderr(), "{}", term::one_line(&line));
+    }
 }

@@ -118,6 +118,7 @@ fn what_a_named_process_has_started_is_recorded(harness: &Harness) {
     });
     signal(&recorder, libc::SIGTERM);
     ended(&mut recorder);
+    // SAFETY: the call only sends a signal to the child, which runs.
     unsafe { libc::kill(child as i32, libc::SIGKILL) };
     let _ = shell.wait();
     let of_child = events(&trace).iter().filter(|e| e.pid == child).count();

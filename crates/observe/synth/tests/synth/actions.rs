@@ -725,11 +725,13 @@ fn a_result_of_one_of_several_goals_has_no_edge_from_its_service() {
         );
         s += &at(10, 13, "guard_trigger guard=0x9");
         let source = format!("source_ns={}us", t + 50);
+        s += &at(40, 12, "switch_in");
         s += &at(
             50,
             12,
             &format!("response_send rmw=0x1032 gid=0b sequence={n} {source}"),
         );
+        s += &at(60, 12, "switch_out state=1");
         s += &at(100, 13, "guard_trigger guard=0x9");
         s += &at(110, 13, "switch_out state=1");
         s += &response_on(t + 200, 11, 0x1042, n);

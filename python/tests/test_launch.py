@@ -89,8 +89,8 @@ def launch(monkeypatch):
 
 def test_options_are_those_of_the_command(launch):
     module = launch[0]
-    # Options that make no sense beside a launch: its own processes, and answers of other sessions.
-    other = {"record": {"output", "preload"}, "shape": {"remap", "status", "reload", "prometheus"}}
+    # Options that make no sense beside a launch: for commands that onbeat starts itself, and answers of other sessions.
+    other = {"record": {"output", "preload"}, "shape": {"hold", "remap", "status", "reload", "prometheus"}}
     for action in (module.OnbeatRecord, module.OnbeatShape):
         said = onbeat.run(action.verb, "--help").decode()
         found = re.findall(r"^ +(?:-\w, )?--([a-z-]+)( <)?", said, re.MULTILINE)

@@ -213,8 +213,8 @@ impl Known<'_> {
         self.waits(pieces, step, until, asleep);
     }
 
-    /// Returns the outermost callback that ran when the callback of `step` began on the same thread.
-    /// That callback runs the executor of this one, or takes the item itself.
+    /// Returns the outermost callback that ran on the same thread when the callback of `step` began. Within its
+    /// execution, the outer callback spins an executor or takes the item itself.
     fn outer(&self, step: &ChainStep) -> Option<Ran> {
         let at = step.began_ns;
         let ran = self.history.executions(step.tid, at, at + 1);

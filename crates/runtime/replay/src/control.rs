@@ -272,7 +272,9 @@ impl Control {
         let position = playing.position_ns.load(Relaxed);
         let number = self.seeking.number.load(Relaxed);
         State {
-            rate: (began && !playing.axis().rate.eq(&0.0)).then(|| playing.axis().rate),
+            rate: began
+                .then(|| playing.axis().rate)
+                .filter(|rate| *rate != 0.0),
             seeks: number != CLOSED && number != self.seeking.done.load(Relaxed),
             read: loading.read.load(Relaxed),
             played: playing.played.load(Relaxed),

@@ -72,10 +72,9 @@ pub struct Args {
     /// Let recordings of different times all begin at once
     #[arg(long)]
     pub align: bool,
-    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE; udp:HOST keeps the recorded ports
-    /// of a capture. With several, each stream
-    /// goes to the one that suits it best. link:HOST:PORT sends the recording to another host,
-    /// which plays it
+    /// Destination: ros, udp:HOST:PORT, can:INTERFACE or eth:INTERFACE. udp:HOST keeps the recorded ports
+    /// of a capture. If there are several destinations, each stream goes to the one that suits it best.
+    /// link:HOST:PORT sends the recording to another host, which plays it
     #[arg(long, value_name = "WHERE")]
     pub to: Vec<Where>,
     /// Send UDP datagrams that were recorded to PORT to this address

@@ -11,7 +11,7 @@ use crate::shaper::{without_moves, InsideError, Shaper};
 use crate::status::{start_diagnostics, Board};
 use crate::threads::{guarded, Servers, WhoWaits};
 use onbeat_plan::Plan;
-use onbeat_record::{FileOptions, Observer, RecordOptions, Target};
+use onbeat_record::{CommandLibrary, FileOptions, Observer, RecordOptions, Target};
 use onbeat_reserve::{Reservation, Server};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
@@ -79,25 +79,8 @@ pub fn shape_on(
         .map(|adapt| Following::new(plan, adapt));
     let following = following.transpose()?;
     let trace = Trace::new(options.trace.clone())?;
-    let record = RecordOptions {
-        files: FileOptions {
-            output: trace.path(),
-            is_private: trace.is_temporary(),
-            max_segments: trace.is_temporary().then_some(1),
-            ..FileOptions::default()
-        },
-        target: Target::new(
-            moved.command.clone(),
-            options.application.command_to_stderr,
-            options.application.pids.clone(),
-        ),
-        limits: options.application.limits.clone(),
-        keep_privileges: true,
-        lineage: true,
-        hangup: options.hangup.clone(),
-        library: inside.as_ref().and_then(Shaper::library),
-        ..RecordOptions::default()
-    };
+    let library = inside.as_ref().and_then(Shaper::library);
+    let record = recording(options, &trace, (moved.command.clone(), library));
     let waits = Arc::new(WhoWaits::default());
     let start = |servers: &[Server], origin_ns| {
         let settings = options.reserve(plan, &waits);
@@ -145,6 +128,33 @@ pub fn shape_on(
         summary.notes.push(outside);
     }
     Ok(summary)
+}
+
+/// Returns the options with which the session records the application, and starts its `command` if there is one.
+fn recording(
+    options: &ShapeOptions,
+    trace: &Trace,
+    (command, library): (Vec<String>, Option<CommandLibrary>),
+) -> RecordOptions {
+    RecordOptions {
+        files: FileOptions {
+            output: trace.path(),
+            is_private: trace.is_temporary(),
+            max_segments: trace.is_temporary().then_some(1),
+            ..FileOptions::default()
+        },
+        target: Target::new(
+            command,
+            options.application.command_to_stderr,
+            options.application.pids.clone(),
+        ),
+        limits: options.application.limits.clone(),
+        keep_privileges: true,
+        lineage: true,
+        hangup: options.hangup.clone(),
+        library,
+        ..RecordOptions::default()
+    }
 }
 
 /// Returns the plan of an application that holds its outputs back itself.

@@ -5,6 +5,7 @@ use super::config::{held, tables, SENDING};
 use super::{OutputState, Reports, Shaper};
 use onbeat_plan::schema::Hold;
 use onbeat_plan::Plan;
+use onbeat_record::preload::{may_load_from, Access, Directory};
 use onbeat_record::CommandLibrary;
 use onbeat_ros::inside::{self, Output};
 use onbeat_ros::page::PageWriter;
@@ -12,16 +13,13 @@ use onbeat_time::clock::monotonic_ns;
 use onbeat_time::Overshoot;
 use rustix::fs::{mkfifoat, Mode, OFlags, CWD};
 use std::collections::VecDeque;
-use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
-use tempfile::TempDir;
 use thiserror::Error;
 
 /// The reason why outputs cannot be held inside the application. The messages explain the fields.
@@ -63,8 +61,8 @@ pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
 /// The files that the application's processes use, and the heartbeat. Dropping this value removes
 /// the files; processes that run on pass all messages on.
 pub(super) struct Inside {
-    library: TempDir,
-    files: TempDir,
+    library: Directory,
+    files: Directory,
     ends: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
 }
@@ -80,6 +78,7 @@ impl Drop for Inside {
 }
 
 const LIBRARY: &str = "libonbeat_hold.so";
+const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
     pub(super) fn library(&self) -> CommandLibrary {
@@ -94,9 +93,15 @@ impl Shaper {
     /// Makes the library and its files for a plan from [`without_moves`]. Processes that load the
     /// library pass all messages on at once until [`Shaper::shape`].
     pub(crate) fn inside(plan: &Plan) -> Result<Shaper, InsideError> {
-        let library = open_directory(&[std::env::temp_dir(), "/var/tmp".into()])?;
-        std::fs::write(library.path().join(LIBRARY), inside::LIBRARY)?;
-        let files = open_directory(&["/dev/shm".into(), std::env::temp_dir()])?;
+        let scratch = [std::env::temp_dir(), "/var/tmp".into()];
+        // The files contain no secrets, and the application may run as another user.
+        let parents = scratch.iter().filter(|d| may_load_from(d));
+        let library = Directory::make(PREFIX, parents, Access::All, |directory| {
+            std::fs::write(directory.join(LIBRARY), inside::LIBRARY)
+        })?;
+        let memory = PathBuf::from("/dev/shm");
+        let parents = std::iter::once(&memory).chain(&scratch);
+        let files = Directory::make(PREFIX, parents, Access::All, |_| Ok(()))?;
         let held: Vec<_> = held(plan).collect();
         let page = Arc::new(inside::write(files.path(), &outputs(plan, &held))?);
         let reports = pipe(&files.path().join(inside::REPORTS))?;
@@ -138,26 +143,6 @@ fn outputs(plan: &Plan, held: &[(usize, &onbeat_plan::schema::Output)]) -> Vec<O
         alike.map(output).collect::<Vec<_>>()
     };
     held.iter().enumerate().flat_map(of).collect()
-}
-
-/// Makes a directory whose files all users can read, and only this one can change.
-fn open_directory(below: &[PathBuf]) -> io::Result<TempDir> {
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for parent in below {
-        let made = tempfile::Builder::new()
-            .prefix("onbeat-hold-")
-            .tempdir_in(parent)
-            .and_then(|dir| {
-                // Overrides the umask. The files contain no secrets.
-                std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
-                Ok(dir)
-            });
-        match made {
-            Ok(dir) => return Ok(dir),
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed)
 }
 
 /// Makes the named pipe on which the application's processes report, and opens it for reading.

@@ -5,11 +5,13 @@
 //! `records.table`, like those of the BPF programs, so one decoder serves both. The library itself
 //! is `library.c`. `functions.h` lists the functions that it replaces. The BPF programs' own source
 //! (`bpf/ros.h`) decides what is recorded of each call.
+mod directory;
 mod file;
 mod mailbox;
 mod place;
 mod rings;
 
+pub use directory::{may_load_from, Access, Directory};
 pub(crate) use place::preloading;
 pub use place::{Place, PlaceOptions};
 pub use rings::{Losses, Refused, Rings};

@@ -1,22 +1,18 @@
 //! Makes the two directories of a recording without privileges: one for the library, one for the
 //! rings.
 
+use super::directory::{may_load_from, Access, Directory};
 use super::mailbox::Mailbox;
-use std::ffi::{CString, OsString};
-use std::fs::{self, DirBuilder, File};
+use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub(super) const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libonbeat_preload.so"));
 const PRELOAD: &str = "LD_PRELOAD";
 const SANITIZER: &str = "ASAN_OPTIONS";
-const TRIES: u32 = 1000;
 const PREFIX: &str = "onbeat-preload-";
-/// The age below which a directory may belong to a recording that has not locked it yet.
-const YOUNG: Duration = Duration::from_secs(10);
 
 /// The options for the rings, in which the preloaded library of each thread stores records.
 #[derive(Debug, Clone)]
@@ -43,13 +39,12 @@ impl Default for PlaceOptions {
 /// Dropping this value removes both. A program that still writes then keeps its mapping, and does no harm.
 #[derive(Debug)]
 pub struct Place {
-    library: PathBuf,
-    rings: PathBuf,
+    library: Directory,
+    rings: Directory,
     ring_bytes: u64,
     /// The socket on which processes report that they cannot write rings, or `None` if this user may not open
     /// a socket.
     mailbox: Option<Mailbox>,
-    _locks: [File; 2],
 }
 
 impl Place {
@@ -71,19 +66,21 @@ impl Place {
         let session = session.map(PathBuf::from);
         let scratch = [std::env::temp_dir(), "/var/tmp".into()];
         let library = session.iter().chain(&scratch).filter(|d| may_load_from(d));
-        let (library, library_lock) = make(library, options.owner, |directory| {
+        let access = match options.owner {
+            Some((uid, gid)) => Access::User(uid, gid),
+            None => Access::Own,
+        };
+        let library = Directory::make(PREFIX, library, access, |directory| {
             fs::write(directory.join("libonbeat_preload.so"), LIBRARY)
         })?;
         let memory = PathBuf::from("/dev/shm");
         let rings = std::iter::once(&memory).chain(&session).chain(&scratch);
-        let rings = make(rings, options.owner, |_| Ok(()));
-        let (rings, rings_lock) = rings.inspect_err(|_| remove(&library))?;
+        let rings = Directory::make(PREFIX, rings, access, |_| Ok(()))?;
         Ok(Place {
-            mailbox: Mailbox::open(&rings).ok(),
+            mailbox: Mailbox::open(rings.path()).ok(),
             rings,
             library,
             ring_bytes: bytes,
-            _locks: [library_lock, rings_lock],
         })
     }
 
@@ -94,7 +91,7 @@ impl Place {
         before: impl Fn(&str) -> Option<OsString>,
     ) -> Vec<(&'static str, OsString)> {
         let mut setting = OsString::from(format!("{}:", self.ring_bytes));
-        setting.push(&self.rings);
+        setting.push(self.rings.path());
         let mut variables = preloading(&self.library(), before).to_vec();
         variables.extend([
             ("ONBEAT_PRELOAD", setting),
@@ -116,12 +113,12 @@ impl Place {
 
     /// Returns the path of the library, which programs load through `LD_PRELOAD`.
     pub fn library(&self) -> PathBuf {
-        self.library.join("libonbeat_preload.so")
+        self.library.path().join("libonbeat_preload.so")
     }
 
     /// Returns the directory in which each process makes the file with its rings.
     pub fn rings(&self) -> &Path {
-        &self.rings
+        self.rings.path()
     }
 
     /// Returns the size of each thread's ring, in bytes: a power of two.
@@ -163,97 +160,6 @@ fn joined(before: Option<OsString>, more: OsString) -> OsString {
     list
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        remove(&self.library);
-        remove(&self.rings);
-    }
-}
-
-/// Removes a directory and ignores errors: a directory that stays is visible, and does no harm.
-fn remove(directory: &Path) {
-    let _ = fs::remove_dir_all(directory);
-}
-
-fn make<'a>(
-    below: impl Iterator<Item = &'a PathBuf>,
-    owner: Option<(u32, u32)>,
-    fill: impl Fn(&Path) -> io::Result<()>,
-) -> io::Result<(PathBuf, File)> {
-    let none =
-        "no directory for temporary files allows loading programs. Set TMPDIR to one on a file \
-                system without noexec, and without blanks or colons in its path";
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, none);
-    for parent in below {
-        sweep(parent);
-        let made = make_below(parent).and_then(|directory| {
-            let done = fill(&directory).and_then(|()| {
-                let lock = File::open(&directory)?;
-                lock.lock()?;
-                if let Some((uid, gid)) = owner {
-                    std::os::unix::fs::chown(&directory, Some(uid), Some(gid))?;
-                }
-                Ok(lock)
-            });
-            let lock = done.inspect_err(|_| remove(&directory))?;
-            Ok((directory, lock))
-        });
-        match made {
-            Ok(made) => return Ok(made),
-            Err(e) => {
-                failed = io::Error::new(e.kind(), format!("{}: {e}", parent.display()));
-            }
-        }
-    }
-    Err(failed)
-}
-
-fn sweep(parent: &Path) {
-    // SAFETY: geteuid only reads a number of this process.
-    let own = unsafe { libc::geteuid() };
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let is_named = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
-        let Ok(meta) = entry.metadata() else { continue };
-        let age = meta.modified().ok().and_then(|at| at.elapsed().ok());
-        if !is_named || !meta.is_dir() || meta.uid() != own || age.is_none_or(|a| a < YOUNG) {
-            continue;
-        }
-        if File::open(entry.path()).is_ok_and(|directory| directory.try_lock().is_ok()) {
-            remove(&entry.path());
-        }
-    }
-}
-
-fn make_below(parent: &Path) -> io::Result<PathBuf> {
-    // A program of an earlier recording may still write, so it must never find the same name again.
-    let (own, now) = (std::process::id(), onbeat_time::clock::monotonic_ns());
-    for number in 0..TRIES {
-        let directory = parent.join(format!("{PREFIX}{own}-{now:x}-{number}"));
-        match DirBuilder::new().mode(0o700).create(&directory) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| directory),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
-}
-
-/// Returns whether the dynamic linker can load a library from a directory. The linker splits `LD_PRELOAD` at
-/// blanks and colons, and containers mount some directories as noexec.
-fn may_load_from(directory: &Path) -> bool {
-    let bytes = directory.as_os_str().as_bytes();
-    let Ok(path) = CString::new(bytes) else {
-        return false;
-    };
-    // SAFETY: plain data of integers.
-    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path ends with a zero, and `found` lives through the call.
-    let known = unsafe { libc::statvfs(path.as_ptr(), &mut found) } == 0;
-    known
-        && directory.is_absolute()
-        && found.f_flag & libc::ST_NOEXEC == 0
-        && !bytes.iter().any(|b| b.is_ascii_whitespace() || *b == b':')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,30 +178,6 @@ mod tests {
         }
         drop(place);
         assert!(!library.exists() && !rings.exists());
-    }
-
-    #[test]
-    fn directories_of_killed_recordings_are_removed_by_the_next_one() {
-        let parent = tempfile::TempDir::new().expect("a directory");
-        let old = std::time::SystemTime::now() - 2 * YOUNG;
-        let make = |name: &str, modified| {
-            let path = parent.path().join(name);
-            fs::create_dir(&path).expect("made");
-            fs::write(path.join("1.0"), "").expect("a file");
-            let open = File::open(&path).expect("open");
-            open.set_modified(modified).expect("its time");
-            open
-        };
-        let held = make("onbeat-preload-1", old);
-        held.lock().expect("a lock");
-        make("onbeat-preload-2", old);
-        make("onbeat-preload-3", std::time::SystemTime::now());
-        make("another", old);
-        sweep(parent.path());
-        let entries = fs::read_dir(parent.path()).expect("a directory");
-        let mut left: Vec<_> = entries.map(|e| e.expect("an entry").file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["another", "onbeat-preload-1", "onbeat-preload-3"]);
     }
 
     #[test]

@@ -103,8 +103,9 @@ impl Trust {
             return;
         };
         if self.left_alone.len() < NAMED_MAX && self.left_alone.insert(user) {
+            // With `risk: ` before it, and the longest id, the sentence fits a line of 100 columns.
             notes.add(format!(
-                "onbeat ignores the processes of user {user}. If they belong to the application, add --user {user}."
+                "Processes of user {user} are ignored. If the application has any, add --user {user}."
             ));
         }
     }

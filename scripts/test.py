@@ -60,7 +60,7 @@ PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "demos/recorde
 SLOWEST = 10
 # Parts that run side by side.
 LANES = 4
-# Crates whose tests run alone: their real-time threads would stop others, and their times count.
+# Crates whose tests run beside no other: their real-time threads would stop others, and their times count.
 ALONE = ("reserve",)
 # A test of a crate that fails beside others is run again alone: other programs can spoil what it
 # measures. It fails when it fails this often, and what went wrong before is printed.
@@ -266,8 +266,11 @@ class Part:
         self.lines.clear()
 
 
-def beside(*parts, lanes=LANES):
-    """Runs parts side by side, so many at once; prints what each said when it ends."""
+PRINTING = threading.Lock()
+
+
+def started(parts, lanes):
+    """Starts parts side by side, so many at once; prints what each said when it ends. Returns the lanes' threads."""
     lock, waiting = threading.Lock(), collections.deque(parts)
 
     def run():
@@ -277,7 +280,7 @@ def beside(*parts, lanes=LANES):
                     return
                 part = waiting.popleft()
             part.run(aloud=False)
-            with lock:
+            with PRINTING:
                 if not part.passed_before:
                     part.print_lines()
 
@@ -285,9 +288,19 @@ def beside(*parts, lanes=LANES):
     say("side by side: " + ", ".join(part.name for part in parts))
     for thread in threads:
         thread.start()
+    return threads
+
+
+def ended(threads):
+    """Waits for threads, and for a signal meanwhile."""
     for thread in threads:
         while thread.is_alive():
             thread.join(0.5)
+
+
+def beside(*parts, lanes=LANES):
+    """Runs parts side by side, so many at once; prints what each said when it ends."""
+    ended(started(parts, lanes))
     return list(parts)
 
 
@@ -314,8 +327,8 @@ def prepare():
 
 
 def unit(*others):
-    """Unit and integration tests of the workspace, and those in its documentation. `others` run beside
-    them; only `ALONE` runs with nothing beside it."""
+    """Unit and integration tests of the workspace, and those in its documentation. `others` run beside them, at the
+    lowest priority; tests of `ALONE` run with no other test beside them."""
     begin = time.monotonic()
     build_tests = Part("compile the tests", [*CARGO_TEST, "--no-run"]).run()
     if build_tests.failed:
@@ -325,10 +338,10 @@ def unit(*others):
     documentation = Part("documentation", [*CARGO_TEST, "--doc", "--no-fail-fast"])
     tests = [*[part for part in programs if part not in alone], documentation]
     # The others take lanes of their own: they must not be what everybody waits for at the end.
-    beside(*others, *tests, lanes=LANES + len(others))
-    parts = tests
-    for part in alone:
-        parts.append(part.run())
+    computing = started(others, len(others))
+    parts = beside(*tests)
+    parts += beside(*alone, lanes=1)
+    ended(computing)
     again(parts)
     whole = Part("unit and integration tests", [])
     for part in parts:

@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -18,6 +19,9 @@ ONBEAT = os.path.abspath(os.environ.get("ONBEAT", os.path.join(ROOT, "target/rel
 SYN = os.path.join(ROOT, "demos/syn/syn.py")
 CASES = os.path.join(ROOT, "demos/syn/cases.py")
 BLOB = os.path.join(ROOT, "scripts/e2e/blob")
+TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+# Compiled ROS 2 programs of tests; later runs use them again.
+COMPILED = os.path.join(TARGET, "e2e")
 # No command of a test takes that long.
 WATCHDOG_S = 180
 # A machine that was busy for more than this share of the time counts as busy. Tests that run side by
@@ -51,6 +55,23 @@ def free_domain(number):
         if domain_is_free(domain):
             return domain
     raise Skip("every ROS domain from 1 to 100 is in use")
+
+
+def once(path, make):
+    """Calls make(path) unless an earlier call has succeeded; returns the path. Other processes wait meanwhile."""
+    with open(path + ".lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(path + ".made"):
+            make(path)
+            with open(path + ".made", "w", encoding="utf-8"):
+                pass
+    return path
+
+
+def tracked(folder):
+    """Returns the files below a folder, without those that Python makes."""
+    return sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names
+                  if "__pycache__" not in where)
 
 
 def load(path):
@@ -117,38 +138,38 @@ class Harness:
 
         Others wait meanwhile; where it fails the next one tries again.
         """
-        path = self.file(name)
-        with open(path + ".lock", "w", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.exists(path + ".made"):
-                make(path)
-                with open(path + ".made", "w", encoding="utf-8"):
-                    pass
-        return path
+        return once(self.file(name), make)
+
+    def compiled(self, name, sources, distro):
+        """Returns the folder with the programs that `sources/build.sh` makes for a distribution.
+
+        They are compiled again only when the sources or the packages of the distribution have changed.
+        """
+        env = self.env(distro)
+        digest = hashlib.sha256(env.encode())
+        for path in [*tracked(sources), os.path.join(env, ".onbeat-packages")]:
+            with open(path, "rb") as file:
+                digest.update(f"{os.path.relpath(path, ROOT)}\n".encode() + file.read())
+
+        def build(out):
+            subprocess.run([os.path.join(sources, "build.sh"), env, out], check=True, stdout=subprocess.DEVNULL)
+
+        os.makedirs(COMPILED, exist_ok=True)
+        return once(os.path.join(COMPILED, f"{name}-{distro}-{digest.hexdigest()[:16]}"), build)
 
     def native(self, distro):
         """Folder with the compiled SYN clients of a distribution."""
-        def build(out):
-            subprocess.run([os.path.join(ROOT, "demos/syn/native/build.sh"), self.env(distro), out],
-                           check=True, stdout=subprocess.DEVNULL)
-        return self.once("native-" + distro, build)
+        return self.compiled("native", os.path.join(ROOT, "demos/syn/native"), distro)
 
     def stage(self, distro):
         """The program of the demo chain's stages."""
-        def build(out):
-            subprocess.run([os.path.join(ROOT, "demos/chain/build.sh"), self.env(distro), out],
-                           check=True, stdout=subprocess.DEVNULL)
-        return os.path.join(self.once("chain-" + distro, build), "stage")
+        return os.path.join(self.compiled("chain", os.path.join(ROOT, "demos/chain"), distro), "stage")
 
     def blob(self, distro):
         """Folder with a message package that no other program knows, and programs that use it."""
         if not shutil.which("gcc") or not shutil.which("g++"):
             raise Skip("gcc and g++ are needed to build a message package")
-
-        def build(out):
-            subprocess.run([os.path.join(BLOB, "build.sh"), self.env(distro), out], check=True,
-                           stdout=subprocess.DEVNULL)
-        return self.once("blob-" + distro, build)
+        return self.compiled("blob", BLOB, distro)
 
     def pipeline(self):
         """The pipeline of onbeat-flow that knows its own timing."""
@@ -160,8 +181,7 @@ class Harness:
             subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", crate,
                             "--example", name], check=True, cwd=ROOT)
         self.once(f"{crate}-{name}", build)
-        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-        return os.path.join(target, "release/examples", name)
+        return os.path.join(TARGET, "release/examples", name)
 
     def privileged(self):
         """The words before a command that records."""

@@ -3,16 +3,18 @@
 from dataclasses import dataclass
 from typing import Callable
 
-# Tests run side by side in so many places, half a core each. A test that needs the machine for itself takes
-# all of them.
-PLACES = 4
-# Applications with real-time threads, or whose latencies are compared, take all places too: two shapers at once
-# would see each other's applications and control groups.
-TIMED_TEST = 4
-# Applications that compute for half a core, and whose timing is compared with their own clock.
+# Tests run side by side in so many places, a third of a core each.
+PLACES = 6
+# Tests that compare latencies, or plant what takes CPU time from others: they need the machine for themselves.
+TIMED_TEST = 6
+# Tests that keep one core busy; their timing may vary.
+COMPUTING_TEST = 4
+# Applications that compute for up to half a core, and whose timing is compared with their own clock.
 BUSY_TEST = 2
 # Programs that mostly wait.
 WAITING_TEST = 1
+# Two shapers at once would see each other's applications and control groups.
+SHAPERS = "shapers"
 
 
 class Skip(Exception):
@@ -32,6 +34,8 @@ class Test:
     description: str
     run: Callable
     places: int
+    # Tests of one group never run side by side.
+    group: str | None
     # Why a run of everything leaves it out; None: it does not.
     left_out: str | None
     # Runs only if its full name is given: a part that another test starts.
@@ -41,13 +45,13 @@ class Test:
 TESTS = []
 
 
-def register(function, *, name=None, description=None, places=BUSY_TEST, left_out=None,
+def register(function, *, name=None, description=None, places=BUSY_TEST, group=None, left_out=None,
              hidden=False):
     """Registers a function as a test; its subject is the module that it stands in."""
     TESTS.append(Test(name=name or function.__name__,
                       subject=function.__module__.rsplit(".", maxsplit=1)[-1],
                       description=description or function.__doc__.splitlines()[0].rstrip("."),
-                      run=function, places=places, left_out=left_out, hidden=hidden))
+                      run=function, places=places, group=group, left_out=left_out, hidden=hidden))
     return function
 
 

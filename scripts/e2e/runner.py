@@ -135,9 +135,10 @@ class Runner:
         return self.places if number > 1 else min(test.places, self.places)
 
     def fits(self, test, number):
-        """Whether there are places for an attempt."""
+        """Whether there are places for an attempt, and no test of its group runs."""
         used = sum(a.places for a in self.running)
-        return used + self.needs(test, number) <= self.places
+        return (used + self.needs(test, number) <= self.places
+                and not (test.group and any(a.test.group == test.group for a in self.running)))
 
     def start(self, test, number):
         """Starts an attempt."""

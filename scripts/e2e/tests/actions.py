@@ -5,7 +5,7 @@ import os
 
 from compare import compare_executions, lost, median, own
 from harness import BUSY, ROOT
-from registry import TIMED_TEST, expect, test
+from registry import expect, test
 
 PROGRAM = os.path.join(ROOT, "demos/patterns/action.py")
 # The application's clock reads lie outside of the calls that are recorded: Python on both ends.
@@ -26,7 +26,7 @@ def run(harness, name):
     return truth, harness.model(name, trace)
 
 
-@test(places=TIMED_TEST)
+@test
 def rclpy_actions_are_counted_with_goals_feedback_and_results(harness):
     """Actions of rclpy: the model has every answer, feedback item and result, and the user's code that handled it."""
     truth, model = run(harness, "action")

@@ -9,7 +9,7 @@ import subprocess
 
 from chain import CHAIN, PERIOD_MS, Chain, below, figure, wait_until
 from harness import ONBEAT, ROOT, WATCHDOG_S
-from registry import TIMED_TEST, Mismatch, Skip, need, test
+from registry import SHAPERS, Mismatch, Skip, need, test
 
 BOX = os.path.join(ROOT, "scripts/e2e/box.py")
 STAGES = 3
@@ -58,7 +58,7 @@ def need_harmless(shaper, stage):
         need("/robot/env/lib/librcl.so" in file.read(), "the shaper's ROS 2 is not the container's")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_shapes_a_chain_in_a_container_from_outside(harness):
     """A chain in a container is shaped from outside. Another application with the same names is not touched."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--pid", "--fork", "--mount", "--net", "true"],

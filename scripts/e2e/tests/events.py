@@ -9,7 +9,7 @@ import time
 
 from compare import differences, expect_all, lost, median
 from harness import load
-from registry import TIMED_TEST, expect, need, test
+from registry import COMPUTING_TEST, expect, need, test
 from tests.late import own_model, syn_command
 from tests.observe import GENTLE
 from tests.preload import means
@@ -63,7 +63,7 @@ def events_cbg_messages_within_a_process_are_modelled(harness):
     expect_all(harness, *record(harness, "events_cbg_intra", *GENTLE, "--intra"))
 
 
-@test(places=TIMED_TEST)
+@test(places=COMPUTING_TEST)
 def events_cbg_overlapping_executions_have_their_own_times(harness):
     """Executions of reentrant callbacks overlap, also those of one callback. Each has its own times."""
     truth, model = record(harness, "events_cbg_overlapping", *OVERLAPPING)

@@ -10,7 +10,7 @@ import time
 from chain import (PERIOD_MS, Chain, below, figure, is_gated, middle, threads_of, tree, wait_until,
                    wait_until_settled)
 from harness import ONBEAT
-from registry import TIMED_TEST, Mismatch, need, test
+from registry import SHAPERS, Mismatch, need, test
 from supervise import command
 
 # Threads that are not as they were before count as left behind after so long.
@@ -92,7 +92,7 @@ def restored_after(harness, name, end, *words):
         raise Mismatch(f"{len(later)} outputs came in the 2.5 s after shaping had ended")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_restores_after_sigterm(harness):
     """After SIGTERM onbeat puts every thread back and the application runs on."""
     def end(onbeat):
@@ -101,7 +101,7 @@ def shape_restores_after_sigterm(harness):
     restored_after(harness, "shape_sigterm", end)
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_restores_after_sigkill(harness):
     """After SIGKILL onbeat's guard puts every thread back and the application runs on.
 
@@ -137,7 +137,7 @@ def of_two_origins(harness, chain):
     return plans
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_session_survives_the_kill_of_another(harness):
     """Two chains have a session each. When one session is killed, the other goes on."""
     chain = Chain(harness, "shape_origins", "--period", "150", "--second", "240", "--max", "4")
@@ -181,7 +181,7 @@ def shape_session_survives_the_kill_of_another(harness):
     wait_until("no group is left", lambda: not groups() - before_groups, RESTORE_S)
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_ends_cleanly_when_its_application_is_killed(harness):
     """A process is killed while it is shaped: onbeat ends and leaves nothing behind."""
     before = groups()
@@ -203,7 +203,7 @@ def shape_ends_cleanly_when_its_application_is_killed(harness):
         raise Mismatch(f"groups are left: {left}")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_shapes_a_restarted_process_again(harness):
     """A shaped process is killed and started again: onbeat shapes it again."""
     chain = Chain(harness, "shape_restart")
@@ -251,7 +251,7 @@ def shape_shapes_a_restarted_process_again(harness):
         raise Mismatch(f"the new process is not shaped: {middle(outputs)} s")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_that_fails_leaves_the_application_running(harness):
     """The shaper dies while the application works: the application runs on, unshaped."""
     chain = Chain(harness, "shape_failing")

@@ -9,7 +9,7 @@ import subprocess
 
 from chain import CHAIN, is_gated, wait_until
 from harness import ONBEAT, load
-from registry import TIMED_TEST, need, test
+from registry import SHAPERS, TIMED_TEST, need, test
 
 CYCLE_MS = 100
 SLOT_MS = 20
@@ -96,7 +96,7 @@ def holders(harness):
             process.wait()
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_leaves_a_second_instance_alone(harness):
     """A node runs twice: onbeat reports the second process and does not change it until the first one ends."""
     plan = harness.file("twice.yaml")

@@ -13,7 +13,7 @@ from registry import PLACES, Skip, expect, test
 CHAIN = os.path.join(ROOT, "demos/chain/run.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
 # Number of outputs of the chain. Discovery takes its nodes seconds, and more on a busy machine.
-OUTPUTS = 110
+OUTPUTS = 80
 # Priority of the chain; the neighbour has 10. No thread of normal priority delays them, whatever else the
 # machine does.
 FIFO = 5

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from harness import ONBEAT
-from registry import TIMED_TEST, need, test
+from registry import COMPUTING_TEST, need, test
 from tests.replay import WATCHDOG_S, mcap, ros_variables
 from tests.replay_parking import OUTPUTS, PARKING, POSE, SCANS, begun, running
 
@@ -101,7 +101,7 @@ def shifts(found):
     return ", ".join(f"{topic.rsplit('/', 1)[1]} {t['shift_ns']['p50'] / 1e6:+.2f}" for topic, t in found.items())
 
 
-@test(places=TIMED_TEST)
+@test(places=COMPUTING_TEST)
 def compare_parking_changed(harness):
     """A localiser whose poses are 1 ms later, 1 % off in x and each 100th missing: each is found, no other change"""
     recording, before = harness.file("drive.mcap"), harness.file("before.mcap")

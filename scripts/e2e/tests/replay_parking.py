@@ -10,7 +10,7 @@ import threading
 import time
 
 from harness import ROOT
-from registry import TIMED_TEST, need, test
+from registry import COMPUTING_TEST, need, test
 from tests.replay import WATCHDOG_S, compare, mcap, replay, ros_variables
 
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
@@ -160,7 +160,7 @@ def lane(harness, domain, bag, ways):
     return {way: through(harness, domain, bag, *way) for way in ways}
 
 
-@test(places=TIMED_TEST)
+@test(places=COMPUTING_TEST)
 def replay_at_any_rate_gives_parking_the_same_outputs(harness):
     """The parking application gives the same outputs at 0.5 and 5 times the rate, message by message"""
     scans = drive(harness)

@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 
-from registry import TIMED_TEST, Skip, need, test
+from registry import Skip, need, test
 from tests.replay import NODE, compare, read_lines, replay, ros_variables, times
 
 PACKAGE = "rosbags==0.11.9"
@@ -64,7 +64,7 @@ def interpreter():
         return python
 
 
-@test(places=TIMED_TEST)
+@test
 def replay_reads_every_kind_of_bag_that_rosbags_writes(harness):
     """Bags written by rosbags, in both versions, storages and all compressions: each whole, in order, the same bytes"""
     folder = harness.file("rosbags")

@@ -9,11 +9,11 @@ import time
 from chain import PERIOD_MS, Chain, figure, middle, shaped, wait_until
 from diagnostics import check_told, monitor
 from harness import ONBEAT
-from registry import TIMED_TEST, Mismatch, test
+from registry import SHAPERS, Mismatch, test
 from service import Service, samples
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_with_one_band_removes_the_jitter_of_a_chain(harness):
     """A subscriber outside the plan sees the outputs of a chain in one band without jitter."""
     chain = Chain(harness, "shape_one_band")
@@ -93,7 +93,7 @@ def service_operated(harness, chain, plan, others):
             raise Mismatch(f"more than {bands} bands: {found['figures']}")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_keeps_bands_and_logical_execution_time(harness):
     """A chain keeps three bands, then one band without a new start, and logical execution time."""
     chain = Chain(harness, "shape_bands")
@@ -111,7 +111,7 @@ def shape_keeps_bands_and_logical_execution_time(harness):
         raise Mismatch(f"three callbacks took {average} ms: {report['figures']}")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_drops_and_counts_an_output_beyond_its_slots(harness):
     """An output that comes too late is dropped and counted, even if it comes when the next one is due."""
     chain = Chain(harness, "shape_overshoot")
@@ -136,7 +136,7 @@ def shape_drops_and_counts_an_output_beyond_its_slots(harness):
         raise Mismatch(f"nobody blames stage 3: {report['notes']}")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_raises_the_last_band_under_a_grown_load(harness):
     """The load has grown since the plan was made: the last band moves up, and outputs are in time."""
     chain = Chain(harness, "shape_follow")
@@ -184,7 +184,7 @@ def plan_of_events(harness, chain):
     return plan
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_lets_one_event_into_each_cycle(harness):
     """A chain starts with events at any time: each cycle gets one event, and its output leaves on time."""
     chain = Chain(harness, "shape_throttles", "--events", "30", "--min", "2", "--max", "6")
@@ -202,7 +202,7 @@ def shape_lets_one_event_into_each_cycle(harness):
         raise Mismatch(f"outputs do not come once per cycle: {report['figures']}")
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_refuses_in_one_line_and_changes_nothing(harness):
     """Without root, or without the application, shape prints one line and changes nothing."""
     chain = Chain(harness, "shape_refuses")

@@ -8,7 +8,7 @@ import time
 
 from chain import Chain, figure, middle, shaped, threads_of, tree, wait_until
 from harness import ONBEAT, ROOT
-from registry import TIMED_TEST, Mismatch, test
+from registry import SHAPERS, Mismatch, test
 
 SECONDS = 8
 RELAY = os.path.join(ROOT, "scripts/e2e/relay.py")
@@ -30,7 +30,7 @@ def outcome(chain, plan, place):
     return figure(report, "outputs inside a slot"), middle(latency) * 1e3
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_inside_keeps_outputs_in_their_slots_as_a_shaper_does(harness):
     """A chain that holds its outputs back itself: as many are in their slots as behind a shaper."""
     chain = Chain(harness, "shape_inside")
@@ -79,7 +79,7 @@ def is_shaped(pid):
                for name, policy, _, _ in threads_of(pid).values())
 
 
-@test(places=TIMED_TEST)
+@test(group=SHAPERS)
 def shape_inside_holds_rclpy_behind_a_script_and_loses_nothing_when_killed(harness):
     """rclpy nodes behind a script that passes no arguments on: no message is lost, also if shape is killed."""
     python = harness.python("kilted")

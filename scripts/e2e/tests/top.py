@@ -9,7 +9,7 @@ import time
 from statistics import median
 
 from harness import ONBEAT, ROOT
-from registry import TIMED_TEST, Skip, need, test
+from registry import COMPUTING_TEST, Skip, need, test
 from tests.observe import GENTLE
 from tests.why import DELAYED, SLOW
 
@@ -141,7 +141,7 @@ def ends(harness, tmux):
         need("1 chains" not in tmux.screen(), f"the screen stays after {number.name}")
 
 
-@test(places=TIMED_TEST)
+@test(places=COMPUTING_TEST)
 def top_names_a_slow_callback_as_the_first_cause(harness):
     """A planted slow callback is the first cause of the late executions on the screen."""
     if os.geteuid() != 0:

@@ -10,7 +10,7 @@ from registry import TIMED_TEST, Mismatch, Skip, expect, test
 
 DELAYED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "delayed.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
-SECONDS = 14
+SECONDS = 9
 SLOW = "/fusion:timer(970ms)"
 
 

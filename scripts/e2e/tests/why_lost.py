@@ -4,7 +4,7 @@ import json
 import os
 
 from harness import load
-from registry import TIMED_TEST, expect, test
+from registry import expect, test
 
 LOSSY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lossy.py")
 SECONDS = 14
@@ -34,7 +34,7 @@ def scans(topic, truth):
     return wrong
 
 
-@test(places=TIMED_TEST)
+@test
 def why_names_the_cause_of_each_lost_item_and_request(harness):
     """Items lost in a history, by QoS and by a synchroniser, and requests without a response have their causes."""
     path = harness.new_file("why-lost.truth.json")

@@ -13,7 +13,7 @@ BURNER = os.path.join(ROOT, "demos/syn/burner.py")
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
 # SYN with callbacks of 10 to 18 ms at a third of a core: what a client library does around a
 # callback is small beside it, and a machine that others use too is not overloaded.
-GENTLE = ["--duration", "8", "--rate", "1.25", "--scale", "2"]
+GENTLE = ["--duration", "10", "--rate", "1.25", "--scale", "2"]
 
 
 def syn_variant(distro, variant, *words, native=None):

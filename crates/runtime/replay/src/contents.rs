@@ -3,8 +3,10 @@
 use crate::database::{Database, FrameId};
 use crate::item::{Kind, Source, Stamp};
 use crate::source::can::REMOTE;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::btree_map::BTreeMap;
+use std::collections::hash_map::Entry;
 
 const MOST_IDS: usize = 4096;
 const MOST_STEPS: usize = 100;
@@ -73,7 +75,7 @@ pub struct StreamContents {
     #[serde(skip_serializing_if = "is_zero")]
     pub sent: u64,
     #[serde(skip)]
-    words: BTreeMap<u32, u64>,
+    words: FxHashMap<u32, u64>,
     /// The stream has more than 4096 CAN identifiers. `ids` counts the frames of the first 4096 only.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub has_more_ids: bool,
@@ -127,7 +129,7 @@ impl StreamContents {
             ids: BTreeMap::new(),
             messages: Vec::new(),
             sent: 0,
-            words: BTreeMap::new(),
+            words: FxHashMap::default(),
             has_more_ids: false,
             plays_to,
             unplayable,
@@ -179,6 +181,7 @@ impl StreamContents {
             frames,
         });
         self.messages = named.collect();
+        self.messages.sort_by_key(|m| (m.is_extended, m.id));
     }
 }
 

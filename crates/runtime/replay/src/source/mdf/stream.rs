@@ -431,13 +431,17 @@ impl Stream {
 /// Turns a table that is stored by columns into one that is stored by rows. Bytes behind the last whole row
 /// stay as they are.
 fn rows(table: &[u8], columns: usize, to: &mut [u8]) {
+    /// As many bytes as a cache line has, so that each line of a column is read once.
+    const AT_ONCE: usize = 64;
     let rows = table.len() / columns;
-    if rows == 0 {
-        return;
-    }
-    for (column, values) in table[..rows * columns].chunks_exact(rows).enumerate() {
-        for (row, value) in values.iter().enumerate() {
-            to[row * columns + column] = *value;
+    for first in (0..rows).step_by(AT_ONCE) {
+        let count = AT_ONCE.min(rows - first);
+        let to = &mut to[first * columns..(first + count) * columns];
+        for column in 0..columns {
+            let values = &table[column * rows + first..][..count];
+            for (row, value) in to.chunks_exact_mut(columns).zip(values) {
+                row[column] = *value;
+            }
         }
     }
 }

@@ -297,6 +297,28 @@ impl Thread {
     }
 }
 
+/// Returns the number of parts at the front for which `is_before` is true. It is true for no part behind one for
+/// which it is false. Most searches end near the back, so the search begins there.
+fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {
+    let (mut low, mut high, mut step) = (parts.len(), parts.len(), 2);
+    while low > 0 {
+        low = high.saturating_sub(step);
+        if is_before(&parts[low]) {
+            low += 1;
+            break;
+        }
+        (high, step) = (low, 2 * step);
+    }
+    while low < high {
+        let middle = (low + high) / 2;
+        match is_before(&parts[middle]) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
 /// Inserts a part into a list that is sorted by begin. Most parts belong near the end of the list.
 fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
     let later = |p: &&Part<u32>| p.begin > part.begin;
@@ -456,6 +478,9 @@ impl History {
         if !pool.contains(&tid) {
             pool.push(tid);
         }
+        if pool.len() == 1 {
+            return;
+        }
         for (from, to, other) in self.executions_beside(tid, begin, end) {
             let together_ns = to.min(end) - from.max(begin).min(to.min(end));
             if together_ns > SEEMING_NS && self.at_once.len() < AT_ONCE_MAX {
@@ -548,7 +573,7 @@ impl History {
         };
         let scheduled = thread.scheduled.unwrap_or(u64::MAX);
         slices.until(scheduled, State::Unknown(Reason::NoScheduler));
-        let from = thread.off.partition_point(|p| p.end <= slices.at);
+        let from = partition(&thread.off, |p| p.end <= slices.at);
         let closed = thread.off.range(from..).copied();
         let open = thread.open().map(|what| Part {
             begin: thread.since,
@@ -602,7 +627,7 @@ impl History {
         };
         let overlaps = |p: &&Part<u32>| p.begin < end && begin < p.end;
         let near = |p: &&Part<u32>| p.begin.saturating_add(thread.longest_ran) > begin;
-        let until = thread.ran.partition_point(|p| p.begin < end);
+        let until = partition(&thread.ran, |p| p.begin < end);
         let found = thread.ran.range(..until).rev().take_while(near);
         let found = found.filter(overlaps);
         found.map(|p| (p.begin, p.end, p.what)).collect()
@@ -616,7 +641,7 @@ impl Thread {
         if slices.at >= until.min(slices.end) {
             return;
         }
-        let from = self.stolen.partition_point(|p| p.end <= slices.at);
+        let from = partition(&self.stolen, |p| p.end <= slices.at);
         for part in self.stolen.range(from..) {
             if part.begin >= until {
                 break;
@@ -637,7 +662,7 @@ impl Thread {
             Off::Unknown(reason) => State::Unknown(reason),
         };
         if matches!(part.what, Off::Preempted | Off::Queued) {
-            let from = self.held.partition_point(|h| h.end <= slices.at);
+            let from = partition(&self.held, |h| h.end <= slices.at);
             let within = self.held.range(from..).copied();
             for held in within.take_while(|h| h.begin < part.end) {
                 slices.until(held.begin.min(part.end), state(UNTOLD));
@@ -676,6 +701,21 @@ impl Slices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_from_the_back_finds_what_a_binary_search_finds() {
+        for count in 0..70 {
+            let part = |begin| Part {
+                begin,
+                end: begin + 1,
+                what: (),
+            };
+            let parts: VecDeque<_> = (0..count).map(part).collect();
+            for limit in 0..=count {
+                assert_eq!(partition(&parts, |p| p.begin < limit), limit as usize);
+            }
+        }
+    }
 
     fn history(trace: &str, window_ns: u64, entries: usize) -> History {
         let mut history = History::new(window_ns).with_entries(entries);

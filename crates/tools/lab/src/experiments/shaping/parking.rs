@@ -27,65 +27,102 @@ const NORMAL: &str = "normal threads";
 
 const BASELINE: &str = "SCHED_FIFO";
 
-/// Table 4.4 of the thesis: configuration, name in files, options of the plan, and the average,
-/// maximum and jitter in ms.
-const TABLE_4_4: [(&str, &str, &[&str], [f64; 3]); 8] = [
-    (
-        NORMAL,
-        "normal",
-        &["--strategy", "fifo"],
-        [f64::NAN, f64::NAN, f64::NAN],
-    ),
-    (
-        BASELINE,
-        "fifo",
-        &["--strategy", "fifo"],
-        [67.4, 84.7, 25.9],
-    ),
-    (
-        "1 server per callback",
-        "server_per_callback",
-        &["--strategy", "server-per-callback"],
-        [72.8, 95.7, 24.3],
-    ),
-    (
-        "1 server per chain",
-        "server_per_chain",
-        &["--strategy", "server-per-chain"],
-        [64.2, 84.4, 25.8],
-    ),
-    (
-        "one band",
-        "one_band",
-        &["--strategy", "bands", "--bands", "1", "--miss", "0.05"],
-        [86.6, 86.7, 0.1],
-    ),
-    (
-        "bands for 6 %",
-        "six_percent",
-        &["--strategy", "bands", "--average", "6%", "--miss", "0.05"],
-        [71.3, 86.5, 0.1],
-    ),
-    (
-        "random 3-band LS",
-        "random_bands",
-        &[
-            "--strategy",
-            "bands",
-            "--bands",
-            "3",
-            "--random",
-            "--seed",
-            "7",
-        ],
-        [76.4, 86.6, 0.1],
-    ),
-    (
-        "optimised 3-band LS",
-        "three_bands",
-        &["--strategy", "bands", "--bands", "3"],
-        [71.3, 86.5, 0.1],
-    ),
+/// A configuration of Table 4.4 of the thesis.
+struct Config {
+    name: &'static str,
+    /// Its name in files and figures.
+    file: &'static str,
+    plan: &'static [&'static str],
+    shape: &'static [&'static str],
+    /// The thesis's average, maximum and jitter in ms.
+    paper: [f64; 3],
+}
+
+const INSIDE: &[&str] = &["--hold", "inside"];
+const OUTSIDE: &[&str] = &["--hold", "outside"];
+const ONE_BAND: &[&str] = &["--strategy", "bands", "--bands", "1", "--miss", "0.05"];
+const THREE_BANDS: &[&str] = &["--strategy", "bands", "--bands", "3"];
+const RANDOM: &[&str] = &[
+    "--strategy",
+    "bands",
+    "--bands",
+    "3",
+    "--random",
+    "--seed",
+    "7",
+];
+
+const TABLE_4_4: [Config; 10] = [
+    Config {
+        name: NORMAL,
+        file: "normal",
+        plan: &["--strategy", "fifo"],
+        shape: &[],
+        paper: [f64::NAN; 3],
+    },
+    Config {
+        name: BASELINE,
+        file: "fifo",
+        plan: &["--strategy", "fifo"],
+        shape: &[],
+        paper: [67.4, 84.7, 25.9],
+    },
+    Config {
+        name: "1 server per callback",
+        file: "server_per_callback",
+        plan: &["--strategy", "server-per-callback"],
+        shape: &[],
+        paper: [72.8, 95.7, 24.3],
+    },
+    Config {
+        name: "1 server per chain",
+        file: "server_per_chain",
+        plan: &["--strategy", "server-per-chain"],
+        shape: &[],
+        paper: [64.2, 84.4, 25.8],
+    },
+    Config {
+        name: "one band",
+        file: "one_band",
+        plan: ONE_BAND,
+        shape: OUTSIDE,
+        paper: [86.6, 86.7, 0.1],
+    },
+    Config {
+        name: "one band, held inside",
+        file: "one_band_inside",
+        plan: ONE_BAND,
+        shape: INSIDE,
+        paper: [86.6, 86.7, 0.1],
+    },
+    Config {
+        name: "bands for 6 %",
+        file: "six_percent",
+        plan: &["--strategy", "bands", "--average", "6%", "--miss", "0.05"],
+        shape: OUTSIDE,
+        paper: [71.3, 86.5, 0.1],
+    },
+    Config {
+        name: "random 3-band LS",
+        file: "random_bands",
+        plan: RANDOM,
+        shape: OUTSIDE,
+        paper: [76.4, 86.6, 0.1],
+    },
+    Config {
+        name: "optimised 3-band LS",
+        file: "three_bands",
+        plan: THREE_BANDS,
+        shape: OUTSIDE,
+        paper: [71.3, 86.5, 0.1],
+    },
+    Config {
+        name: "optimised 3-band LS, held inside",
+        file: "three_bands_inside",
+        plan: THREE_BANDS,
+        shape: INSIDE,
+        paper: [71.3, 86.5, 0.1],
+    },
 ];
 
 struct Measured(Vec<(&'static str, String, ArmResults)>);
@@ -132,7 +169,7 @@ pub(super) fn parking(context: &mut Context, report: &mut Report, _: &mut Profil
         let file = arm.id();
         targets::figures(report, &format!("parking.{file}"), arm, result);
     }
-    let file = |name: &str| TABLE_4_4.iter().find(|t| t.0 == name).map(|t| t.1);
+    let file = |name: &str| TABLE_4_4.iter().find(|c| c.name == name).map(|c| c.file);
     let measured = Measured(
         arms.iter()
             .zip(all)
@@ -183,9 +220,16 @@ fn plans<'a>(
         "Reserved time slots of the parking chain, ms (thesis, Table 4.3)",
         "config. | server | slots",
     );
-    for (name, file, words, _) in TABLE_4_4 {
+    for Config {
+        name,
+        file,
+        plan: words,
+        shape,
+        ..
+    } in TABLE_4_4
+    {
         // The arms with a target, and the arm with which they are compared.
-        let usual = ["fifo", "one_band", "six_percent"].contains(&file);
+        let usual = ["fifo", "one_band", "one_band_inside", "six_percent"].contains(&file);
         if !context.pick_of_three(true, usual, usual) {
             continue;
         }
@@ -203,7 +247,10 @@ fn plans<'a>(
         for (server, list) in synthetic::slots(&plan)? {
             slots.row([name.to_owned(), server, list]);
         }
-        arms.push(arm);
+        arms.push(Arm {
+            options: shape,
+            ..arm
+        });
     }
     report.tables.push(slots);
     Ok(arms)
@@ -216,7 +263,7 @@ fn table_4_4(report: &mut Report, measured: &Measured) {
 max | jitter",
     );
     for (file, name, result) in &measured.0 {
-        let Some((.., paper)) = TABLE_4_4.iter().find(|t| t.1 == *file) else {
+        let Some(Config { paper, .. }) = TABLE_4_4.iter().find(|c| c.file == *file) else {
             continue;
         };
         let sorted = result.sorted();

@@ -94,7 +94,6 @@ impl Disturbance {
     }
 }
 
-/// The kernel's counters at one time.
 struct Counters {
     at: Instant,
     stolen: Vec<u64>,
@@ -177,7 +176,6 @@ fn pressure_us() -> Option<u64> {
     some.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// An observer of the machine during the turns of an experiment.
 pub struct Observer {
     sentinels: Sentinels,
     begun: Counters,
@@ -202,7 +200,6 @@ impl Observer {
         let _ = self.sentinels.take();
     }
 
-    /// Returns the disturbances since the turn began.
     pub fn end(&self) -> Disturbance {
         let seen = self.sentinels.take();
         let mut turn = Counters::now().since(&self.begun);

@@ -57,7 +57,6 @@ pub struct RoundsTaken {
     pub what: String,
     pub planned: usize,
     pub measured: usize,
-    /// The rounds that were set aside, with all their arms.
     pub set_aside: Vec<SetAside>,
     /// The worst value of each disturbance in the rounds that count.
     pub counted: Disturbance,
@@ -75,7 +74,6 @@ pub type RoundsLog = Rc<RefCell<Vec<RoundsTaken>>>;
 /// The plan of a comparison. It does not read a clock or observe the machine: callers pass times and
 /// disturbances.
 struct Plan {
-    /// The turns that are left, by round.
     left: VecDeque<Vec<(usize, usize)>>,
     round: Vec<(usize, usize)>,
     at: usize,
@@ -122,7 +120,6 @@ impl Plan {
         }
     }
 
-    /// Records the disturbances of the current turn.
     fn note(&mut self, turn: Disturbance, worst: &mut Disturbance) {
         *worst = worst.worst(turn);
         if self.why.is_none() {

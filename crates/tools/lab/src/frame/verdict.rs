@@ -117,7 +117,6 @@ impl Relation {
     }
 }
 
-/// Judges a value with its evidence against a target.
 pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -> Judgement {
     if !value.is_finite() {
         return Judgement::cannot("it was not measured");

@@ -171,7 +171,6 @@ pub(super) struct Causes {
     names: ThreadNames,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
-    /// The numbers of forgotten components, which are used again.
     free: Vec<usize>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
     /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for

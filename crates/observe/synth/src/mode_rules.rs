@@ -193,7 +193,6 @@ impl Switches {
 pub(crate) struct PerMode<F>(Vec<Option<F>>);
 
 impl<F: Default> PerMode<F> {
-    /// Returns the value of a mode. Creates a default value if there is none.
     pub(crate) fn of(&mut self, mode: ModeId) -> &mut F {
         if self.0.len() <= mode.index() {
             self.0.resize_with(mode.index() + 1, || None);

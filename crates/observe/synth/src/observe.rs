@@ -61,7 +61,6 @@ pub enum Observation {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observer {
     list: Option<Vec<Observation>>,
-    /// Only executions are kept.
     only_executions: bool,
 }
 

@@ -150,7 +150,6 @@ pub(crate) struct Entity {
     /// The number of the onbeat-link link that has this entity as an end. All ends of the link have the same
     /// number.
     pub(crate) link: Option<u64>,
-    /// The QoS settings with which the program created the publisher or subscription.
     pub(crate) qos: Option<Qos>,
     pub(crate) slot: Slot,
     pub(crate) symbol: Option<NameId>,

@@ -32,7 +32,6 @@ impl Names {
         id
     }
 
-    /// Returns the number of names that are kept.
     pub(crate) fn count(&self) -> usize {
         self.index.len()
     }

@@ -109,7 +109,6 @@ impl Callers {
 }
 
 impl Flow {
-    /// Drops the responses from before `time` that no client has read.
     pub(super) fn drop_old_answers(&mut self, time: u64) {
         let callers = &mut self.callers;
         while let Some(key) = callers.order.front() {

@@ -59,7 +59,6 @@ impl Score {
     }
 }
 
-/// The maximum number of replays per node.
 const MAX_REPLAYS: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -136,7 +135,6 @@ impl Replays {
         }
     }
 
-    /// Reports whether the recording has the calls of a synchroniser with several inputs.
     pub(super) fn has_calls(&self) -> bool {
         let joins = |r: &Replay| r.filter.is_some() && r.members.len() > 1;
         self.0.iter().any(joins)

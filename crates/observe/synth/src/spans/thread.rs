@@ -318,7 +318,6 @@ impl Threads {
         of_pid.map(|(&tid, _)| tid).collect()
     }
 
-    /// Returns the threads that live.
     pub(super) fn alive(&self) -> impl Iterator<Item = &Thread> {
         self.of_tid.values().map(|&ti| &self[ti])
     }

@@ -14,7 +14,6 @@ pub use onbeat_yaml::MAX_BYTES;
 pub enum PlanFileError {
     #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
-    /// The file is longer than [`MAX_BYTES`].
     #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
     TooLong { bytes: usize },
     #[error(

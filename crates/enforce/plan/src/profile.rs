@@ -62,7 +62,6 @@ pub enum ProfileError {
         best: f64,
         bands: usize,
     },
-    /// The slots cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]

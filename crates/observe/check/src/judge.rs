@@ -113,7 +113,6 @@ fn worse(a: Judged, b: Judged) -> Judged {
 }
 
 impl Bar {
-    /// Judges one statistic of a sample of times.
     pub fn times(&self, dist: &Dist, of: Statistic, limit: &Limit<Time>) -> Outcome {
         if dist.count() == 0 {
             return Outcome::not_known("no execution was recorded");

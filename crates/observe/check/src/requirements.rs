@@ -70,10 +70,8 @@ pub struct ChainRule {
     /// The time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// The limits on the age of the data in the chain's outputs.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub age: Times,
-    /// The limits on the reaction time of the chain.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub reaction: Times,
     /// Half of the difference between the largest and the smallest latency.
@@ -127,7 +125,6 @@ pub struct ThreadRule {
     /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The limit on the real-time priority of the threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Limit<Count>>,
     /// The only CPUs on which the threads may run.
@@ -135,7 +132,6 @@ pub struct ThreadRule {
     pub cpus: Option<Vec<u16>>,
 }
 
-/// The limits for the messages of one topic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {
@@ -161,7 +157,6 @@ pub struct TopicRule {
     pub overwritten: Option<Limit<Share>>,
 }
 
-/// The limit of the load that callbacks put on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuRule {
@@ -189,7 +184,6 @@ pub struct Structure {
 }
 
 impl Structure {
-    /// Reports whether the structure requires nothing.
     pub fn is_empty(&self) -> bool {
         *self == Structure::default()
     }

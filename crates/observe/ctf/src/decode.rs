@@ -16,7 +16,6 @@ pub(crate) enum Value<'a> {
     Signed(i64),
     /// A text without its final zero byte, or an array of bytes.
     Bytes(&'a [u8]),
-    /// A value that onbeat does not read.
     Other,
 }
 

@@ -13,7 +13,6 @@ const MAX_DIRECTORIES: usize = 10_000;
 /// The largest number of files of events. All of them are open at once.
 const MAX_STREAMS: usize = 4096;
 
-/// The reason why a session cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum SessionError {
@@ -63,7 +62,6 @@ pub(crate) trait Visitor {
     fn progress(&mut self, done: u64, total: u64);
 }
 
-/// The traces of a session.
 pub(crate) struct Session {
     pub(crate) traces: Vec<Trace>,
     streams: Vec<(usize, PathBuf)>,

@@ -236,7 +236,6 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     rows
 }
 
-/// Reports whether two chains take the same path.
 pub fn is_same(a: &Chain, b: &Chain) -> bool {
     (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
 }

@@ -271,7 +271,6 @@ fn items(e: &Edge) -> String {
     format!("{} items", e.figures.taken)
 }
 
-/// Returns an id for an edge, made of its ends and its topic.
 pub fn edge_id(e: &Edge) -> String {
     format!("{} -> {} over {}", e.from, e.to, e.topic)
 }

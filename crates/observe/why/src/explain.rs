@@ -298,7 +298,6 @@ impl Subjects {
         }
     }
 
-    /// Adds an execution of a callback on a thread, from `start_ns` to `end_ns`.
     pub(crate) fn ran(&mut self, callback: u32, tid: u32, (start_ns, end_ns): (u64, u64)) {
         self.follow.ran(tid, (start_ns, end_ns, callback));
         if !self.callbacks {

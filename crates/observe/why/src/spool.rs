@@ -82,7 +82,6 @@ impl<W: Write> Spool<W> {
     }
 }
 
-/// Reads one record after another.
 pub(crate) struct Records<R> {
     from: R,
     block: Vec<u8>,
@@ -146,7 +145,6 @@ impl<R: Read> Records<R> {
         Ok(self.number()? as u32)
     }
 
-    /// Skips the next `bytes` bytes of the record.
     pub(crate) fn skip(&mut self, bytes: u64) {
         self.at = self.at.saturating_add(bytes as usize);
     }

@@ -108,7 +108,6 @@ fn planted(round: impl Fn(u64) -> String) -> Vec<Event> {
     })
 }
 
-/// Explains the chain that begins with `first` and passes `through`.
 fn explain(events: &[Event], options: SynthOptions, first: &str, through: &str) -> Explanation {
     let mut options = options;
     let pass = |options: &SynthOptions| {

@@ -221,7 +221,6 @@ fn hold(
     compared.map_err(failed)
 }
 
-/// Compares two recordings.
 pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
     let choice = || Choice {
         only: args.topics.clone(),
@@ -295,7 +294,6 @@ pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
     Ok(status(&compared))
 }
 
-/// Returns the exit status that a comparison stands for.
 pub fn status(compared: &Compared) -> ExitStatus {
     let messages: u64 = compared
         .topics
@@ -316,7 +314,6 @@ fn shift(ns: Option<i64>) -> String {
     format!("{sign}{}", duration(ns.unsigned_abs() as f64))
 }
 
-/// Prints a row for each topic, and a sentence for each difference.
 pub fn table(out: &mut dyn Write, compared: &Compared) -> Result<(), CliError> {
     let mut table = Table::new().names("compared topic", 2);
     for head in [

@@ -59,7 +59,6 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Carries out an order. Returns the reason if that is not possible.
     pub fn carry_out(&self, order: Order) -> Result<(), String> {
         let control = &self.control;
         match order {

@@ -40,7 +40,6 @@ pub enum CliError {
     Usage(String),
     #[error("{0}")]
     Refused(String),
-    /// The command failed for another reason. The text is the full message.
     #[error("{0}")]
     Failed(String),
 }

@@ -14,7 +14,6 @@ use std::rc::Rc;
 /// The greatest size of the metadata of a trace, in bytes.
 pub(crate) const MAX_METADATA: usize = 32 << 20;
 
-/// The reason why metadata cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum MetadataError {

@@ -153,7 +153,6 @@ struct event_header_large {
 } align(8);
 "#;
 
-/// Writes a trace with its files into the directory `dir`.
 pub fn write(dir: &Path, domain: Domain, files: &[Packets]) {
     std::fs::create_dir_all(dir.join("index")).unwrap();
     std::fs::write(dir.join("index/channel0_0.idx"), "not events").unwrap();

@@ -4,7 +4,6 @@ use super::system::{Done, System};
 use onbeat_trace::{Event, Reader};
 use std::sync::mpsc::{sync_channel, SyncSender};
 
-/// The number of events in a part.
 const PART_EVENTS: usize = 1 << 11;
 
 /// The maximum number of parts that wait for the caller.

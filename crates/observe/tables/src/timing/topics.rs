@@ -27,7 +27,6 @@ use std::io::{self, Write};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicWritten {
     pub name: String,
-    /// The title of the chain.
     pub title: String,
     pub messages: u64,
 }

@@ -100,7 +100,6 @@ fn page(explanation: &Explanation, title: &str) -> String {
     page.html(&|at| format!("{at} of {title}")).unwrap()
 }
 
-/// Returns the part of a page between two texts that each occur once.
 fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
     assert_eq!(page.matches(from).count(), 1, "{from}");
     let rest = page.split_once(from).unwrap().1;

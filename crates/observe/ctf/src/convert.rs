@@ -28,7 +28,6 @@ pub(crate) struct Converter<'a> {
     watched: HashSet<u32>,
     /// The priority that each thread of ROS 2 had when it last got a CPU.
     priorities: HashMap<u32, u8>,
-    /// The thread that runs on each CPU.
     running: HashMap<u16, u32>,
     /// Processes whose `process` event is written.
     begun: HashSet<u32>,

@@ -60,7 +60,6 @@ impl<'a, 't> Decoder<'a, 't> {
         u64::try_from(found.value).ok()
     }
 
-    /// Decodes a structure and adds its fields to `out`.
     pub(crate) fn structure(
         &mut self,
         ty: &'t Type,

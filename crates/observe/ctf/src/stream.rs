@@ -113,7 +113,6 @@ struct Ahead {
     at: u64,
 }
 
-/// The counters of the latest packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counters {
     sequence: Option<u64>,

@@ -105,7 +105,6 @@ impl RunSpread {
     }
 }
 
-/// The spread between runs of each kind of figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
     kinds: [Scale; 3],

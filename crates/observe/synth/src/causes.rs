@@ -40,7 +40,6 @@ pub(super) struct Wait {
     pub(super) asleep: bool,
 }
 
-/// A move of a waiting thread from the queue of a CPU to that of another one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     time: u64,
@@ -270,7 +269,6 @@ impl Causes {
         self.number_of(names.who(by)) as u32
     }
 
-    /// Returns all components. A component's index is its [number](Causes::component_number).
     pub(super) fn components(
         &self,
         nodes: impl Fn(u32) -> Vec<String>,

@@ -603,7 +603,6 @@ impl Paths {
         })
     }
 
-    /// Marks that a path continues, so that executions no longer count as ending there.
     pub(crate) fn set_extended(&mut self, path: PathId) {
         let node = &mut self.nodes[path.index()];
         if node.extended {

@@ -125,7 +125,6 @@ pub struct ItemSeen {
     pub fate: Fate,
 }
 
-/// Executions and items that the caller has not taken yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Details {
     pub(crate) executions: Vec<ExecutionSeen>,

@@ -467,7 +467,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds to the evidence how old data was at the ends of chains.
     fn add_ends(&self, evidence: &mut Evidence) {
         let lineage = &self.synth.flow.lineage;
         let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);

@@ -8,7 +8,6 @@ use std::str::FromStr;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeRule {
-    /// The mode is active between two times of the recording.
     Time {
         mode: String,
         /// The time at which the mode begins, in ns since the recording's first event.

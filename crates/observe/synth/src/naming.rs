@@ -70,7 +70,6 @@ const BUILT_IN: &[&str] = &[
     "_(?:0x)?(?:5[56]|7[ef]|aaaa|ffff)[0-9a-f]{8,10}$=",
 ];
 
-/// All name rules of a model: the built-in ones, then the user's.
 #[derive(Debug, Clone)]
 pub(crate) struct NameRules(Vec<NameRule>);
 

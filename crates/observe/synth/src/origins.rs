@@ -131,7 +131,6 @@ impl Origins {
         own
     }
 
-    /// Adds the source `root`, which started at `start`, to a set.
     pub(crate) fn begin(&mut self, to: Option<OriginsId>, root: VertexId, start: u64) -> OriginsId {
         let new = self.insert();
         self.sets[new.index()].origins.push(Origin {

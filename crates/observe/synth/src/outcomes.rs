@@ -150,7 +150,6 @@ pub struct RequestOutcome {
     pub perhaps_executed: bool,
 }
 
-/// Outcomes that the caller has not taken yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcomes {
     pub(crate) items: Vec<ItemOutcome>,

@@ -215,7 +215,6 @@ impl Why {
 pub(crate) struct Subjects {
     ids: Vec<Option<String>>,
     list: Vec<Subject>,
-    /// Whether at least one subject is a callback.
     callbacks: bool,
     /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
@@ -482,7 +481,6 @@ fn is_path<'a>(
     at == callbacks.len()
 }
 
-/// Keeps the executions that the question chose.
 #[derive(Debug, Default)]
 struct Keeper {
     /// The latency and the number of each kept execution, the smallest latency first.

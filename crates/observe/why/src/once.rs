@@ -57,14 +57,12 @@ mod record {
     pub(super) const RARE: u8 = 15;
 }
 
-/// The values of a [`record::LIFE`].
 mod life {
     pub(super) const SCHEDULED: u64 = 0;
     pub(super) const FORK: u64 = 1;
     pub(super) const EXIT: u64 = 2;
 }
 
-/// The values of a [`record::RARE`].
 mod rare {
     /// No numbers. Events were lost.
     pub(super) const LOST: u64 = 0;

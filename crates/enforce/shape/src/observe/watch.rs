@@ -34,7 +34,6 @@ pub enum PlanObservation {
         /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
     },
-    /// A callback started with a message.
     Taken {
         topic: String,
         published_ns: u64,

@@ -9,7 +9,6 @@ pub const BOOT: &str = "9988b677-c630-4a21-a4ee-7b1b22fee300";
 /// The time at which the clock was 0, in ns since 1970.
 pub const OFFSET: u64 = 1_700_000_000_000_000_000;
 
-/// A field of an event.
 pub enum F {
     Pointer(&'static str, u64),
     Int(&'static str, i64),

@@ -26,7 +26,6 @@ pub struct User {
 /// The user on whose behalf onbeat runs.
 pub enum Caller {
     Ourselves,
-    /// onbeat was started through sudo by this user.
     User(User),
     /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes is sudo.
     /// The variables may be years old, or made up. onbeat gives that user nothing and runs nothing with that

@@ -111,7 +111,6 @@ pub(crate) struct Nests {
     /// Another entity's callback takes from this subscription or client. Items of this entity go
     /// there.
     pub(crate) polled: bool,
-    /// A callback of the entity reported its end.
     pub(crate) ends: bool,
     /// A callback of the service began again, or the service responded, but no callback had reported its end.
     pub(crate) endless: bool,

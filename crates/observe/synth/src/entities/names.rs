@@ -9,7 +9,6 @@ pub(crate) struct Names {
     index: FxHashMap<Box<str>, NameId>,
     list: Vec<Box<str>>,
     free: Vec<NameId>,
-    /// The names that were not in use at the latest call of [`Names::forget_unused`].
     unused: Marks,
 }
 

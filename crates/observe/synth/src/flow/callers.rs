@@ -93,7 +93,6 @@ impl Callers {
 }
 
 impl Callers {
-    /// Forgets the client identifiers that do not belong to any client now.
     pub(super) fn forget(&mut self, entities: &Entities) {
         self.clients.retain(|gid, client| {
             let it = entities.get(*client);

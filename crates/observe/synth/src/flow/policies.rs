@@ -44,7 +44,6 @@ impl Policy {
         }
     }
 
-    /// Adds an input of the subscription `i`. Returns the sets of inputs that it completes.
     pub(super) fn add(&mut self, i: usize, input: Stamped) -> Vec<Set> {
         match self {
             Policy::Exact(exact) => exact.add(i, input),

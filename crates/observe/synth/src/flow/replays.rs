@@ -48,7 +48,6 @@ pub(crate) struct Score {
 const MIN_PREDICTED: u64 = 10;
 
 impl Score {
-    /// Reports whether nearly all publications are as the replay predicts.
     pub(crate) fn fits(&self) -> bool {
         let wrong = self.unpredicted + self.missing;
         let allowed = match self.predicted {

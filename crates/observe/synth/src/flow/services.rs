@@ -263,7 +263,6 @@ impl Flow {
         self.lineage.steps.release_all(&mut sent.lineages);
     }
 
-    /// Reports the outcome of a request on which no callback ran.
     fn report_sent(&mut self, name: NameId, sent: &Sent) {
         if sent.taken {
             return;

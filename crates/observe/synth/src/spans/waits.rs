@@ -19,7 +19,6 @@ pub(super) struct ThreadWaits {
     /// The time since which the thread is ready, and the CPU on which it was preempted, if it was.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
-    /// The moves to other CPUs since the thread last left a CPU.
     moves: Vec<Move>,
     list: Vec<Wait>,
     /// The start of a nested execution. Earlier waits belong to the outer execution.

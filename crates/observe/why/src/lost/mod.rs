@@ -51,7 +51,6 @@ pub struct Lost {
     sums: Sums,
     /// The process and the thread that last ran each callback.
     threads: FxHashMap<u32, (u32, u32)>,
-    /// The times in which the recorder lost events.
     lossy: Vec<(u64, u64)>,
     now: u64,
 }

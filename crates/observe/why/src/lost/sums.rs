@@ -15,10 +15,8 @@ const BURSTS_MAX: usize = 3;
 /// The most publishers of a topic that a report names.
 const FROM_MAX: usize = 16;
 
-/// The most culprits of a cause that are counted separately.
 const CULPRITS_MAX: usize = 256;
 
-/// The most instants that are kept for one outcome of requests.
 const INSTANTS_MAX: usize = 5;
 
 /// A cause of a loss, with numbers in place of names.

@@ -43,7 +43,6 @@ impl Words {
 /// A command that the experiment writes to a peer program's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Prepare a run with these settings.
     Run(Words),
     /// Begin the run at this time, in ns of CLOCK_MONOTONIC.
     Start(i64),

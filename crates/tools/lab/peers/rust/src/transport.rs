@@ -132,8 +132,6 @@ impl Run {
         (1e9 / self.rate_hz) as i64
     }
 
-    /// Waits for the command `run` and returns its settings. Returns `None` at the end of standard
-    /// input.
     pub fn next() -> Option<Run> {
         let words = protocol::next_run()?;
         let run = Run::read(&words);
@@ -374,7 +372,6 @@ fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     });
 }
 
-/// Serves the runs of the experiment, in the role that the options name.
 pub fn serve<P: Peer>(peer: &P, options: &Options) {
     let mut ends = Endpoints {
         peer,

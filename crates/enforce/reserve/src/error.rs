@@ -123,11 +123,11 @@ pub enum ReleaseError {
 }
 
 /// A reason why a running reservation may be less precise or complete than expected.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// The slots leave a CPU less time than the kernel takes from real-time threads.
     RealTimeLimit {
-        /// The CPU with too much time in slots.
         cpu: u16,
         /// The share of the cycle in the slots of real-time servers.
         share: f64,
@@ -138,10 +138,7 @@ pub enum Warning {
     /// is the reason.
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
-    DispatcherAmongServers {
-        /// The CPU on which both the dispatcher and a server's threads run.
-        cpu: u16,
-    },
+    DispatcherAmongServers { cpu: u16 },
     /// The kernel runs normal threads before the threads of servers, because they use sched_ext.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
@@ -189,10 +186,9 @@ impl fmt::Display for Warning {
 }
 
 /// The final report of a reservation.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The counters of the enforcer.
     pub stats: Stats,
-    /// The threads and cgroups that were put back.
     pub restored: Restored,
 }

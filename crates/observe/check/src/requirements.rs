@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
 /// The requirements that a system must satisfy.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Requirements {
@@ -27,13 +28,10 @@ pub struct Requirements {
     /// The limits for callbacks. Each entry names one callback, or all callbacks of a node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackRule>,
-    /// The limits for topics: rates, latencies, waiting times and losses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<TopicRule>,
-    /// The rules for the load of CPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuRule>,
-    /// The paths, readers and writers that must or must not exist.
     #[serde(skip_serializing_if = "Structure::is_empty")]
     pub structure: Structure,
 }

@@ -226,6 +226,7 @@ impl Identity {
 }
 
 /// A callback: a vertex of the graph.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
     /// The id, which is the same in all runs, for example `/fusion:subscription(/lidars/front)`.
@@ -250,12 +251,10 @@ pub struct Callback {
     /// The topics, `service/request`s and `service/response`s on which the callback publishes,
     /// sorted.
     pub outputs: Vec<String>,
-    /// The way in which onbeat found the start and the end of executions.
     pub bracket: Bracket,
     /// The symbol of the callback's function in rclcpp, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// The measured figures of the callback over all modes.
     #[serde(flatten)]
     pub figures: CallbackFigures,
     /// The figures by mode. Empty unless the model has several modes.
@@ -417,6 +416,7 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
 }
 
 /// A connection over which items go from one callback to another.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
     /// The id of the callback that publishes the items.
@@ -433,10 +433,8 @@ pub struct Edge {
         deserialize_with = "read_assumed"
     )]
     pub assumed: Option<Assumed>,
-    /// Whether items pass through intra-process communication.
     #[serde(default)]
     pub intra_process: bool,
-    /// The measured figures of the edge over all modes.
     #[serde(flatten)]
     pub figures: EdgeFigures,
     /// The figures by mode. Empty unless the model has several modes.
@@ -526,11 +524,11 @@ pub struct Reading {
 }
 
 /// A callback at which several inputs meet.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Junction {
     /// The id of the vertex: a sync vertex for AND, the triggered callback for OR.
     pub callback: String,
-    /// The condition under which the junction runs: AND or OR.
     pub kind: JunctionKind,
     /// The ids of the callbacks whose data meet at the junction, sorted.
     pub inputs: Vec<String>,
@@ -540,10 +538,8 @@ pub struct Junction {
     /// The confidence from 0 to 1: the share of outputs that fit the junction. It is reduced if the
     /// data fit sampling as well.
     pub confidence: f64,
-    /// The certainty with which onbeat knows the kind of the junction.
     #[serde(default)]
     pub state: JunctionState,
-    /// The rule by which onbeat assumes that an AND junction chooses its items.
     #[serde(default, skip_serializing_if = "Matching::is_in_turn")]
     pub matching: Matching,
     /// The possible meanings of an ambiguous junction. Edges and chains follow the first one.

@@ -27,15 +27,12 @@ const SAID_MAX: usize = 3;
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The number of late executions.
     pub late: u64,
-    /// The number of the other executions.
     pub others: u64,
-    /// The mean latency of the late executions, ns.
     pub late_mean_ns: f64,
-    /// The mean latency of the executions that are not late, ns.
     pub others_mean_ns: f64,
     /// The causes that take longer in late executions, the largest first.
     pub findings: Vec<Finding>,

@@ -102,12 +102,11 @@ pub struct Once {
 }
 
 /// The result of one pass: the model, and a spool for explanations.
+#[allow(missing_docs)]
 pub struct Seen {
-    /// The model of the recording.
     pub model: Model,
     /// The ids of the callbacks, for the options of another pass over the same events.
     pub ids: Vec<Option<String>>,
-    /// The facts that explanations need.
     pub spooled: Spooled,
 }
 

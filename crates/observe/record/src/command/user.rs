@@ -9,17 +9,16 @@ use std::ffi::{CStr, CString, OsString};
 pub type Environment = Vec<onbeat_proc::Variable>;
 
 /// The user who started onbeat through sudo.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct User {
     /// The user id. It is never 0.
     pub uid: u32,
-    /// The id of the user's primary group.
     pub gid: u32,
     /// The ids of all groups that the user belongs to.
     pub groups: Vec<u32>,
     /// The login name in the passwd file.
     pub name: String,
-    /// The home directory, if the passwd file has one.
     pub home: Option<String>,
 }
 

@@ -31,6 +31,7 @@ const SCRIPT: &[&str] = &[
 ];
 
 /// The content of an HTML page that explains executions.
+#[allow(missing_docs)]
 pub struct Page<'a> {
     /// The heading: the title of the chain, or the id of the callback.
     pub title: &'a str,
@@ -40,13 +41,11 @@ pub struct Page<'a> {
     pub callbacks: &'a [String],
     /// Sentences for the head of the page: counts and limits of the recording.
     pub notes: &'a [String],
-    /// The start of the recording, CLOCK_MONOTONIC.
     pub start_monotonic_ns: u64,
     /// The start of the recording, ns since 1970.
     pub start_realtime_ns: u64,
     /// The instant that the page shows when it is opened, CLOCK_MONOTONIC.
     pub at_ns: Option<u64>,
-    /// The explained executions of the chain or callback.
     pub explanation: &'a Explanation,
 }
 

@@ -8,7 +8,6 @@ use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;
 
-/// The reason why a text is not a usable plan. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {

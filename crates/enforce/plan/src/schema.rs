@@ -270,7 +270,7 @@ pub struct Miss {
     pub shape: Option<f64>,
 }
 
-/// The growth of the average latency through bands, as a share of the unshaped average.
+/// The growth of the average latency that the bands cause, as a share of the unshaped average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {

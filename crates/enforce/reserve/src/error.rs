@@ -111,7 +111,6 @@ pub enum SwapError {
     NoGate(String),
 }
 
-/// The reason why a thread was not put back. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {

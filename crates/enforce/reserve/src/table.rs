@@ -5,7 +5,6 @@ use crate::server::Server;
 use onbeat_time::{Cycle, MAX_CYCLE_NS};
 use thiserror::Error;
 
-/// The reason why slots and cycle do not fit together. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {

@@ -116,7 +116,6 @@ pub struct CallbackRule {
     pub threads: Option<ThreadRule>,
 }
 
-/// The policy, priority and CPUs that the threads of a callback must have.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
@@ -163,7 +162,6 @@ pub struct CpuRule {
     pub load: Limit<Share>,
 }
 
-/// The paths, readers and writers that must or must not exist.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structure {

@@ -146,7 +146,6 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Notes in the latest finding where its requirement counts lost items.
     fn note_losses(&mut self, at: Vec<(String, String)>) {
         if let Some(finding) = self.findings.last_mut() {
             finding.losses_at = at;

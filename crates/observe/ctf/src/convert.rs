@@ -13,7 +13,6 @@ const MAX_NAME: usize = 4096;
 /// The policy that is written for a thread if LTTng does not show its policy.
 const UNKNOWN_POLICY: u8 = 255;
 
-/// Counts of the events that are left out of the trace of onbeat.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
     /// Events without a field that onbeat needs.

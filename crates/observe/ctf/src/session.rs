@@ -31,7 +31,6 @@ pub enum SessionError {
     TooMany(PathBuf),
 }
 
-/// One trace: a directory with metadata and files of events.
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
@@ -51,7 +50,6 @@ impl Trace {
     }
 }
 
-/// Receives the events of a session in order of time.
 pub(crate) trait Visitor {
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen);
 
@@ -67,7 +65,6 @@ pub(crate) struct Session {
     streams: Vec<(usize, PathBuf)>,
 }
 
-/// The result of one pass over a session.
 #[derive(Default)]
 pub(crate) struct Pass {
     /// The gaps of each file of events, with the path of the file.

@@ -15,7 +15,6 @@ const HEAD_BYTES: u64 = 64 << 10;
 /// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8 MiB.
 const MAX_PACKET: u64 = 256 << 20;
 
-/// An event of the packet that is in memory.
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
@@ -67,7 +66,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Counts of the parts that a stream lacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
     /// Events that the tracer dropped because its buffers were full.
@@ -119,7 +117,6 @@ struct Counters {
     discarded: Option<u64>,
 }
 
-/// The values of the header and the context of a packet.
 struct Head {
     place: Place,
     content: u64,

@@ -51,7 +51,6 @@ pub(crate) struct Survey {
     pub(crate) is_too_large: bool,
 }
 
-/// A summary of the kernel's events.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerSeen {
     /// The times of the first and the last switch.

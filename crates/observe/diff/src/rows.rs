@@ -67,7 +67,6 @@ impl RunValue {
     }
 }
 
-/// The measured values of a figure in one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,

@@ -383,7 +383,7 @@ pub(crate) struct PathNode {
     /// if other executions continue beyond this path. The value is the start of the last callback in the
     /// latest execution that ended.
     cut: Option<u64>,
-    /// The items that were lost on the way from the path's last but one callback to its last callback.
+    /// Counts items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
     /// Counts lineages that were not followed to the end of this path, or not beyond it, because there were
     /// too many.

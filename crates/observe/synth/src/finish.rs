@@ -119,7 +119,7 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// The subscriptions of the same group from which the inputs of a subscription descend.
+    /// For each subscription: the subscriptions of its group whose data its inputs come from.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -329,7 +329,6 @@ impl<'a> Finish<'a> {
         add_all(&mut edge.modes, &modes);
     }
 
-    /// Adds an output topic that several subscriptions of a node publish together.
     fn add_sync(&self, evidence: &mut Evidence, node: NodeId, group: &Group, output: &Output) {
         let Some(sync) = self.id(output.vertex) else {
             return;

@@ -22,7 +22,6 @@ const STRETCHES: usize = 16;
 /// The minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
-/// The reason why traces of several hosts cannot be joined into one model.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {

@@ -13,7 +13,6 @@ pub struct NameRule {
     replacement: String,
 }
 
-/// The reason why a text is not a name rule. Each variant has the text.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {

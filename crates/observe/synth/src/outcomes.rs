@@ -3,7 +3,6 @@
 
 use onbeat_document::schema::qos::{Durability, Liveliness, Qos, Reliability};
 
-/// The outcome of an item on its way to one subscription or synchroniser.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemOutcome {

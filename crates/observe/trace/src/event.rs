@@ -12,7 +12,6 @@
 /// A name from a traced process. It is untrusted text: escape it before showing it.
 pub type Name = Box<str>;
 
-/// An event of a recording: its time, CPU, thread and kind.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {

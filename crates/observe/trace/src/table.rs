@@ -87,7 +87,6 @@ pub enum FieldType {
     Execute,
 }
 
-/// The description of one field of a kind of events.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {

@@ -160,7 +160,7 @@ impl Once {
         }
     }
 
-    /// Writes what [`History::push`](crate::history::History::push) needs of an event.
+    /// Writes the parts of an event that [`History::push`](crate::history::History::push) needs.
     fn spool_event(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);

@@ -135,7 +135,6 @@ fn expected(args: &Args) -> Result<Chain, CliError> {
 }
 
 impl Prepared {
-    /// Subscribes to the outputs of the application.
     pub fn start(self, args: &Args, control: &Arc<Control>) -> Result<Running, CliError> {
         let started = Observer::start(&self.watched, control.clone(), args.wait);
         let (observer, silent) = started.map_err(failed)?;
@@ -154,7 +153,6 @@ impl Prepared {
 }
 
 impl Running {
-    /// Waits for the last outputs, then compares.
     pub fn finish(
         self,
         args: &Args,

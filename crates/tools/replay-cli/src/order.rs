@@ -128,7 +128,6 @@ fn next_rate(rate: f64, is_faster: bool) -> f64 {
     next.unwrap_or(rate)
 }
 
-/// The state of a replay, as a line of JSON states it.
 #[derive(Debug, Serialize)]
 pub struct Shown {
     began: bool,

@@ -20,7 +20,6 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// The result of the first reading of a recording.
 pub struct Measured {
     pub sizing: Sizing,
     pub contents: Contents,

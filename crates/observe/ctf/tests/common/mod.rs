@@ -95,7 +95,6 @@ pub enum Domain {
     User,
 }
 
-/// One file of events.
 pub struct Packets {
     pub events: Vec<Vec<E>>,
     /// The counter of lost events at the end of each packet.

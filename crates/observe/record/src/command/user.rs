@@ -22,7 +22,6 @@ pub struct User {
     pub home: Option<String>,
 }
 
-/// The user on whose behalf onbeat runs.
 pub enum Caller {
     Ourselves,
     User(User),

@@ -143,7 +143,6 @@ impl Probe {
     }
 }
 
-/// A BPF program that runs at a tracepoint of the kernel.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct KernelProbe {

@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 pub(crate) enum Route {
     Topic,
     Intra,
-    /// Data goes through a node's memory, as a link of the user states.
+    /// Data goes through a node's memory, as the user stated with a link.
     Link,
     /// Data goes through a node's memory to a callback that waited for the data and then continued.
     Waited,

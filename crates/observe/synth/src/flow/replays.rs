@@ -21,7 +21,6 @@ pub(super) struct Replay {
     steps: VecDeque<Step>,
 }
 
-/// An input and the sets of inputs that it completed.
 #[derive(Debug, Clone)]
 struct Step {
     member: usize,

@@ -67,7 +67,6 @@ impl From<ParquetError> for TablesError {
     }
 }
 
-/// A table that was written, with the number of its rows.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableWritten {

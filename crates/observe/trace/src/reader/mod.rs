@@ -36,7 +36,6 @@ pub enum TraceReadError {
     Older { path: PathBuf, version: u16 },
 }
 
-/// The counters of one pass over the events of a trace.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {

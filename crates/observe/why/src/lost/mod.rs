@@ -210,7 +210,6 @@ impl Lost {
     }
 }
 
-/// Removes a loss that the synthesis reported and then withdrew.
 fn take_back(waiting: &mut VecDeque<ItemOutcome>, sums: &mut Sums, back: &ItemOutcome) {
     let is_meant = |o: &ItemOutcome| {
         (o.to, o.name, o.published_ns) == (back.to, back.name, back.published_ns)

@@ -12,7 +12,6 @@ const PRIORITY: i32 = 99;
 /// The longest delay of a wake-up that is usual on a quiet machine.
 const USUAL_NS: u64 = 200_000;
 
-/// The delays of one CPU's thread since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,

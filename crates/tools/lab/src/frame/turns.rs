@@ -51,7 +51,6 @@ pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)
     out
 }
 
-/// The rounds of one comparison, as `results.json` reports them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundsTaken {
     pub what: String,

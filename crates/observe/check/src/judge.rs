@@ -73,8 +73,8 @@ pub struct Finding {
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
     pub confidence: f64,
-    /// The share of executions that may be beyond an extreme value. A sample must be large enough
-    /// to show a larger share.
+    /// The share of later executions that may exceed the extreme values of a sample. A passed
+    /// verdict needs a sample that is large enough to rule out a larger share.
     pub miss: f64,
 }
 

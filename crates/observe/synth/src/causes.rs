@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 /// switches of observed threads come in addition.
 const SWITCHES: usize = 512;
 
-/// The maximum number of thread names before names of ended threads are forgotten even if their process is
-/// kept.
+/// Above this number of thread names, the names of ended threads are forgotten even if their process is kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.

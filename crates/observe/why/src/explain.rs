@@ -65,7 +65,7 @@ pub enum Choice {
     All,
 }
 
-/// A question why executions of one chain or callback took long.
+/// A request to explain why executions of one chain or callback took long.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The chain or callback whose executions are explained.

@@ -92,7 +92,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Reports what will not work well, before anything is played.
+/// Warns of the problems that the playback will have, before anything is played.
 pub fn tell(measured: &Measured) {
     let sizing = &measured.sizing;
     for bus in &measured.buses {

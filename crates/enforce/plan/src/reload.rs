@@ -10,11 +10,8 @@ use std::fmt;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// The length of the cycle differs.
     Cycle {
-        /// The cycle of the running plan.
         running: Ms,
-        /// The cycle of the new plan.
         new: Ms,
     },
     /// The callback whose release begins a cycle differs. The field names the new one.
@@ -36,7 +33,6 @@ pub enum Difference {
     Callbacks,
     /// The CPU or priority of the middleware's threads differs.
     Middleware,
-    /// The policy for late outputs differs.
     Overshoot,
 }
 

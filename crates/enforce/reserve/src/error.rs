@@ -141,12 +141,7 @@ pub enum Warning {
     /// The kernel runs normal threads before the threads of servers, because they use sched_ext.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
-    Recovered {
-        /// The number of threads that were put back.
-        threads: usize,
-        /// The number of cgroups that were removed.
-        groups: usize,
-    },
+    Recovered { threads: usize, groups: usize },
     /// After a killed reservation, some changes could not be undone or need a remark. The text says
     /// which.
     NotRecovered(String),

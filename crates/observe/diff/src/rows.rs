@@ -84,17 +84,15 @@ impl Side<'_> {
 }
 
 /// A figure that both models have.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<'m> {
-    /// The figure of which both models have values.
     pub figure: Figure,
     /// The id of the callback or chain (untrusted).
     pub id: String,
     /// The readable name of the callback or chain (untrusted).
     pub title: String,
-    /// The figure's values in the first model.
     pub a: Side<'m>,
-    /// The figure's values in the second model.
     pub b: Side<'m>,
 }
 

@@ -1,8 +1,9 @@
 //! The timing model as a value: the content of `model.json`.
 //!
 //! Vertices are callbacks and synchronisers. Edges are topics, requests and responses between them.
-//! Chains are paths from a source to a sink (thesis section 3.5). Figures come in *per-mode* sets,
-//! so that modes can be merged or kept apart.
+//! Chains are paths from a source to a sink (thesis section 3.5). A part's
+//! `figures` are those over all modes. Its `modes` are the figures by mode, so that modes can be
+//! merged or kept apart. They are empty unless the model has several modes.
 
 pub mod helper;
 mod influence;
@@ -156,6 +157,7 @@ pub struct Executor {
 }
 
 /// An action: its goals, cancellations, results, feedback and state together.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     /// The name of the action. It is untrusted. The action's services and topics are below
@@ -168,10 +170,8 @@ pub struct Action {
     /// The ids of the callbacks on the action's services and topics, and of the task that executes
     /// its goals. They are sorted.
     pub callbacks: Vec<String>,
-    /// The measured figures of the action over all modes.
     #[serde(flatten)]
     pub figures: ActionFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ActionFigures>,
 }
@@ -257,7 +257,6 @@ pub struct Callback {
     pub symbol: Option<String>,
     #[serde(flatten)]
     pub figures: CallbackFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
     /// The threads that ran the callback in any run, sorted.
@@ -437,7 +436,6 @@ pub struct Edge {
     pub intra_process: bool,
     #[serde(flatten)]
     pub figures: EdgeFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, EdgeFigures>,
 }
@@ -552,6 +550,7 @@ pub struct Junction {
 
 /// The figures of the data from a source to a sink, over all paths between them. They are complete,
 /// however many paths there are.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndToEnd {
     /// The id of the callback with which the paths begin.
@@ -577,10 +576,8 @@ pub struct EndToEnd {
     pub paths: Option<u64>,
     /// The number of these paths that are chains of the model.
     pub listed: u64,
-    /// The measured figures between the ends over all modes.
     #[serde(flatten)]
     pub figures: EndToEndFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, EndToEndFigures>,
 }
@@ -615,6 +612,7 @@ impl EndToEndFigures {
 }
 
 /// A path from a source to a sink.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// The id, which is the same in all runs: `chain-` and a short hash of the callbacks' ids.
@@ -638,10 +636,8 @@ pub struct Chain {
     /// `--to`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// The measured figures of the chain over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ChainFigures>,
     /// The latency by run id, over all modes. Empty for a single run. Runs from models of older

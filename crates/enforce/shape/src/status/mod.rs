@@ -88,7 +88,6 @@ impl State {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
-    /// The name of the strategy by which the plan was made.
     pub strategy: String,
     pub chains: Vec<String>,
     pub cycle_ns: u64,
@@ -108,7 +107,6 @@ pub struct PlanStatus {
 pub struct ChainCounts {
     pub id: String,
     pub executions: u64,
-    /// The number of cycles in which an output was delivered.
     pub delivered: u64,
     /// The number of cycles in which no output was delivered.
     pub without_output: u64,
@@ -186,15 +184,12 @@ pub struct Promise {
 
 /// The distribution of the dispatcher's lateness: how long after the planned time the dispatcher
 /// woke up.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// The median of how late the dispatcher woke up, in ns.
     pub p50_ns: u64,
-    /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub p99_ns: u64,
-    /// The 99.9th percentile of how late the dispatcher woke up, in ns.
     pub p999_ns: u64,
-    /// The longest time by which the dispatcher woke up late, in ns.
     pub max_ns: u64,
 }
 

@@ -15,7 +15,6 @@ pub struct User {
     /// The user id. It is never 0.
     pub uid: u32,
     pub gid: u32,
-    /// The ids of all groups that the user belongs to.
     pub groups: Vec<u32>,
     /// The login name in the passwd file.
     pub name: String,

@@ -1,9 +1,9 @@
 //! The timing model as a value: the content of `model.json`.
 //!
 //! Vertices are callbacks and synchronisers. Edges are topics, requests and responses between them.
-//! Chains are paths from a source to a sink (thesis section 3.5). A part's
-//! `figures` are those over all modes. Its `modes` are the figures by mode, so that modes can be
-//! merged or kept apart. They are empty unless the model has several modes.
+//! Chains are paths from a source to a sink (thesis section 3.5). The `figures` of a part are those
+//! over all modes. Its `modes` are the figures by mode, so that modes can be merged or kept apart.
+//! They are empty unless the model has several modes.
 
 pub mod helper;
 mod influence;

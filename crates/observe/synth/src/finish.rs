@@ -29,9 +29,7 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of published items from which on a subscription that took none of them counts as
-/// starved.
-const STARVED: u64 = 10;
+const STARVED_ITEMS_MIN: u64 = 10;
 
 impl Synth {
     /// Returns the ids of the callbacks so far, by callback number, or `None` for callbacks that
@@ -650,7 +648,7 @@ impl<'a> Finish<'a> {
             }
         }
         // At the end of a recording, some items are always in flight.
-        starved.retain(|v, published| *published >= STARVED && !fed.contains(v));
+        starved.retain(|v, published| *published >= STARVED_ITEMS_MIN && !fed.contains(v));
         let vertex = |(v, published): (VertexId, u64)| (&vertices[v.index()], published);
         starved.into_iter().map(vertex)
     }

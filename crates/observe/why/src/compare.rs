@@ -13,14 +13,12 @@ use serde::Serialize;
 /// culprit.
 const CAUSES_MAX: usize = 4096;
 
-/// The least share of the difference in latency that a cause must explain to be listed.
-const SHARE_MIN: f64 = 0.01;
+const LISTED_SHARE_MIN: f64 = 0.01;
 
 /// The sentence names causes until these together explain this share of the difference in latency.
 const SHARE_SAID: f64 = 0.8;
 
-/// The most causes that the sentence names.
-const SAID_MAX: usize = 3;
+const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
 /// If late executions have a cause so often by chance with more than this probability, the sentence
 /// says that it may be chance.
@@ -192,7 +190,7 @@ impl Sums {
             let late_ns = mean(times.late.sum(), late);
             let others_ns = mean(times.others.sum(), others);
             let explained_ns = late_ns - others_ns;
-            if explained_ns < SHARE_MIN * whole {
+            if explained_ns < LISTED_SHARE_MIN * whole {
                 return None;
             }
             let present_ns = (late_ns + others_ns) / 2.0;
@@ -291,7 +289,7 @@ impl Comparison {
         let (late, others) = (self.late, self.others);
         let mut said = Vec::new();
         let mut explained = 0.0;
-        for finding in self.findings.iter().take(SAID_MAX) {
+        for finding in self.findings.iter().take(CAUSES_IN_SENTENCE_MAX) {
             if explained >= SHARE_SAID * self.excess_ns() {
                 break;
             }

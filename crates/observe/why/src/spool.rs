@@ -7,7 +7,6 @@ use std::io::{self, Read, Write};
 
 const BLOCK: usize = 1 << 16;
 
-/// The number of bits of a record's first number that hold its kind.
 const KIND_BITS: u32 = 4;
 
 /// The shortest time that does not fit beside the kind. Such a time follows as a number of its own.

@@ -43,14 +43,13 @@ pub(crate) struct Score {
     pub(crate) inputs: usize,
 }
 
-/// The number of predicted publications from which on a few contradictions are allowed.
-const MIN_PREDICTED: u64 = 10;
+const MIN_PREDICTED_FOR_EXCEPTIONS: u64 = 10;
 
 impl Score {
     pub(crate) fn fits(&self) -> bool {
         let wrong = self.unpredicted + self.missing;
         let allowed = match self.predicted {
-            predicted @ ..MIN_PREDICTED => predicted / 3,
+            predicted @ ..MIN_PREDICTED_FOR_EXCEPTIONS => predicted / 3,
             predicted => few(predicted),
         };
         self.predicted > 0 && wrong <= allowed

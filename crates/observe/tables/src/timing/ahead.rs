@@ -6,8 +6,7 @@ use std::sync::mpsc::{sync_channel, SyncSender};
 
 const PART_EVENTS: usize = 1 << 11;
 
-/// The maximum number of parts that wait for the caller.
-const PARTS: usize = 4;
+const WAITING_PARTS_MAX: usize = 4;
 
 /// Consecutive events, and the rows of switches and threads that these events complete.
 #[derive(Default)]
@@ -26,7 +25,7 @@ pub(crate) fn read<E>(
     mut visit: impl FnMut(Part) -> Result<(), E>,
 ) -> Result<System, E> {
     std::thread::scope(|scope| {
-        let (parts, received) = sync_channel(PARTS);
+        let (parts, received) = sync_channel(WAITING_PARTS_MAX);
         let reading = scope.spawn(move || send(reader, &parts));
         let visited = received.into_iter().try_for_each(&mut visit);
         let system = reading.join();

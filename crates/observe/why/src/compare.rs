@@ -20,8 +20,8 @@ const SHARE_SAID: f64 = 0.8;
 
 const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
-/// If late executions have a cause so often by chance with more than this probability, the sentence
-/// says that it may be chance.
+/// The sentence says that a cause may be chance if its probability by chance is above this: the
+/// probability that late executions drawn at random have the cause at least as often.
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.

@@ -21,6 +21,5 @@ pub fn policy(data: &[u8]) {
     }
 }
 
-/// An empty model.
 const MODEL: &str =
     r#"{"schema":"onbeat-model/1","runs":[],"callbacks":[],"edges":[],"junctions":[],"chains":[]}"#;

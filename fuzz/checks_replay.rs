@@ -4,22 +4,18 @@ use onbeat_replay::item::{Source, SourceError};
 use onbeat_replay::source;
 use std::io::{Cursor, Write};
 
-/// Reads any bytes as a log of candump.
 pub fn candump(data: &[u8]) -> u64 {
     whole(source::candump::read("log", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as an ASC log.
 pub fn asc(data: &[u8]) -> u64 {
     whole(source::asc::read("log", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as a BLF log.
 pub fn blf(data: &[u8]) -> u64 {
     whole(source::blf::read("log", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as an MDF 4 file.
 pub fn mdf(data: &[u8]) -> u64 {
     whole(source::mdf::read("log", Cursor::new(data.to_vec())))
 }
@@ -31,22 +27,18 @@ pub fn dbc(data: &[u8]) -> u64 {
     database.ids("*").len() as u64
 }
 
-/// Reads any bytes as a TRC log.
 pub fn trc(data: &[u8]) -> u64 {
     whole(source::trc::read("log", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as a bag of ROS 1.
 pub fn ros1(data: &[u8]) -> u64 {
     whole(source::ros1::read("bag", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as an MCAP file.
 pub fn mcap(data: &[u8]) -> u64 {
     whole(source::mcap::read("file", Cursor::new(data.to_vec())))
 }
 
-/// Reads any bytes as a pcap or pcapng file.
 pub fn pcap(data: &[u8]) -> u64 {
     whole(source::pcap::read("capture", Cursor::new(data.to_vec())))
 }

@@ -66,7 +66,6 @@ pub struct Meta {
     pub gid: u32,
     /// The permission bits: the lower twelve bits of the mode.
     pub mode: u32,
-    /// The file is a regular file, not a directory, link or device.
     pub is_file: bool,
 }
 

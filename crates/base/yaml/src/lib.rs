@@ -13,7 +13,6 @@ pub use serde_saphyr::FlowSeq;
 /// size.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// The reason why a text cannot be read as YAML of the expected form.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum YamlError {

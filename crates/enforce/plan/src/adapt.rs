@@ -42,12 +42,12 @@ pub const EVERY: usize = 200;
 /// The number of latest executions whose times decide where the bands are placed.
 pub const RECENT: usize = 4 * EVERY;
 
-/// Without a miss rate, the last slot follows the longest of the latest executions. This is their
-/// number, as a multiple of [`EVERY`].
+/// Without a miss rate, the last slot follows the longest of the latest executions. Their number is
+/// this multiple of [`EVERY`].
 const LONGEST_BLOCKS: usize = 10;
 
-/// With a miss rate, the last slot is chosen from the latest executions: from this many times
-/// [`EVERY`] of them.
+/// With a miss rate, the latest executions decide the last slot. Their number is this multiple of
+/// [`EVERY`].
 const MISS_BLOCKS: usize = 32;
 
 /// The least share by which moved slots must make the average latency shorter. Otherwise the slots

@@ -160,13 +160,11 @@ pub struct Constraints {
     pub liveliness_ns: Option<u64>,
 }
 
-/// The reason why slots cannot be placed. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandsError {
     #[error("no execution of the chain was measured. Record it while it runs.")]
     NoSamples,
-    /// The number of bands is 0 or above [`MAX_BANDS`].
     #[error("a plan cannot have {asked} latency bands. Ask for 1 to {MAX_BANDS}.")]
     Count { asked: usize },
     #[error("{asked} slots of {} ms do not fit between the best case ({} ms) and the last slot ({} ms). Ask for at most {most}.", ms(.slot_ns), ms(.best_ns), ms(.last_ns))]

@@ -6,7 +6,6 @@ use crate::profile::ProfileError;
 use crate::schema::Ms;
 use onbeat_document::cuts::CutError;
 
-/// The reason why a plan cannot be made. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
@@ -94,7 +93,6 @@ pub enum PlanError {
     SharedExecutor {
         first: String,
         second: String,
-        /// The servers of `first` and `second`.
         servers: Box<[String; 2]>,
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
@@ -105,7 +103,6 @@ pub enum PlanError {
         have: Ms,
         /// The time within `need` that other callbacks take.
         added: Ms,
-        /// The ids of the other callbacks, the largest load first.
         others: Vec<String>,
     },
     #[error("'{}' starts the chain and has no period. Let its input through once per cycle with --throttle TOPIC --cycle MS.", name(origin))]
@@ -131,7 +128,6 @@ pub enum PlanError {
         have: Ms,
         slowest: Ms,
         usual: Ms,
-        /// The way out, as a sentence.
         remedy: String,
     },
     #[error("CPU {cpu} would be busy for {:.1} % of the time in the worst case ({parts}). Bind some of these to another CPU with --cpu.", share * 100.0)]
@@ -139,7 +135,6 @@ pub enum PlanError {
         cpu: u16,
         /// The share of the CPU that the plan would use; 1 is all.
         share: f64,
-        /// The largest uses, as text.
         parts: String,
     },
     #[error("chain '{}' publishes nothing at its end, so it has no output to hold back. Use --strategy fifo, server-per-callback or server-per-chain.", name(chain))]
@@ -159,17 +154,11 @@ pub enum PlanError {
     #[error("--throttle: {} nodes publish '{}'. Name one as --throttle TOPIC@NODE: {}", nodes.len(), name(topic), names(nodes))]
     ThrottleSeveral { topic: String, nodes: Vec<String> },
     #[error("the chain passes '{}', a thread of the application's own, which a plan cannot control. Let the chain begin after it, in a model made with 'onbeat model --input {}'.", name(callback), name(topic))]
-    OwnThread {
-        /// The callback that stands for the thread.
-        callback: String,
-        topic: String,
-    },
+    OwnThread { callback: String, topic: String },
     #[error("--miss says how many executions may miss the last latency band, and this strategy has no bands. Use it with --strategy bands.")]
     MissStrategy,
-    /// The measured executions do not support the promise.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// The slots of the outputs cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
     #[error("these options and this model lead to an invalid plan: {0}")]

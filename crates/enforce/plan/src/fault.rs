@@ -21,7 +21,6 @@ pub enum PlanFault {
         /// The name of the empty list, as in the plan file.
         what: &'static str,
     },
-    /// A list has more than [`MAX_ENTRIES`] entries.
     #[error("the plan's list '{what}' has {count} entries, but onbeat reads at most {MAX_ENTRIES}. Shorten the list.")]
     TooMany {
         /// The name of the list with too many entries, as in the plan file.

@@ -8,13 +8,11 @@ use onbeat_yaml::YamlError;
 
 pub use onbeat_yaml::MAX_BYTES;
 
-/// The reason why a text is not a usable plan. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanFileError {
     #[error("the plan file is empty. Make one with `onbeat plan MODEL`.")]
     Empty,
-    /// The file is longer than [`MAX_BYTES`].
     #[error("this is not a plan file: it has {bytes} bytes, but a plan has at most {MAX_BYTES}. Make a plan with `onbeat plan MODEL`.")]
     TooLong { bytes: usize },
     #[error(

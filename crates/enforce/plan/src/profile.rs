@@ -27,7 +27,6 @@ const DRAW_COUNT: usize = if cfg!(test) { 60 } else { 200 };
 /// different random draws.
 pub const LEAST_STARTS: usize = 5;
 
-/// The reason why a profile does not support a bound. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProfileError {
@@ -62,7 +61,6 @@ pub enum ProfileError {
         best: f64,
         bands: usize,
     },
-    /// The slots cannot be placed.
     #[error(transparent)]
     Bands(#[from] BandsError),
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
@@ -77,7 +75,7 @@ pub enum ProfileError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     values: Vec<u64>,
-    /// For each start its different values, ascending: the value's index and its count.
+    /// For each start: the different values in ascending order, each as its index and its count.
     starts: Vec<Vec<(usize, u64)>>,
 }
 

@@ -7,13 +7,11 @@ use std::fmt;
 
 /// A difference for which a new plan cannot replace a running one. These values are fixed when
 /// threads are assigned and topics remapped.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// The length of the cycle differs.
     Cycle {
-        /// The cycle of the running plan.
         running: Ms,
-        /// The cycle of the new plan.
         new: Ms,
     },
     /// The callback whose release begins a cycle differs. The field names the new one.
@@ -24,20 +22,17 @@ pub enum Difference {
     Server(String),
     /// The CPU, priority or callbacks of a server differ, or only one plan gives it slots.
     OfServer {
-        /// The name of the server that differs between the plans.
         name: String,
         /// The property that differs, as the new plan has it.
         what: &'static str,
     },
     /// The held outputs differ: their topics, publishers or servers.
     Outputs,
-    /// The throttled topics differ.
     Inputs,
     /// The plans require different callbacks to have run before shaping begins.
     Callbacks,
     /// The CPU or priority of the middleware's threads differs.
     Middleware,
-    /// The policy for late outputs differs.
     Overshoot,
 }
 

@@ -86,9 +86,9 @@ pub struct CpuRequest {
 }
 
 /// The request for outputs: when they leave, and what happens to late ones.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputRequest {
-    /// The mechanism that holds outputs back.
     pub hold: Hold,
     /// The share of later executions that may miss the last slot, with confidence. `None` places
     /// the last slot a buffer behind the measured worst case.
@@ -107,7 +107,6 @@ pub struct OutputRequest {
     /// The time by which the chain's slot is longer than its outputs need. Bands that follow the
     /// load may raise the last slot by this much.
     pub room_ns: u64,
-    /// The policy for outputs that miss the last slot of their cycle.
     pub overshoot: Overshoot,
 }
 
@@ -138,6 +137,7 @@ pub struct InputRequest {
 
 /// A request for a plan. `Request::default()` shapes into one band and derives everything else from
 /// the model.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     /// The chains to plan: by id, by a prefix of the id, or as FROM..TO (parts of the ids of the
@@ -146,17 +146,12 @@ pub struct Request {
     pub chains: Vec<String>,
     /// The ends of a part of a chain, used instead of `chains`.
     pub ends: Ends,
-    /// The strategy by which all chains are planned.
     pub strategy: Strategy,
-    /// The CPUs on which threads must run.
     pub cpus: CpuRequest,
-    /// The request that says when outputs leave, and what happens to late ones.
     pub outputs: OutputRequest,
-    /// The request that says which inputs are throttled.
     pub inputs: InputRequest,
     /// The callbacks or nodes that run in the time that the chain leaves.
     pub background: Vec<String>,
-    /// The real-time priority of the chain.
     pub priority: u8,
     /// The plans of chains with other origins that are enforced at the same time.
     pub beside: Vec<Plan>,

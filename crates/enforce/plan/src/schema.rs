@@ -26,6 +26,7 @@ pub const HELD_SUFFIX: &str = "/onbeat_held";
 pub struct Ms(pub u64);
 
 /// A reservation plan for one or several chains.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
@@ -55,10 +56,8 @@ pub struct Plan {
     /// The CPU and priority of the middleware's own threads in the chains' processes (thesis,
     /// section 4.3.1).
     pub middleware: Middleware,
-    /// The policy for an output that misses its last slot.
     #[serde(default)]
     pub overshoot: Overshoot,
-    /// The latency, jitter and utilisation that result if the assumptions are met.
     pub promises: Promises,
     /// The assumptions under which the promises hold, in full sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,12 +114,12 @@ impl Plan {
 }
 
 /// A reservation server (thesis, Definition 4.1.1): threads that run only within its slots.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
     /// The name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
     pub name: String,
-    /// The one CPU on which the server's threads run.
     pub cpu: u16,
     /// The real-time priority of its threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal threads
     /// (SCHED_OTHER), which run when no other server's threads do.
@@ -130,7 +129,6 @@ pub struct Server {
     /// SCHED_FIFO).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slots_ms: Vec<Slot>,
-    /// The callbacks whose threads belong to the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<String>,
 }
@@ -158,16 +156,15 @@ pub enum Hold {
 }
 
 /// An output that leaves only in a server's slots.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
     /// The topic under its own name, on which other nodes subscribe.
     pub topic: String,
-    /// The callback that publishes the topic.
     pub callback: String,
     /// The full name of the callback's node. The topic is remapped for this node.
     pub node: String,
-    /// The mechanism that holds the output back.
     pub hold: Hold,
     /// The topic on which the callback publishes instead (with [`Hold::Republish`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +270,7 @@ pub struct Miss {
     pub shape: Option<f64>,
 }
 
-/// The growth of the average latency through bands, as a share of the unshaped average.
+/// The growth of the average latency that the bands cause, as a share of the unshaped average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {

@@ -17,7 +17,6 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
     #[error("a cycle of {0} ns is too short: each gate needs about 0.1 ms. Give at least 1 ms.")]
@@ -33,12 +32,7 @@ pub enum StartError {
     #[error(
         "{who} cannot run on CPU {cpu}: this machine has CPUs 0 to {last}. Choose one of them."
     )]
-    NoCpu {
-        /// The server, or the dispatcher.
-        who: String,
-        cpu: u16,
-        last: u16,
-    },
+    NoCpu { who: String, cpu: u16, last: u16 },
     #[error(
         "a lead of {0} ns lets threads run too long before their slots. Give at most {MAX_LEAD_NS} ns."
     )]
@@ -73,17 +67,9 @@ pub enum AssignError {
     #[error("thread {0} is the dispatcher of this reservation, which opens the gates and cannot wait behind one. Choose another thread.")]
     Own(u32),
     #[error("thread {tid} is already {place}. Release it first.")]
-    Already {
-        tid: u32,
-        /// The server of the thread, or the CPU that it was placed on.
-        place: String,
-    },
+    Already { tid: u32, place: String },
     #[error("thread {tid} belongs to another reservation ({holder}). End that one first.")]
-    Taken {
-        tid: u32,
-        /// The name of the other reservation, with the id of its process.
-        holder: String,
-    },
+    Taken { tid: u32, holder: String },
     #[error("thread {tid} was not changed, because its present scheduling and CPUs cannot be read and restored later: {source}")]
     Read { tid: u32, source: io::Error },
     #[error("thread {tid} cannot have real-time priority {priority}: {source}. Choose 0 to 99, and run as root or with CAP_SYS_NICE.")]
@@ -117,7 +103,6 @@ pub enum AssignError {
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum SwapError {
-    /// The slots do not fit into the cycle.
     #[error(transparent)]
     Table(#[from] TableError),
     #[error("the new table has other servers than the running reservation. Change only slots, or start the reservation again.")]
@@ -126,7 +111,6 @@ pub enum SwapError {
     NoGate(String),
 }
 
-/// The reason why a thread was not put back. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ReleaseError {
@@ -138,11 +122,11 @@ pub enum ReleaseError {
 }
 
 /// A reason why a running reservation may be less precise or complete than expected.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
     /// The slots leave a CPU less time than the kernel takes from real-time threads.
     RealTimeLimit {
-        /// The CPU with too much time in slots.
         cpu: u16,
         /// The share of the cycle in the slots of real-time servers.
         share: f64,
@@ -153,19 +137,11 @@ pub enum Warning {
     /// is the reason.
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
-    DispatcherAmongServers {
-        /// The CPU on which both the dispatcher and a server's threads run.
-        cpu: u16,
-    },
+    DispatcherAmongServers { cpu: u16 },
     /// The kernel runs normal threads before the threads of servers, because they use sched_ext.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
-    Recovered {
-        /// The number of threads that were put back.
-        threads: usize,
-        /// The number of cgroups that were removed.
-        groups: usize,
-    },
+    Recovered { threads: usize, groups: usize },
     /// After a killed reservation, some changes could not be undone or need a remark. The text says
     /// which.
     NotRecovered(String),
@@ -204,10 +180,9 @@ impl fmt::Display for Warning {
 }
 
 /// The final report of a reservation.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The counters of the enforcer.
     pub stats: Stats,
-    /// The threads and cgroups that were put back.
     pub restored: Restored,
 }

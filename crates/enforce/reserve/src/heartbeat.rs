@@ -29,8 +29,7 @@ use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Dispatcher and guard each check the other at least this often per cycle.
-const LOOKS: u64 = 4;
+const CHECKS_PER_CYCLE: u64 = 4;
 
 /// The state of the dispatcher's permission to close gates. It is stored in the last two bits of
 /// the lease's word.
@@ -95,7 +94,7 @@ impl Heartbeat {
     }
 
     pub(crate) fn look_ns(&self) -> u64 {
-        self.cycle_ns / LOOKS
+        self.cycle_ns / CHECKS_PER_CYCLE
     }
 
     fn lease_word(&self) -> &AtomicU64 {
@@ -139,7 +138,7 @@ impl Heartbeat {
     /// Reports whether the guard is overdue by two of its checks.
     pub(crate) fn guard_is_silent(&self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.words[1].load(SeqCst));
-        since_ns > self.look_ns() * (LOOKS - 1)
+        since_ns > self.look_ns() * (CHECKS_PER_CYCLE - 1)
     }
 
     pub(crate) fn guard_beats(&self, now_ns: u64) {

@@ -9,8 +9,7 @@ use crate::table::{Event, Table};
 use onbeat_time::Lead;
 
 pub(crate) const CAP_NS: u64 = 100_000;
-/// The share of the dispatcher's delays that a lead covers, in 1/1000.
-const COVERS: usize = 900;
+const COVERED_DELAYS_PER_MILLE: usize = 900;
 /// A slot ends early by at most its length divided by this.
 const PART: u64 = 16;
 
@@ -23,8 +22,8 @@ pub(crate) struct Leads {
 impl Leads {
     pub(crate) fn new(given_ns: u64) -> Leads {
         Leads {
-            opening: Lead::new(COVERS, given_ns, (0, CAP_NS)),
-            closing: Lead::new(COVERS, 0, (0, CAP_NS)),
+            opening: Lead::new(COVERED_DELAYS_PER_MILLE, given_ns, (0, CAP_NS)),
+            closing: Lead::new(COVERED_DELAYS_PER_MILLE, 0, (0, CAP_NS)),
             given_ns,
         }
     }

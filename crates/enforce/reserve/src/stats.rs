@@ -275,11 +275,11 @@ pub struct Lead {
 }
 
 /// The counters of an enforcer since its start.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The counts of slot ends, for each server that has a gate.
     pub gates: Vec<GateStats>,
-    /// The time since the reservation was started.
     pub elapsed_ns: u64,
     /// The CPU time of the dispatcher's thread.
     pub cpu_ns: u64,
@@ -304,7 +304,6 @@ pub struct Stats {
     pub behind_ns: i64,
     /// The current leads, which follow the dispatcher's own delays.
     pub leads: Lead,
-    /// The number of times that gates stayed open, by reason.
     pub pauses: Pauses,
 }
 

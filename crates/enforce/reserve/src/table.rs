@@ -5,7 +5,6 @@ use crate::server::Server;
 use onbeat_time::{Cycle, MAX_CYCLE_NS};
 use thiserror::Error;
 
-/// The reason why slots and cycle do not fit together. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TableError {
@@ -16,9 +15,7 @@ pub enum TableError {
     #[error("server {server:?}: slot {slot}, [{start_ns}, {end_ns}) ns, does not fit the cycle of {cycle_ns} ns. Let it start within the cycle, and end after its start, at most one cycle later.")]
     Slot {
         server: String,
-        /// The index of the slot in the server's list.
         slot: usize,
-        /// The start of the slot within the cycle, in ns.
         start_ns: u64,
         /// The end of the slot, in ns from the start of the cycle.
         end_ns: u64,

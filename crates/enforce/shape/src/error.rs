@@ -15,21 +15,16 @@ pub enum ShapeError {
     /// onbeat puts threads back.
     #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
     Elevated,
-    /// The recording that observes the application failed.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The reservation servers could not start.
     #[error(transparent)]
     Start(#[from] StartError),
     #[error("cannot create a temporary directory: {0}. Free space, set TMPDIR, or choose a directory with --trace")]
     Temporary(std::io::Error),
-    /// A shaper, the process that publishes outputs in their slots, failed.
     #[error(transparent)]
     Shaper(#[from] ShaperError),
-    /// Outputs cannot be held inside the application.
     #[error(transparent)]
     Inside(#[from] InsideError),
-    /// The topics on the application's command line could not be remapped.
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("--adapt: {0}")]

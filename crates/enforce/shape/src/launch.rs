@@ -11,11 +11,9 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// The reason why a command's topics cannot be remapped. The messages explain the fields.
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum LaunchError {
-    /// The command line does not take remapping rules.
     #[error(transparent)]
     Remap(#[from] RemapError),
     #[error(

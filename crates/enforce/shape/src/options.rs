@@ -12,16 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The options that say how onbeat starts or finds the application.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct ApplicationOptions {
     /// The command that starts the application. If it is empty, onbeat shapes an application that
     /// already runs.
     pub command: Vec<String>,
-    /// Whether the application's standard output goes to standard error.
     pub command_to_stderr: bool,
     /// The ids of the processes to observe. If it is empty, onbeat observes all processes.
     pub pids: Vec<u32>,
-    /// Limits on the processes that onbeat observes, besides `pids` and `users`.
     pub limits: Limits,
     /// The users whose processes can be the application, besides root and the calling user. `None`
     /// allows every user, for processes that the user named or that onbeat starts.
@@ -63,11 +62,10 @@ pub struct EnforcementOptions {
 }
 
 /// The options of `onbeat shape`, for one session.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct ShapeOptions {
-    /// The options that say how onbeat starts or finds the application.
     pub application: ApplicationOptions,
-    /// The options that say how onbeat keeps threads to their slots.
     pub enforcement: EnforcementOptions,
     /// The time for which onbeat shapes. `None` shapes until a signal arrives or the command ends.
     pub duration: Option<Duration>,

@@ -39,11 +39,10 @@ pub struct Live {
 }
 
 /// A thread that a session assigned to a server or put on the middleware's CPU.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedThread {
-    /// The kernel's id of the thread.
     pub tid: u32,
-    /// The id of the process to which the thread belongs.
     pub pid: u32,
     /// The thread's name. The application chose it, so it is untrusted.
     pub name: String,

@@ -116,7 +116,6 @@ pub(crate) enum Part {
     Into(usize),
 }
 
-/// Returns the mean time that a part adds to the chain's latency, in ns.
 pub(crate) fn part_ns(chain: &Chain, part: Part) -> f64 {
     let (place, element) = match part {
         Part::Own(i) => (2 * i, "callback"),

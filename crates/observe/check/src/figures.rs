@@ -23,7 +23,6 @@ impl Chosen {
     }
 }
 
-/// The measurements of a chain to which a rule applies.
 pub enum Measured<'m> {
     Chain(&'m Chain),
     /// All paths between the ends of chains that the model does not list.

@@ -4,7 +4,6 @@ use crate::requirements::{CallbackRule, ChainRule, Requirements};
 use onbeat_document::text::{shorten, visible};
 use onbeat_yaml::YamlError;
 
-/// The reason why a text is not a valid requirements file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum RequirementsError {
@@ -12,7 +11,6 @@ pub enum RequirementsError {
     Yaml {
         /// The number of the line with the mistake, if it is known.
         at: Option<u64>,
-        /// The text that says what is wrong in the line.
         said: String,
     },
     #[error("{place}: {said}")]

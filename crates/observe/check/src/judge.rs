@@ -73,8 +73,8 @@ pub struct Finding {
 pub struct Bar {
     /// The confidence level, 0.5 to 1.
     pub confidence: f64,
-    /// The share of executions that may be beyond an extreme value. A sample must be large enough
-    /// to show a larger share.
+    /// The share of later executions that may exceed the extreme values of a sample. A passed
+    /// verdict needs a sample that is large enough to rule out a larger share.
     pub miss: f64,
 }
 
@@ -113,7 +113,6 @@ fn worse(a: Judged, b: Judged) -> Judged {
 }
 
 impl Bar {
-    /// Judges one statistic of a sample of times.
     pub fn times(&self, dist: &Dist, of: Statistic, limit: &Limit<Time>) -> Outcome {
         if dist.count() == 0 {
             return Outcome::not_known("no execution was recorded");

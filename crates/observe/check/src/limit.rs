@@ -197,15 +197,14 @@ impl<U: Unit> Serialize for Limit<U> {
 }
 
 /// The figure of a distribution that a limit applies to: minimum, mean, quantile or maximum.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
     /// The smallest value of the sample. A single number as its limit is a lower limit.
     Min,
-    /// The arithmetic mean of the sample.
     Mean,
     /// The quantile at this share: 0.99 is the 99th percentile.
     Quantile(f64),
-    /// The largest value of the sample.
     Max,
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
 /// The requirements that a system must satisfy.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Requirements {
@@ -27,13 +28,10 @@ pub struct Requirements {
     /// The limits for callbacks. Each entry names one callback, or all callbacks of a node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub callbacks: Vec<CallbackRule>,
-    /// The limits for topics: rates, latencies, waiting times and losses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<TopicRule>,
-    /// The rules for the load of CPUs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuRule>,
-    /// The paths, readers and writers that must or must not exist.
     #[serde(skip_serializing_if = "Structure::is_empty")]
     pub structure: Structure,
 }
@@ -70,10 +68,8 @@ pub struct ChainRule {
     /// The time from the first callback's start to the output.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub latency: Times,
-    /// The limits on the age of the data in the chain's outputs.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub age: Times,
-    /// The limits on the reaction time of the chain.
     #[serde(skip_serializing_if = "Times::is_empty")]
     pub reaction: Times,
     /// Half of the difference between the largest and the smallest latency.
@@ -120,14 +116,12 @@ pub struct CallbackRule {
     pub threads: Option<ThreadRule>,
 }
 
-/// The policy, priority and CPUs that the threads of a callback must have.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ThreadRule {
     /// The scheduling policy: `other`, `fifo`, `rr`, `batch`, `idle`, `deadline` or `ext`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// The limit on the real-time priority of the threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Limit<Count>>,
     /// The only CPUs on which the threads may run.
@@ -135,7 +129,6 @@ pub struct ThreadRule {
     pub cpus: Option<Vec<u16>>,
 }
 
-/// The limits for the messages of one topic.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TopicRule {
@@ -161,7 +154,6 @@ pub struct TopicRule {
     pub overwritten: Option<Limit<Share>>,
 }
 
-/// The limit of the load that callbacks put on one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuRule {
@@ -170,7 +162,6 @@ pub struct CpuRule {
     pub load: Limit<Share>,
 }
 
-/// The paths, readers and writers that must or must not exist.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Structure {
@@ -189,7 +180,6 @@ pub struct Structure {
 }
 
 impl Structure {
-    /// Reports whether the structure requires nothing.
     pub fn is_empty(&self) -> bool {
         *self == Structure::default()
     }

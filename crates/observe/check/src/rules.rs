@@ -13,10 +13,8 @@ use onbeat_document::Dist;
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The minimum length of a recording from which a CPU load can be judged.
-const OBSERVED_NS: u64 = 10_000_000_000;
-/// The minimum number of intervals from which a rate can be judged.
-const STARTS: u64 = 30;
+const MIN_RECORDING_FOR_LOAD_NS: u64 = 10_000_000_000;
+const MIN_INTERVALS_FOR_RATE: u64 = 30;
 
 /// Checks a model against requirements. Each requirement gives one finding per chain, callback,
 /// topic or CPU that it names. If the model has none of these, the requirement gives one finding,
@@ -146,7 +144,6 @@ impl<'m> Checker<'m> {
         }
     }
 
-    /// Notes in the latest finding where its requirement counts lost items.
     fn note_losses(&mut self, at: Vec<(String, String)>) {
         if let Some(finding) = self.findings.last_mut() {
             finding.losses_at = at;
@@ -362,10 +359,10 @@ impl<'m> Checker<'m> {
             .figures_of(self.mode, &reader.figures, &reader.modes);
         let between = figures.map(|f| &f.interarrival_ns);
         let count = between.map_or(0, Dist::count);
-        match between.filter(|d| d.count() >= STARTS && d.sum() > 0) {
+        match between.filter(|d| d.count() >= MIN_INTERVALS_FOR_RATE && d.sum() > 0) {
             Some(between) => plain(1e9 / between.mean(), limit),
             None => Outcome::not_known(format!(
-                "only {count} intervals between messages were recorded, but a rate needs {STARTS}. Record longer"
+                "only {count} intervals between messages were recorded, but a rate needs {MIN_INTERVALS_FOR_RATE}. Record longer"
             )),
         }
     }
@@ -533,7 +530,7 @@ fn load<U: Unit>((least, most): (f64, f64), observed_ns: u64, limit: &Limit<U>) 
         false => percent(most),
     };
     let (verdict, why) = match (limit.holds(least), limit.holds(most)) {
-        _ if observed_ns < OBSERVED_NS => {
+        _ if observed_ns < MIN_RECORDING_FOR_LOAD_NS => {
             let seconds = observed_ns as f64 / 1e9;
             (
                 Verdict::NotKnown,

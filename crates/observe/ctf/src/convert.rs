@@ -13,7 +13,6 @@ const MAX_NAME: usize = 4096;
 /// The policy that is written for a thread if LTTng does not show its policy.
 const UNKNOWN_POLICY: u8 = 255;
 
-/// Counts of the events that are left out of the trace of onbeat.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
     /// Events without a field that onbeat needs.
@@ -28,7 +27,6 @@ pub(crate) struct Converter<'a> {
     watched: HashSet<u32>,
     /// The priority that each thread of ROS 2 had when it last got a CPU.
     priorities: HashMap<u32, u8>,
-    /// The thread that runs on each CPU.
     running: HashMap<u16, u32>,
     /// Processes whose `process` event is written.
     begun: HashSet<u32>,

@@ -16,7 +16,6 @@ pub(crate) enum Value<'a> {
     Signed(i64),
     /// A text without its final zero byte, or an array of bytes.
     Bytes(&'a [u8]),
-    /// A value that onbeat does not read.
     Other,
 }
 
@@ -61,7 +60,6 @@ impl<'a, 't> Decoder<'a, 't> {
         u64::try_from(found.value).ok()
     }
 
-    /// Decodes a structure and adds its fields to `out`.
     pub(crate) fn structure(
         &mut self,
         ty: &'t Type,

@@ -12,7 +12,6 @@ use onbeat_trace::{Event, EventKind, TraceCreateError, TraceWriteError, Writer, 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The reason why a session cannot be imported.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ImportError {

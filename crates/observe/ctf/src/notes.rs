@@ -6,8 +6,7 @@ use crate::survey::Survey;
 use onbeat_trace::manifest::program;
 use std::path::Path;
 
-/// The largest number of processes that the sentences name. Further processes are only counted.
-const NAMED: usize = 20;
+const NAMED_PROCESSES_MAX: usize = 20;
 
 fn times(n: u64, one: &str, many: &str) -> String {
     match n {
@@ -91,7 +90,7 @@ fn silent(survey: &Survey) -> Vec<String> {
         .iter()
         .filter(|(_, process)| !process.is_of_rclcpp && process.items > 0)
         .collect();
-    let more = silent.split_off(silent.len().min(NAMED));
+    let more = silent.split_off(silent.len().min(NAMED_PROCESSES_MAX));
     let mut notes: Vec<String> = silent
         .into_iter()
         .map(|(pid, process)| {

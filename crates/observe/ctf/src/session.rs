@@ -13,7 +13,6 @@ const MAX_DIRECTORIES: usize = 10_000;
 /// The largest number of files of events. All of them are open at once.
 const MAX_STREAMS: usize = 4096;
 
-/// The reason why a session cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum SessionError {
@@ -32,7 +31,6 @@ pub enum SessionError {
     TooMany(PathBuf),
 }
 
-/// One trace: a directory with metadata and files of events.
 pub(crate) struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) metadata: Metadata,
@@ -52,7 +50,6 @@ impl Trace {
     }
 }
 
-/// Receives the events of a session in order of time.
 pub(crate) trait Visitor {
     fn event(&mut self, trace: &Trace, time_ns: u64, seen: &Seen);
 
@@ -63,13 +60,11 @@ pub(crate) trait Visitor {
     fn progress(&mut self, done: u64, total: u64);
 }
 
-/// The traces of a session.
 pub(crate) struct Session {
     pub(crate) traces: Vec<Trace>,
     streams: Vec<(usize, PathBuf)>,
 }
 
-/// The result of one pass over a session.
 #[derive(Default)]
 pub(crate) struct Pass {
     /// The gaps of each file of events, with the path of the file.

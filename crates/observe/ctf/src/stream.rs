@@ -8,14 +8,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The magic number at the start of each packet.
-const MAGIC: u64 = 0xc1fc_1fc1;
-/// The largest size of the header and the context of a packet together, in bytes.
-const HEAD_BYTES: u64 = 64 << 10;
+const PACKET_MAGIC: u64 = 0xc1fc_1fc1;
+const MAX_HEADER_AND_CONTEXT_BYTES: u64 = 64 << 10;
 /// The largest content of a packet, in bytes. The sub-buffers of LTTng are usually smaller than 8 MiB.
 const MAX_PACKET: u64 = 256 << 20;
 
-/// An event of the packet that is in memory.
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
@@ -67,7 +64,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Counts of the parts that a stream lacks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
     /// Events that the tracer dropped because its buffers were full.
@@ -113,14 +109,12 @@ struct Ahead {
     at: u64,
 }
 
-/// The counters of the latest packet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counters {
     sequence: Option<u64>,
     discarded: Option<u64>,
 }
 
-/// The values of the header and the context of a packet.
 struct Head {
     place: Place,
     content: u64,
@@ -237,10 +231,10 @@ impl Stream {
         if rest == 0 {
             return Ok(false);
         }
-        self.fill(rest.min(HEAD_BYTES))?;
+        self.fill(rest.min(MAX_HEADER_AND_CONTEXT_BYTES))?;
         let head = match self.head(metadata, rest) {
             Some(head) => head,
-            None if rest < HEAD_BYTES => {
+            None if rest < MAX_HEADER_AND_CONTEXT_BYTES => {
                 self.gaps.cut = true;
                 self.next = self.length;
                 return Ok(false);
@@ -277,7 +271,10 @@ impl Stream {
         let mut fields = Vec::new();
         if let Some(ty) = &metadata.packet_header {
             decoder.structure(ty, &mut fields).ok()?;
-            if decoder.number("magic").is_some_and(|magic| magic != MAGIC) {
+            if decoder
+                .number("magic")
+                .is_some_and(|magic| magic != PACKET_MAGIC)
+            {
                 return None;
             }
         }

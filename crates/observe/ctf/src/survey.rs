@@ -5,8 +5,7 @@ use crate::session::Trace;
 use crate::stream::Seen;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// The largest number of threads with events of ROS 2.
-const MAX_THREADS: usize = 100_000;
+const MAX_ROS_THREADS: usize = 100_000;
 /// The largest number of endpoints. Beyond it, onbeat does not recognise the middleware's own endpoints,
 /// and keeps their events.
 const MAX_ENDPOINTS: usize = 1_000_000;
@@ -51,7 +50,6 @@ pub(crate) struct Survey {
     pub(crate) is_too_large: bool,
 }
 
-/// A summary of the kernel's events.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerSeen {
     /// The times of the first and the last switch.
@@ -86,7 +84,7 @@ impl Survey {
                     self.nameless += 1;
                     return;
                 };
-                if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&tid) {
+                if self.threads.len() >= MAX_ROS_THREADS && !self.threads.contains_key(&tid) {
                     self.is_too_large = true;
                     return;
                 }
@@ -137,7 +135,7 @@ impl Survey {
                 widen(&mut self.span, time);
                 widen(&mut scheduler.switches, time);
                 if let Some(tid) = seen.fields.tid("next_tid") {
-                    if scheduler.threads.len() < MAX_THREADS {
+                    if scheduler.threads.len() < MAX_ROS_THREADS {
                         scheduler.threads.insert(tid);
                     }
                 }
@@ -152,7 +150,7 @@ impl Survey {
     /// if the kernel switched more threads than the survey keeps.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
-        if known.len() >= MAX_THREADS {
+        if known.len() >= MAX_ROS_THREADS {
             return 0;
         }
         self.threads.keys().filter(|t| !known.contains(t)).count()

@@ -53,6 +53,7 @@ pub struct Cost {
 }
 
 /// The cost of one component for one chain, in both models.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Influence {
     /// The chain's id in the first model.
@@ -61,11 +62,8 @@ pub struct Influence {
     pub title: String,
     /// The component in words: its nodes or its process (untrusted).
     pub component: String,
-    /// The way in which the component makes the chain wait.
     pub how: How,
-    /// The time that the component costs the chain in the first model.
     pub a: Cost,
-    /// The time that the component costs the chain in the second model.
     pub b: Cost,
     /// The difference of the costs as a share of the chain's mean latency in the first model.
     pub of_latency: f64,

@@ -361,7 +361,7 @@ fn correct(chances: &[f64]) -> Vec<f64> {
     corrected
 }
 
-/// Returns the smallest significant change of an execution time: the median over all of them.
+/// Returns the median, over all execution times, of the smallest change that would be significant.
 fn resolution(tested: &[Found], alpha: f64) -> Option<f64> {
     let each = alpha / tested.len().max(1) as f64;
     let times = tested

@@ -67,7 +67,6 @@ impl RunValue {
     }
 }
 
-/// The measured values of a figure in one model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
@@ -85,17 +84,15 @@ impl Side<'_> {
 }
 
 /// A figure that both models have.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<'m> {
-    /// The figure of which both models have values.
     pub figure: Figure,
     /// The id of the callback or chain (untrusted).
     pub id: String,
     /// The readable name of the callback or chain (untrusted).
     pub title: String,
-    /// The figure's values in the first model.
     pub a: Side<'m>,
-    /// The figure's values in the second model.
     pub b: Side<'m>,
 }
 
@@ -236,7 +233,6 @@ fn chains<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
     rows
 }
 
-/// Reports whether two chains take the same path.
 pub fn is_same(a: &Chain, b: &Chain) -> bool {
     (&a.callbacks, &a.topics, a.cut, a.from_input) == (&b.callbacks, &b.topics, b.cut, b.from_input)
 }

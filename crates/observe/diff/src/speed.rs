@@ -73,7 +73,6 @@ impl Speed {
     }
 }
 
-/// Returns the median of the values, or 0 if the list is empty.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len();

@@ -18,10 +18,8 @@ use crate::{Options, WAITING};
 use onbeat_stats::student_quantile;
 use serde::Serialize;
 
-/// With this many figures of a kind or fewer, the spread is assumed and not estimated.
-const NONE: f64 = 2.0;
-/// With this many figures of a kind, the estimate replaces the assumption.
-const ENOUGH: f64 = 10.0;
+const ASSUMED_UP_TO_FIGURES: f64 = 2.0;
+const ESTIMATED_FROM_FIGURES: f64 = 10.0;
 /// The degrees of freedom of an estimated spread. Callbacks differ in their spreads and have heavy
 /// tails, so more figures do not add degrees of freedom.
 const FREEDOM: f64 = 8.0;
@@ -105,7 +103,6 @@ impl RunSpread {
     }
 }
 
-/// The spread between runs of each kind of figures.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spread {
     kinds: [Scale; 3],
@@ -207,7 +204,9 @@ impl Spread {
     /// Returns how far the estimate replaces the assumption, from 0 to 1.
     fn trust(&self, scale: &Scale) -> f64 {
         match self.options.estimate_spread {
-            true => ((scale.figures as f64 - NONE) / (ENOUGH - NONE)).clamp(0.0, 1.0),
+            true => ((scale.figures as f64 - ASSUMED_UP_TO_FIGURES)
+                / (ESTIMATED_FROM_FIGURES - ASSUMED_UP_TO_FIGURES))
+                .clamp(0.0, 1.0),
             false => 0.0,
         }
     }

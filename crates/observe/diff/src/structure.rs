@@ -63,11 +63,10 @@ impl What {
 }
 
 /// A difference in the structure of two models.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Difference {
-    /// The kind of part that differs.
     pub part: Part,
-    /// Whether the part was added, removed or changed.
     pub what: What,
     /// The id of the part, or the ends of an edge (untrusted).
     pub id: String,
@@ -271,7 +270,6 @@ fn items(e: &Edge) -> String {
     format!("{} items", e.figures.taken)
 }
 
-/// Returns an id for an edge, made of its ends and its topic.
 pub fn edge_id(e: &Edge) -> String {
     format!("{} -> {} over {}", e.from, e.to, e.topic)
 }

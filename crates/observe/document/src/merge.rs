@@ -14,7 +14,6 @@ use crate::schema::{Bracket, Callback, CallbackFigures, Edge, Model, Run};
 use machines::Machines;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The reason why models cannot be merged into one.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelMergeError {

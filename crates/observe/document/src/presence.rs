@@ -6,11 +6,10 @@ use crate::titles::titles;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of a part of a model.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A callback: a vertex of the graph.
     Callback,
-    /// An edge: a connection between two callbacks.
     Edge,
     /// A junction: a callback at which several inputs meet.
     Junction,

@@ -1,8 +1,9 @@
 //! The timing model as a value: the content of `model.json`.
 //!
 //! Vertices are callbacks and synchronisers. Edges are topics, requests and responses between them.
-//! Chains are paths from a source to a sink (thesis section 3.5). Figures come in *per-mode* sets,
-//! so that modes can be merged or kept apart.
+//! Chains are paths from a source to a sink (thesis section 3.5). The `figures` of a part are those
+//! over all modes. Its `modes` are the figures by mode, so that modes can be merged or kept apart.
+//! They are empty unless the model has several modes.
 
 pub mod helper;
 mod influence;
@@ -156,6 +157,7 @@ pub struct Executor {
 }
 
 /// An action: its goals, cancellations, results, feedback and state together.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     /// The name of the action. It is untrusted. The action's services and topics are below
@@ -168,10 +170,8 @@ pub struct Action {
     /// The ids of the callbacks on the action's services and topics, and of the task that executes
     /// its goals. They are sorted.
     pub callbacks: Vec<String>,
-    /// The measured figures of the action over all modes.
     #[serde(flatten)]
     pub figures: ActionFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ActionFigures>,
 }
@@ -226,6 +226,7 @@ impl Identity {
 }
 
 /// A callback: a vertex of the graph.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Callback {
     /// The id, which is the same in all runs, for example `/fusion:subscription(/lidars/front)`.
@@ -250,15 +251,12 @@ pub struct Callback {
     /// The topics, `service/request`s and `service/response`s on which the callback publishes,
     /// sorted.
     pub outputs: Vec<String>,
-    /// The way in which onbeat found the start and the end of executions.
     pub bracket: Bracket,
     /// The symbol of the callback's function in rclcpp, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
-    /// The measured figures of the callback over all modes.
     #[serde(flatten)]
     pub figures: CallbackFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, CallbackFigures>,
     /// The threads that ran the callback in any run, sorted.
@@ -417,6 +415,7 @@ fn read_assumed<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Assu
 }
 
 /// A connection over which items go from one callback to another.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
     /// The id of the callback that publishes the items.
@@ -433,13 +432,10 @@ pub struct Edge {
         deserialize_with = "read_assumed"
     )]
     pub assumed: Option<Assumed>,
-    /// Whether items pass through intra-process communication.
     #[serde(default)]
     pub intra_process: bool,
-    /// The measured figures of the edge over all modes.
     #[serde(flatten)]
     pub figures: EdgeFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, EdgeFigures>,
 }
@@ -526,11 +522,11 @@ pub struct Reading {
 }
 
 /// A callback at which several inputs meet.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Junction {
     /// The id of the vertex: a sync vertex for AND, the triggered callback for OR.
     pub callback: String,
-    /// The condition under which the junction runs: AND or OR.
     pub kind: JunctionKind,
     /// The ids of the callbacks whose data meet at the junction, sorted.
     pub inputs: Vec<String>,
@@ -540,10 +536,8 @@ pub struct Junction {
     /// The confidence from 0 to 1: the share of outputs that fit the junction. It is reduced if the
     /// data fit sampling as well.
     pub confidence: f64,
-    /// The certainty with which onbeat knows the kind of the junction.
     #[serde(default)]
     pub state: JunctionState,
-    /// The rule by which onbeat assumes that an AND junction chooses its items.
     #[serde(default, skip_serializing_if = "Matching::is_in_turn")]
     pub matching: Matching,
     /// The possible meanings of an ambiguous junction. Edges and chains follow the first one.
@@ -556,6 +550,7 @@ pub struct Junction {
 
 /// The figures of the data from a source to a sink, over all paths between them. They are complete,
 /// however many paths there are.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndToEnd {
     /// The id of the callback with which the paths begin.
@@ -581,10 +576,8 @@ pub struct EndToEnd {
     pub paths: Option<u64>,
     /// The number of these paths that are chains of the model.
     pub listed: u64,
-    /// The measured figures between the ends over all modes.
     #[serde(flatten)]
     pub figures: EndToEndFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, EndToEndFigures>,
 }
@@ -619,6 +612,7 @@ impl EndToEndFigures {
 }
 
 /// A path from a source to a sink.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chain {
     /// The id, which is the same in all runs: `chain-` and a short hash of the callbacks' ids.
@@ -642,10 +636,8 @@ pub struct Chain {
     /// `--to`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// The measured figures of the chain over all modes.
     #[serde(flatten)]
     pub figures: ChainFigures,
-    /// The figures by mode. Empty unless the model has several modes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modes: BTreeMap<String, ChainFigures>,
     /// The latency by run id, over all modes. Empty for a single run. Runs from models of older

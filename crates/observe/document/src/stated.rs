@@ -22,7 +22,6 @@ pub struct StatedJunction {
     pub matching: Matching,
 }
 
-/// The reason why a text is not a valid statement about a junction.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JunctionParseError {

@@ -36,7 +36,6 @@ pub struct Limits {
     pub container: Option<u32>,
 }
 
-/// The reason why onbeat cannot limit a recording as requested. Each message names the option.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum LimitError {

@@ -721,7 +721,6 @@ fn run_tests(args: &[String]) -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Runs `lanes` tests at a time. Returns the number of tests that failed.
 fn run_side_by_side(harness: &Harness, tests: &[&Test], lanes: usize) -> usize {
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let run = || {

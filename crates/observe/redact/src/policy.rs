@@ -45,7 +45,6 @@ pub struct Visible {
     pub hosts: Vec<String>,
 }
 
-/// The reason why a text is not a valid policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum PolicyError {
@@ -62,7 +61,6 @@ pub enum PolicyError {
         list: &'static str,
         /// The index of the entry in the list. The first entry has index 0.
         at: usize,
-        /// The entry as it is written in the file.
         name: String,
         /// A sentence with the fault of the name, and the way out.
         said: &'static str,

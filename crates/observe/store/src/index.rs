@@ -36,11 +36,11 @@ impl Kind {
 
 /// A row of the index: one run in one object. All texts except the kind come from recordings and users, and
 /// are untrusted.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Row {
     /// The id of the model, or of the trace's list of files.
     pub object: Id,
-    /// Whether the object is a model or a trace.
     pub kind: Kind,
     /// The id of the run: the id of its recording.
     pub run: String,
@@ -55,9 +55,7 @@ pub struct Row {
     pub distribution: String,
     /// The start of the run, in ns since 1970 (CLOCK_REALTIME).
     pub start_ns: u64,
-    /// The duration of the run's recording, in ns.
     pub duration_ns: u64,
-    /// The number of events that were recorded in the run.
     pub events: u64,
     /// The number of events that are missing because the recorder lost them.
     pub lost: u64,

@@ -16,11 +16,10 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_secs(3600);
 
 /// The result of tidying a store.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tidied {
-    /// The number of parts of the index before tidying.
     pub parts_before: usize,
-    /// The number of parts of the index after tidying.
     pub parts_after: usize,
     /// The number of removed objects, tables and half-written files that no index row names.
     pub removed: u64,

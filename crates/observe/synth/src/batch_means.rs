@@ -8,7 +8,6 @@
 /// The maximum number of blocks of values. When one more is needed, neighbouring blocks are merged
 /// in pairs, so that the length of a block doubles.
 const MAX_BLOCKS: usize = 32;
-/// The minimum number of blocks for an estimate of the variance of their means.
 const MIN_BLOCKS: usize = 6;
 
 #[derive(Debug, Clone, Default)]

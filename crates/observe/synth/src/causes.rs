@@ -19,8 +19,7 @@ use std::collections::BTreeMap;
 /// switches of observed threads come in addition.
 const SWITCHES: usize = 512;
 
-/// The maximum number of thread names before names of ended threads are forgotten even if their process is
-/// kept.
+/// Above this number of thread names, the names of ended threads are forgotten even if their process is kept.
 const ENDED_NAMES_MAX: usize = 4096;
 
 /// The maximum number of different causes in one run. Further causes count as *others*.
@@ -40,7 +39,6 @@ pub(super) struct Wait {
     pub(super) asleep: bool,
 }
 
-/// A move of a waiting thread from the queue of a CPU to that of another one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Move {
     time: u64,
@@ -171,7 +169,6 @@ pub(super) struct Causes {
     names: ThreadNames,
     numbers: FxHashMap<CauseThread, usize>,
     list: Vec<CauseThread>,
-    /// The numbers of forgotten components, which are used again.
     free: Vec<usize>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
     /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
@@ -271,7 +268,6 @@ impl Causes {
         self.number_of(names.who(by)) as u32
     }
 
-    /// Returns all components. A component's index is its [number](Causes::component_number).
     pub(super) fn components(
         &self,
         nodes: impl Fn(u32) -> Vec<String>,

@@ -276,7 +276,6 @@ impl Steps {
         lineages.origins = origins.map(|id| self.origins.mark_early(id));
     }
 
-    /// Keeps only the lineages whose steps fulfil a condition, with their origins.
     pub(crate) fn retain(
         &mut self,
         lineages: &mut Lineages,
@@ -305,7 +304,6 @@ impl Steps {
         self.steps[step.index()].origin
     }
 
-    /// Reports whether a lineage leads through a vertex for which `is_it` returns true.
     pub(crate) fn lead_through(
         &self,
         lineages: &Lineages,
@@ -318,7 +316,6 @@ impl Steps {
             || origins.any(|origin| is_it(origin.root))
     }
 
-    /// Marks the vertices of all lineages that are in use.
     pub(crate) fn mark_vertices(&self, paths: &Paths, marks: &mut Marks) {
         let mut free = Marks::default();
         for step in &self.free {
@@ -386,7 +383,7 @@ pub(crate) struct PathNode {
     /// if other executions continue beyond this path. The value is the start of the last callback in the
     /// latest execution that ended.
     cut: Option<u64>,
-    /// The items that were lost on the way from the path's last but one callback to its last callback.
+    /// Counts items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
     /// Counts lineages that were not followed to the end of this path, or not beyond it, because there were
     /// too many.
@@ -402,7 +399,6 @@ pub(crate) struct Followed {
     pub(crate) ends: Vec<ChainEnd>,
     pub(crate) joined: Vec<Joined>,
     pub(crate) arrivals: Vec<Arrival>,
-    /// Empty lists of steps, which are used again.
     pub(crate) spare: Vec<Vec<ChainStep>>,
 }
 
@@ -416,7 +412,6 @@ impl Followed {
 pub(crate) struct Paths {
     pub(crate) followed: Option<Followed>,
     nodes: Vec<PathNode>,
-    /// The numbers of forgotten paths, which are used again.
     free: Vec<PathId>,
     pub(crate) switches: Switches,
     roots: FxHashMap<VertexId, PathId>,
@@ -446,7 +441,6 @@ impl Paths {
         &self.nodes[path.index()]
     }
 
-    /// Returns the number of paths that are kept.
     pub(crate) fn count(&self) -> usize {
         self.nodes.len() - self.free.len()
     }
@@ -609,7 +603,6 @@ impl Paths {
         })
     }
 
-    /// Marks that a path continues, so that executions no longer count as ending there.
     pub(crate) fn set_extended(&mut self, path: PathId) {
         let node = &mut self.nodes[path.index()];
         if node.extended {
@@ -732,7 +725,6 @@ impl Paths {
         }
     }
 
-    /// Returns the callbacks and synchronisers of a path, first to last.
     pub(crate) fn steps_of(&self, path: PathId) -> Vec<PathStep> {
         let step = |node: &PathNode| {
             let via = node.parent.map(|p| p.1);

@@ -86,7 +86,6 @@ pub struct ExecutionSeen {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// A callback took the item.
     Taken {
         /// The start of the callback, or the time of the take within a callback.
         time_ns: u64,
@@ -126,7 +125,6 @@ pub struct ItemSeen {
     pub fate: Fate,
 }
 
-/// Executions and items that the caller has not taken yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Details {
     pub(crate) executions: Vec<ExecutionSeen>,

@@ -29,9 +29,7 @@ use onbeat_document::schema::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of published items from which on a subscription that took none of them counts as
-/// starved.
-const STARVED: u64 = 10;
+const STARVED_ITEMS_MIN: u64 = 10;
 
 impl Synth {
     /// Returns the ids of the callbacks so far, by callback number, or `None` for callbacks that
@@ -119,7 +117,7 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// The subscriptions of the same group from which the inputs of a subscription descend.
+    /// For each subscription: the subscriptions of its group whose data its inputs come from.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -329,7 +327,6 @@ impl<'a> Finish<'a> {
         add_all(&mut edge.modes, &modes);
     }
 
-    /// Adds an output topic that several subscriptions of a node publish together.
     fn add_sync(&self, evidence: &mut Evidence, node: NodeId, group: &Group, output: &Output) {
         let Some(sync) = self.id(output.vertex) else {
             return;
@@ -467,7 +464,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds to the evidence how old data was at the ends of chains.
     fn add_ends(&self, evidence: &mut Evidence) {
         let lineage = &self.synth.flow.lineage;
         let outputs = self.synth.flow.groups.values().flat_map(|g| &g.outputs);
@@ -652,7 +648,7 @@ impl<'a> Finish<'a> {
             }
         }
         // At the end of a recording, some items are always in flight.
-        starved.retain(|v, published| *published >= STARVED && !fed.contains(v));
+        starved.retain(|v, published| *published >= STARVED_ITEMS_MIN && !fed.contains(v));
         let vertex = |(v, published): (VertexId, u64)| (&vertices[v.index()], published);
         starved.into_iter().map(vertex)
     }

@@ -32,7 +32,6 @@ impl Forgotten {
     }
 }
 
-/// How many things of each kind a synthesis keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct KeptCounts {
@@ -186,7 +185,6 @@ impl Synth {
         components
     }
 
-    /// Forgets the names that nothing uses. Returns their numbers.
     fn forget_names(&mut self, vertices: &Marks) -> Vec<u32> {
         let mut used = Marks::default();
         self.cx.entities.mark_names(&mut used);

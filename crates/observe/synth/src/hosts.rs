@@ -14,15 +14,13 @@ pub const MOST_HOSTS: usize = 16;
 /// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
 /// step. onbeat uses the largest step for which all CPU numbers stay below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
-/// The number of process and thread ids that Linux has on one host.
-const IDS: u32 = 1 << 22;
+const LINUX_IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
 const STRETCHES: usize = 16;
 /// The minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
-/// The reason why traces of several hosts cannot be joined into one model.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
@@ -141,7 +139,7 @@ impl Clock {
         if host == 0 {
             return Some(event);
         }
-        let shift = host as u32 * IDS;
+        let shift = host as u32 * LINUX_IDS;
         let id = |id: u32| if id == 0 { 0 } else { id.saturating_add(shift) };
         event.time_ns = self.common_ns(event.time_ns);
         event.cpu = event.cpu.saturating_add(self.first_cpu);
@@ -513,7 +511,10 @@ mod tests {
         };
         let moved = clock.common(event.clone(), 2).unwrap();
         assert_eq!((moved.time_ns, moved.cpu), (95, 203));
-        assert_eq!((moved.pid, moved.tid), (8 + 2 * IDS, 9 + 2 * IDS));
+        assert_eq!(
+            (moved.pid, moved.tid),
+            (8 + 2 * LINUX_IDS, 9 + 2 * LINUX_IDS)
+        );
         assert!(matches!(
             moved.kind,
             EventKind::SwitchIn { prev_tid: 0, .. }

@@ -8,7 +8,8 @@ index_type! {
 }
 
 index_type! {
-    /// The index of a node. Nodes are never dropped, and a restarted node keeps its index.
+    /// The index of a node. A restarted node keeps its index. The index of a forgotten node is used
+    /// again.
     NodeId
 }
 

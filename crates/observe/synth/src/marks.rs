@@ -5,7 +5,6 @@
 pub(crate) struct Marks(Vec<bool>);
 
 impl Marks {
-    /// Adds an index. Returns true if it was not in the set.
     pub(crate) fn add(&mut self, index: usize) -> bool {
         if self.0.len() <= index {
             self.0.resize(index + 1, false);

@@ -8,7 +8,6 @@ use std::str::FromStr;
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeRule {
-    /// The mode is active between two times of the recording.
     Time {
         mode: String,
         /// The time at which the mode begins, in ns since the recording's first event.
@@ -193,7 +192,6 @@ impl Switches {
 pub(crate) struct PerMode<F>(Vec<Option<F>>);
 
 impl<F: Default> PerMode<F> {
-    /// Returns the value of a mode. Creates a default value if there is none.
     pub(crate) fn of(&mut self, mode: ModeId) -> &mut F {
         if self.0.len() <= mode.index() {
             self.0.resize_with(mode.index() + 1, || None);

@@ -86,7 +86,6 @@ impl ThreadNames {
         self.0.len()
     }
 
-    /// Keeps the names for which `stays` returns true.
     pub(crate) fn retain(&mut self, stays: impl Fn(u32, &CauseThread) -> bool) {
         self.0.retain(|tid, who| stays(*tid, who));
     }

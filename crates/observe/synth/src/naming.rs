@@ -13,7 +13,6 @@ pub struct NameRule {
     replacement: String,
 }
 
-/// The reason why a text is not a name rule. Each variant has the text.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameRuleError {
@@ -70,7 +69,6 @@ const BUILT_IN: &[&str] = &[
     "_(?:0x)?(?:5[56]|7[ef]|aaaa|ffff)[0-9a-f]{8,10}$=",
 ];
 
-/// All name rules of a model: the built-in ones, then the user's.
 #[derive(Debug, Clone)]
 pub(crate) struct NameRules(Vec<NameRule>);
 

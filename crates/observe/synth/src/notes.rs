@@ -18,7 +18,6 @@ impl Notes {
         }
     }
 
-    /// Forgets the notes on `vertices` and the notes on names that are not in `used`.
     pub(super) fn forget(&mut self, vertices: &Marks, used: &Marks) {
         self.0.retain(|note, _| {
             let (mut vertex, mut name) = (None, None);

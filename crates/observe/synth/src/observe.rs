@@ -47,7 +47,6 @@ pub enum Observation {
         /// The start of the path's first callback, CLOCK_MONOTONIC.
         start_ns: u64,
     },
-    /// A callback starts on an item.
     Taken {
         name: u32,
         published_ns: u64,
@@ -61,7 +60,6 @@ pub enum Observation {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observer {
     list: Option<Vec<Observation>>,
-    /// Only executions are kept.
     only_executions: bool,
 }
 
@@ -82,7 +80,6 @@ impl Observer {
         self.list.as_ref().is_none_or(Vec::is_empty)
     }
 
-    /// Returns the list for observations other than executions, if the caller asked for them.
     fn all(&mut self) -> Option<&mut Vec<Observation>> {
         self.list.as_mut().filter(|_| !self.only_executions)
     }

@@ -131,7 +131,6 @@ impl Origins {
         own
     }
 
-    /// Adds the source `root`, which started at `start`, to a set.
     pub(crate) fn begin(&mut self, to: Option<OriginsId>, root: VertexId, start: u64) -> OriginsId {
         let new = self.insert();
         self.sets[new.index()].origins.push(Origin {
@@ -214,14 +213,12 @@ impl Origins {
         })
     }
 
-    /// Marks that the data passed a junction with too few outputs to be understood reliably.
     pub(crate) fn mark_early(&mut self, id: OriginsId) -> OriginsId {
         let id = self.own(id);
         self.sets[id.index()].early = true;
         id
     }
 
-    /// Marks the sources of all origins that are in use.
     pub(crate) fn mark_vertices(&self, marks: &mut Marks) {
         for set in self.sets.iter().filter(|set| set.refs > 0) {
             for origin in &set.origins {

@@ -3,7 +3,6 @@
 
 use onbeat_document::schema::qos::{Durability, Liveliness, Qos, Reliability};
 
-/// The outcome of an item on its way to one subscription or synchroniser.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemOutcome {
@@ -150,7 +149,6 @@ pub struct RequestOutcome {
     pub perhaps_executed: bool,
 }
 
-/// Outcomes that the caller has not taken yet.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcomes {
     pub(crate) items: Vec<ItemOutcome>,

@@ -26,7 +26,6 @@ use table::{Column, Table};
 
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The reason why a trace cannot be exported as a table of events.
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {

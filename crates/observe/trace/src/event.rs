@@ -12,7 +12,6 @@
 /// A name from a traced process. It is untrusted text: escape it before showing it.
 pub type Name = Box<str>;
 
-/// An event of a recording: its time, CPU, thread and kind.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
@@ -33,15 +32,12 @@ pub const UNTOLD: u32 = u32::MAX;
 pub const UNSCHEDULED: u8 = u8::MAX;
 
 /// The kind of endpoint that a handle stands for.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndpointKind {
-    /// A publisher, which writes to a topic.
     Publisher,
-    /// A subscription, which takes messages from a topic.
     Subscription,
-    /// A service: the side that receives requests and sends responses.
     Service,
-    /// A client: the side that sends requests and receives responses.
     Client,
 }
 

@@ -133,12 +133,11 @@ pub enum Scheduling {
 
 /// The number of events and bytes in a recording's files. In the file, these fields are fields of the
 /// manifest.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Written {
-    /// The number of events that the writer wrote to segments.
     pub events: u64,
-    /// The number of bytes that the writer wrote to segments.
     pub bytes: u64,
     /// The number of events that the writer received after a later event.
     pub out_of_order: u64,

@@ -37,7 +37,6 @@ pub trait FieldSink {
 /// field that the [`FieldSink`] method of the same name receives.
 #[allow(missing_docs)]
 pub trait FieldSource {
-    /// The reason why a field cannot be returned.
     type Error;
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
     fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
@@ -69,13 +68,10 @@ pub enum FieldType {
     Handle,
     Message,
     Tid,
-    /// An unsigned number of 8 bits.
     Byte,
     /// An unsigned number of 16 bits.
     Word,
-    /// A signed 64-bit number.
     Int,
-    /// An unsigned 64-bit number.
     Uint,
     Mask,
     Gid,
@@ -91,7 +87,6 @@ pub enum FieldType {
     Execute,
 }
 
-/// The description of one field of a kind of events.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {

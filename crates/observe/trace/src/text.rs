@@ -32,7 +32,6 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("cpus", "0x3"),
 ];
 
-/// A line cannot be parsed as an event.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]

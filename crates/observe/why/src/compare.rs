@@ -13,29 +13,24 @@ use serde::Serialize;
 /// culprit.
 const CAUSES_MAX: usize = 4096;
 
-/// The least share of the difference in latency that a cause must explain to be listed.
-const SHARE_MIN: f64 = 0.01;
+const LISTED_SHARE_MIN: f64 = 0.01;
 
 /// The sentence names causes until these together explain this share of the difference in latency.
 const SHARE_SAID: f64 = 0.8;
 
-/// The most causes that the sentence names.
-const SAID_MAX: usize = 3;
+const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
-/// If late executions have a cause so often by chance with more than this probability, the sentence
-/// says that it may be chance.
+/// The sentence says that a cause may be chance if its probability by chance is above this: the
+/// probability that late executions drawn at random have the cause at least as often.
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The number of late executions.
     pub late: u64,
-    /// The number of the other executions.
     pub others: u64,
-    /// The mean latency of the late executions, ns.
     pub late_mean_ns: f64,
-    /// The mean latency of the executions that are not late, ns.
     pub others_mean_ns: f64,
     /// The causes that take longer in late executions, the largest first.
     pub findings: Vec<Finding>,
@@ -195,7 +190,7 @@ impl Sums {
             let late_ns = mean(times.late.sum(), late);
             let others_ns = mean(times.others.sum(), others);
             let explained_ns = late_ns - others_ns;
-            if explained_ns < SHARE_MIN * whole {
+            if explained_ns < LISTED_SHARE_MIN * whole {
                 return None;
             }
             let present_ns = (late_ns + others_ns) / 2.0;
@@ -294,7 +289,7 @@ impl Comparison {
         let (late, others) = (self.late, self.others);
         let mut said = Vec::new();
         let mut explained = 0.0;
-        for finding in self.findings.iter().take(SAID_MAX) {
+        for finding in self.findings.iter().take(CAUSES_IN_SENTENCE_MAX) {
             if explained >= SHARE_SAID * self.excess_ns() {
                 break;
             }

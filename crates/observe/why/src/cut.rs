@@ -264,8 +264,8 @@ impl Known<'_> {
         }
     }
 
-    /// Adds the pieces of an item's way until `end`, cut by what the thread that then woke up the
-    /// callback's thread did meanwhile: a thread of the middleware or of the executor.
+    /// Adds the pieces of an item's way until `end`, one for each state that the thread `waker` had
+    /// meanwhile. `waker` belongs to the middleware or the executor, and then woke up the callback's thread.
     fn carried(&self, pieces: &mut Pieces, place: u32, waker: u32, end: u64) {
         let begin = pieces.at;
         for slice in self.history.states(waker, begin, end) {

@@ -65,7 +65,7 @@ pub enum Choice {
     All,
 }
 
-/// A question why executions of one chain or callback took long.
+/// A request to explain why executions of one chain or callback took long.
 #[derive(Debug, Clone)]
 pub struct Question {
     /// The chain or callback whose executions are explained.
@@ -215,7 +215,6 @@ impl Why {
 pub(crate) struct Subjects {
     ids: Vec<Option<String>>,
     list: Vec<Subject>,
-    /// Whether at least one subject is a callback.
     callbacks: bool,
     /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
@@ -298,7 +297,6 @@ impl Subjects {
         }
     }
 
-    /// Adds an execution of a callback on a thread, from `start_ns` to `end_ns`.
     pub(crate) fn ran(&mut self, callback: u32, tid: u32, (start_ns, end_ns): (u64, u64)) {
         self.follow.ran(tid, (start_ns, end_ns, callback));
         if !self.callbacks {
@@ -483,7 +481,6 @@ fn is_path<'a>(
     at == callbacks.len()
 }
 
-/// Keeps the executions that the question chose.
 #[derive(Debug, Default)]
 struct Keeper {
     /// The latency and the number of each kept execution, the smallest latency first.

@@ -29,10 +29,8 @@ pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 /// lock can lie between the two.
 const SEEMING_NS: u64 = 2_000_000;
 
-/// The maximum number of pairs in `History::at_once`.
 const AT_ONCE_MAX: usize = 1 << 16;
 
-/// The state of a thread during a slice of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
@@ -326,7 +324,6 @@ fn insert(parts: &mut VecDeque<Part<u32>>, part: Part<u32>) {
     parts.insert(parts.len() - after, part);
 }
 
-/// Reports whether [`History::push`] ignores this kind of event.
 pub(crate) fn is_ignored(kind: &EventKind) -> bool {
     matches!(
         kind,
@@ -344,7 +341,6 @@ pub(crate) fn some_act() -> EventKind {
     EventKind::Wait
 }
 
-/// The history of all observed threads.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     threads: FxHashMap<u32, Thread>,
@@ -506,7 +502,6 @@ impl History {
         !self.at_once.contains(&(a.min(b), a.max(b)))
     }
 
-    /// Adds a wait for a CPU, with the thread that had the CPU.
     pub(crate) fn held(&mut self, held: Held) {
         if let Some(thread) = self.threads.get_mut(&held.tid) {
             let part = Part {
@@ -729,7 +724,6 @@ mod tests {
         history
     }
 
-    /// Returns the lengths in us and the states of thread 7.
     fn states(history: &History, begin: u64, end: u64) -> Vec<(u64, State)> {
         let slices = history.states(7, begin * 1000, end * 1000);
         let mut at = begin * 1000;

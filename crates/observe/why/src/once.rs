@@ -17,28 +17,26 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// The kinds of records. Each comment lists the numbers that follow the kind, in their order. Times are in
-/// ns. The number of a thread is its place among the records of kind `THREAD`, from 0.
+/// The kinds of records. A record of a kind up to `LIFE` has the number of the thread that it is about:
+/// the thread's place among the records of kind `THREAD`, from 0. After it come the numbers in the kind's
+/// comment. The comments of the other kinds list all numbers. Times are in ns.
 mod record {
-    /// The number of the thread.
     pub(super) const SWITCH_IN: u8 = 0;
-    /// The number of the thread.
     pub(super) const PREEMPTED: u8 = 1;
-    /// The number of the thread.
     pub(super) const ASLEEP: u8 = 2;
-    /// The number of the thread, and the id of the thread that woke it up.
+    /// The id of the thread that woke the thread up.
     pub(super) const WAKE: u8 = 3;
-    /// The number of the thread, and the time since it was ready.
+    /// The time for which the thread had been ready.
     pub(super) const WOKEN: u8 = 4;
-    /// The number of the thread, and the stolen time.
+    /// The stolen time.
     pub(super) const STOLEN: u8 = 5;
-    /// The number of the thread, twice the used time, plus 1 if it counts from the last switch.
+    /// Twice the used time, plus 1 if the time counts from the last switch.
     pub(super) const CPU_TIME: u8 = 6;
-    /// The number of the thread, and the id of the mutex's owner.
+    /// The id of the thread that owns the mutex.
     pub(super) const LOCK_WAIT: u8 = 7;
-    /// The number of the thread, and the time since it acted.
+    /// The time since the thread acted.
     pub(super) const ACTED: u8 = 8;
-    /// The number of the thread, and a value of [`life`](super::life).
+    /// A value of [`life`](super::life).
     pub(super) const LIFE: u8 = 9;
     /// The pid and the tid of the thread with the next number.
     pub(super) const THREAD: u8 = 10;
@@ -57,14 +55,12 @@ mod record {
     pub(super) const RARE: u8 = 15;
 }
 
-/// The values of a [`record::LIFE`].
 mod life {
     pub(super) const SCHEDULED: u64 = 0;
     pub(super) const FORK: u64 = 1;
     pub(super) const EXIT: u64 = 2;
 }
 
-/// The values of a [`record::RARE`].
 mod rare {
     /// No numbers. Events were lost.
     pub(super) const LOST: u64 = 0;
@@ -104,12 +100,11 @@ pub struct Once {
 }
 
 /// The result of one pass: the model, and a spool for explanations.
+#[allow(missing_docs)]
 pub struct Seen {
-    /// The model of the recording.
     pub model: Model,
     /// The ids of the callbacks, for the options of another pass over the same events.
     pub ids: Vec<Option<String>>,
-    /// The facts that explanations need.
     pub spooled: Spooled,
 }
 
@@ -163,7 +158,7 @@ impl Once {
         }
     }
 
-    /// Writes what [`History::push`](crate::history::History::push) needs of an event.
+    /// Writes the parts of an event that [`History::push`](crate::history::History::push) needs.
     fn spool_event(&mut self, event: &Event) {
         use record::*;
         let number = |n: u32| u64::from(n);

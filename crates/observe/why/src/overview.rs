@@ -18,15 +18,13 @@ pub struct Overview {
 }
 
 /// The executions that start within one bin of the recording's time.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// The start of the bin, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The number of executions that start in the bin.
     pub count: u64,
-    /// The smallest latency of these executions, in ns.
     pub min_ns: u64,
-    /// The largest latency of these executions, in ns.
     pub max_ns: u64,
 }
 

@@ -7,7 +7,6 @@ use std::io::{self, Read, Write};
 
 const BLOCK: usize = 1 << 16;
 
-/// The number of bits of a record's first number that hold its kind.
 const KIND_BITS: u32 = 4;
 
 /// The shortest time that does not fit beside the kind. Such a time follows as a number of its own.
@@ -82,7 +81,6 @@ impl<W: Write> Spool<W> {
     }
 }
 
-/// Reads one record after another.
 pub(crate) struct Records<R> {
     from: R,
     block: Vec<u8>,
@@ -146,7 +144,6 @@ impl<R: Read> Records<R> {
         Ok(self.number()? as u32)
     }
 
-    /// Skips the next `bytes` bytes of the record.
     pub(crate) fn skip(&mut self, bytes: u64) {
         self.at = self.at.saturating_add(bytes as usize);
     }

@@ -38,8 +38,7 @@ const SYSTEM: &str = "
 
 const ROUNDS: u64 = 40;
 
-/// The length of each planted cause, in us.
-const PLANTED: u64 = 15_000;
+const PLANTED_US: u64 = 15_000;
 
 fn is_planted(round: u64) -> bool {
     round % 20 == 7
@@ -108,7 +107,6 @@ fn planted(round: impl Fn(u64) -> String) -> Vec<Event> {
     })
 }
 
-/// Explains the chain that begins with `first` and passes `through`.
 fn explain(events: &[Event], options: SynthOptions, first: &str, through: &str) -> Explanation {
     let mut options = options;
     let pass = |options: &SynthOptions| {
@@ -172,7 +170,7 @@ fn check(explanation: &Explanation, kind: Kind, place: &str, by: Option<&str>) {
     let late: Vec<_> = explanation.executions.iter().filter(|e| e.late).collect();
     assert_eq!(late.len(), 2, "{explanation:#?}");
     for execution in &explanation.executions {
-        let expected = if execution.late { PLANTED } else { 0 };
+        let expected = if execution.late { PLANTED_US } else { 0 };
         assert_eq!(us(execution, kind, by), expected, "{execution:#?}");
     }
     let comparison = explanation.comparison.as_ref().unwrap();
@@ -301,7 +299,7 @@ fn the_way_of_an_item_names_the_thread_of_the_middleware_and_what_delayed_it() {
     let system =
         format!("{SYSTEM}2ms cpu2 20/23 thread comm=dds.recv\n3ms cpu2 20/23 switch_out state=1\n");
     let events = trace(&system, |t, is_planted| {
-        let more = if is_planted { PLANTED } else { 0 };
+        let more = if is_planted { PLANTED_US } else { 0 };
         let (read, begin) = (t + 530 + more, t + 580 + more);
         talk(t)
             + &format!(
@@ -350,7 +348,7 @@ fn an_item_waits_for_the_callback_that_takes_it_within_its_own_execution() {
             )
     };
     let events = trace(SYSTEM, |t, is_planted| {
-        outer(t, t + 600 + if is_planted { PLANTED } else { 0 })
+        outer(t, t + 600 + if is_planted { PLANTED_US } else { 0 })
     });
     let explanation = explained(&events);
     let first = &explanation.comparison.as_ref().unwrap().findings[0];
@@ -406,7 +404,7 @@ fn the_wait_of_stored_data_for_a_timer_is_named_as_cause() {
                 system.replace(&is_late(3), &is_late(5))
             });
     let events = trace(&system, |t, is_planted| {
-        let early = if is_planted { t - PLANTED } else { t };
+        let early = if is_planted { t - PLANTED_US } else { t };
         let (due, end) = (t + 4_000, t + 5_000);
         talk(early)
             + &wakes(early + 550, early + 560, 0)
@@ -516,7 +514,7 @@ fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
         )
     };
     let events = trace(&system, |t, is_planted| {
-        let more = if is_planted { PLANTED } else { 0 };
+        let more = if is_planted { PLANTED_US } else { 0 };
         let kernel = match is_planted {
             true => format!(
                 "{}us cpu0 31/31 bystander comm=worker process=neighbour kernel=no
@@ -561,7 +559,7 @@ fn a_wait_at_a_synchroniser_names_the_last_input_and_its_delay() {
 /// Returns a round in which the timer runs on a second thread of the pool, from before the item's
 /// publication on. The item's callback begins on the first thread right after it.
 fn behind_group(t: u64) -> String {
-    let (begin, end) = (t + 400, t + 510 + PLANTED);
+    let (begin, end) = (t + 400, t + 510 + PLANTED_US);
     let timer = format!(
         "{begin}us cpu0 20/21 executor_next_ready
 {begin}us cpu0 20/21 timer_call timer=0x51
@@ -607,6 +605,6 @@ fn callbacks_that_once_ran_at_once_do_not_wait_for_one_another() {
     assert_eq!(late.len(), 2);
     for execution in late {
         assert_eq!(us(execution, Kind::Executor, Some(SLOW)), 0);
-        assert!(us(execution, Kind::Transport, None) >= PLANTED);
+        assert!(us(execution, Kind::Transport, None) >= PLANTED_US);
     }
 }

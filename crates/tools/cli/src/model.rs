@@ -129,8 +129,7 @@ impl Statements {
     }
 }
 
-/// The first trace format with an event for synchronisers by approximate time.
-const FORMAT_OF_APPROXIMATE: u16 = 3;
+const FIRST_FORMAT_WITH_APPROXIMATE: u16 = 3;
 
 pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     let (mode, modes) = modes_of(&args.mode)?;
@@ -242,7 +241,7 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
         .filter(open)
         .map(|j| j.callback.as_str())
         .collect();
-    let older = format.filter(|f| *f < FORMAT_OF_APPROXIMATE && !open.is_empty())?;
+    let older = format.filter(|f| *f < FIRST_FORMAT_WITH_APPROXIMATE && !open.is_empty())?;
     let (first, n) = (open.first()?, open.len());
     Some(format!(
         "Traces of format {older} do not show which synchronisers join by approximate time. The {n} seen ({first}{}) are assumed to join the items that came together. Latencies through one that does not are too short. State it with --junction 'NODE -> TOPIC = approximate', or record again.",

@@ -161,7 +161,7 @@ fn write_tables(
     if callbacks.is_empty() {
         writeln!(out, "No callback ran.").map_err(CliError::Stdout)?;
     } else {
-        callback_table(callbacks, screen.width >= WIDE).write(out, &screen)?;
+        callback_table(callbacks, screen.width >= MIN_COLUMNS_WITH_THREADS).write(out, &screen)?;
     }
     let mut tables = vec![];
     if args.edges {
@@ -191,8 +191,7 @@ fn write_tables(
     Ok(())
 }
 
-/// The least width of a screen, in columns, on which the table also has the threads.
-const WIDE: usize = 130;
+const MIN_COLUMNS_WITH_THREADS: usize = 130;
 
 fn callback_table(rows: &Callbacks<'_>, with_threads: bool) -> Table {
     let mut table = Table::new()

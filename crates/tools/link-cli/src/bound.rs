@@ -208,7 +208,6 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Description {
-    /// Returns the port's model, and the port's rates if it is a running one.
     fn port(&self, running: Option<&str>) -> Result<(Port, Option<Rates>), CliError> {
         if let Some(name) = running {
             let stats = port::Port::look(name).map_err(CliError::failed)?;

@@ -37,7 +37,6 @@ impl Buses {
     }
 }
 
-/// Returns a sentence about the load of a CAN bus.
 pub fn load(bus: &BusFigures) -> String {
     let mean = bus.load.map_or(String::new(), |load| {
         format!("{:.1} % on average, ", load * 100.0)

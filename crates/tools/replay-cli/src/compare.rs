@@ -135,7 +135,6 @@ fn expected(args: &Args) -> Result<Chain, CliError> {
 }
 
 impl Prepared {
-    /// Subscribes to the outputs of the application.
     pub fn start(self, args: &Args, control: &Arc<Control>) -> Result<Running, CliError> {
         let started = Observer::start(&self.watched, control.clone(), args.wait);
         let (observer, silent) = started.map_err(failed)?;
@@ -154,7 +153,6 @@ impl Prepared {
 }
 
 impl Running {
-    /// Waits for the last outputs, then compares.
     pub fn finish(
         self,
         args: &Args,
@@ -221,7 +219,6 @@ fn hold(
     compared.map_err(failed)
 }
 
-/// Compares two recordings.
 pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
     let choice = || Choice {
         only: args.topics.clone(),
@@ -295,7 +292,6 @@ pub fn run(args: &Offline) -> Result<ExitStatus, CliError> {
     Ok(status(&compared))
 }
 
-/// Returns the exit status that a comparison stands for.
 pub fn status(compared: &Compared) -> ExitStatus {
     let messages: u64 = compared
         .topics
@@ -316,7 +312,6 @@ fn shift(ns: Option<i64>) -> String {
     format!("{sign}{}", duration(ns.unsigned_abs() as f64))
 }
 
-/// Prints a row for each topic, and a sentence for each difference.
 pub fn table(out: &mut dyn Write, compared: &Compared) -> Result<(), CliError> {
     let mut table = Table::new().names("compared topic", 2);
     for head in [

@@ -182,7 +182,6 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     verdict(&args, &done)
 }
 
-/// The result of a replay, and of the comparison of its outputs.
 #[derive(serde::Serialize)]
 struct Done {
     #[serde(flatten)]

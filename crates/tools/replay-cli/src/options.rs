@@ -384,7 +384,6 @@ impl Args {
         })
     }
 
-    /// Reads the QoS of publishers.
     pub fn overrides(&self) -> Result<Overrides, CliError> {
         let Some(path) = &self.how.qos else {
             return Ok(Overrides::default());

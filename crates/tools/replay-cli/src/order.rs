@@ -59,7 +59,6 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Carries out an order. Returns the reason if that is not possible.
     pub fn carry_out(&self, order: Order) -> Result<(), String> {
         let control = &self.control;
         match order {
@@ -129,7 +128,6 @@ fn next_rate(rate: f64, is_faster: bool) -> f64 {
     next.unwrap_or(rate)
 }
 
-/// The state of a replay, as a line of JSON states it.
 #[derive(Debug, Serialize)]
 pub struct Shown {
     began: bool,

@@ -20,7 +20,6 @@ use onbeat_terminal::{term, ExitStatus};
 use std::io::{self, Write};
 use std::time::Instant;
 
-/// The result of the first reading of a recording.
 pub struct Measured {
     pub sizing: Sizing,
     pub contents: Contents,
@@ -93,7 +92,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// Reports what will not work well, before anything is played.
+/// Warns of the problems that the playback will have, before anything is played.
 pub fn tell(measured: &Measured) {
     let sizing = &measured.sizing;
     for bus in &measured.buses {

@@ -237,7 +237,6 @@ struct Reply {
     state: Shown,
 }
 
-/// Carries out the order of a line, and returns the line with the reply.
 fn answer(line: &[u8], orders: &Orders) -> Vec<u8> {
     let mut value: Value = match serde_json::from_slice(line) {
         Ok(value) => value,

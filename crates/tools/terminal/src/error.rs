@@ -23,15 +23,10 @@ pub enum CliError {
     #[error("{}: {what}", path.display())]
     InFile { path: PathBuf, what: String },
     #[error("{p} is a directory, and {command} needs a model file. If it is a trace, make a model with `onbeat model {p}`", p = path.display())]
-    TraceForModel {
-        path: PathBuf,
-        /// The command as the user types it, for the message.
-        command: String,
-    },
+    TraceForModel { path: PathBuf, command: String },
     #[error("{} is a model file, and {command} needs a trace directory (written by `onbeat record -o DIR`){hint}", path.display())]
     ModelForTrace {
         path: PathBuf,
-        /// The command as the user types it, for the message.
         command: String,
         /// The advice how to use a model instead, at the end of the message.
         hint: &'static str,
@@ -40,7 +35,6 @@ pub enum CliError {
     Usage(String),
     #[error("{0}")]
     Refused(String),
-    /// The command failed for another reason. The text is the full message.
     #[error("{0}")]
     Failed(String),
 }

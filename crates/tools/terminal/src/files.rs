@@ -63,8 +63,7 @@ pub fn load_model(path: &Path, command: &str) -> Result<Model, CliError> {
     onbeat_document::file::read(&bytes).map_err(CliError::in_file(path))
 }
 
-/// The greatest size of a list of paths, in bytes.
-const MOST_OF_LIST: usize = 256 << 20;
+const MAX_LIST_BYTES: usize = 256 << 20;
 
 /// Reads a list of paths, one per line, from a file, or from the standard input if `path` is `-`.
 /// Skips empty lines.
@@ -74,8 +73,8 @@ pub fn read_list(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     } else {
         path
     };
-    let bytes = read_at_most(name, MOST_OF_LIST)?;
-    if bytes.len() > MOST_OF_LIST {
+    let bytes = read_at_most(name, MAX_LIST_BYTES)?;
+    if bytes.len() > MAX_LIST_BYTES {
         let source =
             io::Error::other("the file is longer than 256 MiB. Name a list of paths, one per line");
         return Err(read_error(path, source));

@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// The number of warnings shown for one trace. The rest are only counted.
 const WARNINGS_SHOWN: usize = 5;
 
 /// Returns the run that a trace's manifest describes. The manifest is incomplete if the recorder

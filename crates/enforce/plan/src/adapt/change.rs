@@ -4,13 +4,12 @@ use crate::schema::{Ms, Slot};
 use std::fmt;
 
 /// A change of the slots, or the attempt at one.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The slots that apply after the change.
     pub slots: Vec<Slot>,
     /// The slots that applied before the change. They equal `slots` if nothing could move.
     pub before: Vec<Slot>,
-    /// Why the bands changed, with the time that was measured.
     pub reason: Reason,
 }
 

@@ -11,8 +11,7 @@ use onbeat_document::schema::{Callback, ComponentKind};
 use onbeat_document::text::{percent, visible};
 use onbeat_document::{Dist, Model};
 
-/// The largest miss rate that onbeat promises if the user asks for none.
-const MOST: f64 = 0.1;
+const MAX_UNASKED_MISS_RATE: f64 = 0.1;
 
 /// The largest share of executions that a plan leaves out although they fit.
 const FEW: f64 = 0.01;
@@ -81,8 +80,9 @@ impl Sample {
     }
 
     fn most(&self) -> u64 {
-        let counts: Vec<u64> = (0..=(self.executions as f64 * MOST) as u64).collect();
-        let may = counts.partition_point(|&count| self.rate(count) <= MOST);
+        let counts: Vec<u64> =
+            (0..=(self.executions as f64 * MAX_UNASKED_MISS_RATE) as u64).collect();
+        let may = counts.partition_point(|&count| self.rate(count) <= MAX_UNASKED_MISS_RATE);
         (may as u64).saturating_sub(1)
     }
 }
@@ -153,7 +153,7 @@ fn with_remedy(
         None => format!("None of {all} executions fits."),
     };
     remedy += &match too_many {
-        Some(count) if (count as f64) < all as f64 * MOST => {
+        Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
             " Record longer: a larger sample lets onbeat leave out more.".to_string()
         }
         _ => {

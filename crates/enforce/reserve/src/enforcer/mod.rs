@@ -31,7 +31,6 @@ pub enum Class {
 pub enum AdmitError {
     #[error("the thread cannot be added to its server, because it has ended or the server has no room: {0}")]
     Member(io::Error),
-    /// The thread cannot be put behind its server's gate.
     #[error(transparent)]
     Gate(#[from] GateError),
 }

@@ -27,10 +27,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A change of the machine, as a line of the ledger.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
-    /// The reservation creates a cgroup.
     Group(Group),
     /// The reservation changes a thread, which had this state before.
     Thread(Thread),
@@ -38,7 +38,6 @@ pub enum Entry {
     Guard(u32, u64),
     /// The id and start time of a thread that was put back.
     Released(u32, u64),
-    /// The begin or the end of a snapshot.
     Snapshot(Snapshot),
 }
 

@@ -18,11 +18,10 @@ pub enum Destination {
 }
 
 /// A thread of the application that a session would change, and its place before and after.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenThread {
-    /// The kernel's id of the thread, as onbeat reads it from `/proc`.
     pub tid: u32,
-    /// The id of the process to which the thread belongs, as in `/proc`.
     pub pid: u32,
     /// The thread's name. It is untrusted.
     pub name: String,

@@ -37,13 +37,12 @@ pub struct Release {
 }
 
 /// The outcome of an execution's output.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// The output was published to its subscribers.
     Delivered,
     /// The output was too late and was not published.
     Discarded,
-    /// The middleware refused to publish the output.
     Refused,
 }
 
@@ -63,6 +62,7 @@ pub enum Attribution {
 
 /// One execution of a chain, from its first callback's start (or its throttled input) to its
 /// output.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Execution {
     /// The index of the chain in [`Plan::chains`].
@@ -76,11 +76,9 @@ pub struct Execution {
     /// The time at which the output left (CLOCK_MONOTONIC), in ns. Equals `left_ns` if no shaper
     /// holds the output back.
     pub output_ns: u64,
-    /// The outcome of the execution's output: published, discarded or refused.
     pub fate: Fate,
     /// Whether the output came after the last slot of its cycle.
     pub late: bool,
-    /// How onbeat knows to which cycle the output belongs.
     pub attribution: Attribution,
 }
 

@@ -12,7 +12,7 @@ const STARTS_PER_WINDOW: usize = 32;
 
 const STARTS_AFTER_RESTART: usize = 12;
 
-/// Starts form a grid only if they spread over at most a cycle divided by this number.
+/// Starts form a grid only if their spread is at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
 /// With several inputs, cycles begin after the last input, by a cycle divided by this number. A

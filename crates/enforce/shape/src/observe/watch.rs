@@ -34,7 +34,6 @@ pub enum PlanObservation {
         /// The start of the callback `from`, CLOCK_MONOTONIC.
         start_ns: u64,
     },
-    /// A callback started with a message.
     Taken {
         topic: String,
         published_ns: u64,
@@ -43,16 +42,14 @@ pub enum PlanObservation {
 }
 
 /// A callback that is not in the plan, as it ran on one thread.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unplanned {
     /// The id that the callback has now in the model. It can change when a node of the same name
     /// appears.
     pub id: String,
-    /// The id of the process that ran the callback.
     pub pid: u32,
-    /// The id of the thread that ran the callback.
     pub tid: u32,
-    /// The number of runs of the callback on this thread.
     pub runs: u64,
 }
 

@@ -35,15 +35,14 @@ use serde::Serialize;
 pub const SCHEMA: &str = "onbeat-status/1";
 
 /// The state and figures of a session. The session renews them about once a second.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Status {
     /// The name and version of this format: always [`SCHEMA`].
     pub schema: &'static str,
     /// The id of the session's process.
     pub pid: u32,
-    /// The stage that the session has reached.
     pub state: State,
-    /// The plan that the session enforces now.
     pub plan: PlanStatus,
     /// The callbacks of the plan that the session has not found yet.
     pub missing: Vec<String>,
@@ -53,11 +52,9 @@ pub struct Status {
     pub counts: Counts,
     /// The number of times that gates stayed open, by reason.
     pub guard: GuardStatus,
-    /// The plan's promises, and the values measured so far.
     pub promises: Vec<Promise>,
     /// The distribution of the dispatcher's lateness, in ns.
     pub dispatcher: Lateness,
-    /// The servers of the plan that the session enforces.
     pub servers: Vec<ServerStatus>,
     /// The latest notes for the user, one sentence each.
     pub notes: Vec<String>,
@@ -88,13 +85,11 @@ impl State {
 }
 
 /// The plan in force in a session, with the counts under it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct PlanStatus {
-    /// The name of the strategy by which the plan was made.
     pub strategy: String,
-    /// The ids of the chains that the plan shapes.
     pub chains: Vec<String>,
-    /// The time after which the plan repeats, in ns.
     pub cycle_ns: u64,
     /// The place of the plan in the session. The session began with plan 1.
     pub number: u64,
@@ -107,13 +102,11 @@ pub struct PlanStatus {
 }
 
 /// The counts of one chain since shaping began.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ChainCounts {
-    /// The id of the chain in the plan and in the model.
     pub id: String,
-    /// The number of executions of the chain that have ended.
     pub executions: u64,
-    /// The number of cycles in which an output was delivered.
     pub delivered: u64,
     /// The number of cycles in which no output was delivered.
     pub without_output: u64,
@@ -191,26 +184,22 @@ pub struct Promise {
 
 /// The distribution of the dispatcher's lateness: how long after the planned time the dispatcher
 /// woke up.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Lateness {
-    /// The median of how late the dispatcher woke up, in ns.
     pub p50_ns: u64,
-    /// The 99th percentile of how late the dispatcher woke up, in ns.
     pub p99_ns: u64,
-    /// The 99.9th percentile of how late the dispatcher woke up, in ns.
     pub p999_ns: u64,
-    /// The longest time by which the dispatcher woke up late, in ns.
     pub max_ns: u64,
 }
 
 /// A server of the plan with its threads. An entry for the middleware's CPU has the same form.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ServerStatus {
     /// The name of the server in the plan, for example `gamma`.
     pub name: String,
-    /// The CPU on which the server's threads run.
     pub cpu: u16,
-    /// The real-time priority of the server's threads.
     pub priority: u8,
     /// The server's threads, each with its id and name. The names are untrusted.
     pub threads: Vec<(u32, String)>,

@@ -15,8 +15,7 @@ pub(super) enum Token {
     Dots,
 }
 
-/// The greatest length of a word or text, in bytes.
-const MAX_WORD: usize = 4096;
+const MAX_WORD_BYTES: usize = 4096;
 
 pub(super) fn tokens(text: &str) -> Result<Vec<(Token, u32)>, MetadataError> {
     let mut lexer = Lexer {
@@ -98,7 +97,7 @@ impl Lexer<'_> {
 
     fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> Result<Box<str>, MetadataError> {
         let end = self.rest.find(|c| !belongs(c)).unwrap_or(self.rest.len());
-        if end > MAX_WORD {
+        if end > MAX_WORD_BYTES {
             return Err(self.wrong("a word is too long"));
         }
         let word = self.rest[..end].into();
@@ -138,7 +137,7 @@ impl Lexer<'_> {
                 })),
                 _ => text.push(c),
             }
-            if text.len() > MAX_WORD {
+            if text.len() > MAX_WORD_BYTES {
                 break;
             }
         }

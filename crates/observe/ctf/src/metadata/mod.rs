@@ -14,7 +14,6 @@ use std::rc::Rc;
 /// The greatest size of the metadata of a trace, in bytes.
 pub(crate) const MAX_METADATA: usize = 32 << 20;
 
-/// The reason why metadata cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum MetadataError {
@@ -75,8 +74,7 @@ impl Metadata {
 }
 
 const PACKET_MAGIC: u32 = 0x75d1_1d57;
-/// The size of the header of a packet of metadata, in bytes.
-const PACKET_HEADER: usize = 37;
+const METADATA_PACKET_HEADER_BYTES: usize = 37;
 
 /// Returns the text of the metadata without the headers of its packets.
 fn text_of(bytes: &[u8]) -> Result<String, MetadataError> {
@@ -105,10 +103,10 @@ fn text_of(bytes: &[u8]) -> Result<String, MetadataError> {
         let sizes = number(at + 24, big).zip(number(at + 28, big));
         let (content, packet) = sizes.ok_or(MetadataError::EndsEarly)?;
         let (content, packet) = (content as usize / 8, packet as usize / 8);
-        if content < PACKET_HEADER || packet < content {
+        if content < METADATA_PACKET_HEADER_BYTES || packet < content {
             return Err(MetadataError::NotText);
         }
-        let part = bytes.get(at + PACKET_HEADER..at + content);
+        let part = bytes.get(at + METADATA_PACKET_HEADER_BYTES..at + content);
         text.extend_from_slice(part.ok_or(MetadataError::EndsEarly)?);
         at += packet;
     }
@@ -124,16 +122,16 @@ mod tests {
         let packet = |text: &str| {
             let mut packet = PACKET_MAGIC.to_be_bytes().to_vec();
             packet.resize(24, 0);
-            packet.extend(((PACKET_HEADER + text.len()) as u32 * 8).to_be_bytes());
+            packet.extend(((METADATA_PACKET_HEADER_BYTES + text.len()) as u32 * 8).to_be_bytes());
             packet.extend(512u32.to_be_bytes());
-            packet.resize(PACKET_HEADER, 0);
+            packet.resize(METADATA_PACKET_HEADER_BYTES, 0);
             packet.extend(text.bytes());
             packet.resize(64, 0);
             packet
         };
         let two = [packet("/* CTF 1.8"), packet(" */ x")].concat();
         assert_eq!(text_of(&two).unwrap(), "/* CTF 1.8 */ x");
-        let cut = &two[..64 + PACKET_HEADER + 2];
+        let cut = &two[..64 + METADATA_PACKET_HEADER_BYTES + 2];
         assert!(matches!(text_of(cut), Err(MetadataError::EndsEarly)));
         assert!(matches!(text_of(b"{}"), Err(MetadataError::NotText)));
     }

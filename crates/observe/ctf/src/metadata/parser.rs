@@ -32,7 +32,6 @@ struct Parser<'a> {
     depth: u16,
 }
 
-/// The value of an attribute.
 enum Value<'a> {
     Number(i128),
     Text(&'a str),

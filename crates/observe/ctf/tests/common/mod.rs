@@ -9,7 +9,6 @@ pub const BOOT: &str = "9988b677-c630-4a21-a4ee-7b1b22fee300";
 /// The time at which the clock was 0, in ns since 1970.
 pub const OFFSET: u64 = 1_700_000_000_000_000_000;
 
-/// A field of an event.
 pub enum F {
     Pointer(&'static str, u64),
     Int(&'static str, i64),
@@ -96,7 +95,6 @@ pub enum Domain {
     User,
 }
 
-/// One file of events.
 pub struct Packets {
     pub events: Vec<Vec<E>>,
     /// The counter of lost events at the end of each packet.
@@ -153,7 +151,6 @@ struct event_header_large {
 } align(8);
 "#;
 
-/// Writes a trace with its files into the directory `dir`.
 pub fn write(dir: &Path, domain: Domain, files: &[Packets]) {
     std::fs::create_dir_all(dir.join("index")).unwrap();
     std::fs::write(dir.join("index/channel0_0.idx"), "not events").unwrap();

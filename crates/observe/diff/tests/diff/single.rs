@@ -19,7 +19,6 @@ struct System {
     seed: u64,
 }
 
-/// The distribution of the levels of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tails {
     Normal,

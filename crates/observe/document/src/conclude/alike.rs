@@ -5,18 +5,16 @@ use crate::evidence::Note;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-/// The maximum number of subjects for which each gets a sentence of its own.
-const EACH: usize = 3;
+const OWN_SENTENCES_MAX: usize = 3;
 
-/// The number of subjects that a sentence about more than `EACH` subjects names.
-const NAMED: usize = 2;
+const NAMED_SUBJECTS: usize = 2;
 
 /// Returns the subjects of one common sentence, for example "A, B and 5 more". Returns `None` if
 /// each subject gets its own sentence.
 pub(super) fn together<'a>(names: &[&'a str]) -> Option<String> {
-    (names.len() > EACH).then(|| {
-        let first: Vec<&'a str> = names.iter().copied().take(NAMED).collect();
-        let (all, rest) = (names.len(), names.len() - NAMED);
+    (names.len() > OWN_SENTENCES_MAX).then(|| {
+        let first: Vec<&'a str> = names.iter().copied().take(NAMED_SUBJECTS).collect();
+        let (all, rest) = (names.len(), names.len() - NAMED_SUBJECTS);
         format!("{} and {rest} more ({all} in all)", first.join(", "))
     })
 }

@@ -53,8 +53,7 @@ fn edges(evidence: &mut Evidence, groups: &Groups, hidden: &mut Hidden) -> BTree
     edges
 }
 
-/// The minimum number of executions from which onbeat concludes a hand-over to a thread.
-const CONFIRMED: u64 = 5;
+const HAND_OVER_EXECUTIONS_MIN: u64 = 5;
 
 /// Reports whether an edge is certain enough to show. A hand-over counts if the same callback woke
 /// the thread up in nine of ten executions, because a shared lock also wakes threads up sometimes.
@@ -65,7 +64,7 @@ fn is_confirmed(edge: &Edge, evidence: &Evidence) -> bool {
     let executions = evidence.callbacks.get(&edge.to);
     let executions = executions.map_or(0, |c| total(&c.modes).executions());
     let handed = total(&edge.modes).taken;
-    handed >= CONFIRMED && handed * 10 >= executions * 9
+    handed >= HAND_OVER_EXECUTIONS_MIN && handed * 10 >= executions * 9
 }
 
 fn add_from_sync(edges: &mut BTreeMap<EdgeKey, Edge>, group: &Group, edge: &Edge) {

@@ -9,7 +9,6 @@ use crate::schema::{Edge, EdgeFigures, Endpoint, Helper, Junction, JunctionKind,
 use crate::schema::{EndToEnd, EndToEndFigures};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The reason why the evidence of a model cannot be recovered.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {

@@ -2,7 +2,6 @@
 
 use crate::text::{shorten, visible};
 
-/// The reason why a part of a chain cannot be found as requested.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {

@@ -8,8 +8,7 @@
 
 use std::borrow::Cow;
 
-/// The number of unsorted values at which they are sorted into the buckets.
-const FEW: usize = 64;
+const SORT_AT_VALUES: usize = 64;
 
 /// The maximum number of bits that are kept of each value.
 pub(super) const PRECISION: u32 = 14;
@@ -70,7 +69,7 @@ impl Bucket {
 impl Buckets {
     pub(super) fn add(&mut self, value: u64) {
         self.recent.push(number(value, PRECISION));
-        if self.recent.len() >= FEW.max(self.full.buckets.len() / 2) {
+        if self.recent.len() >= SORT_AT_VALUES.max(self.full.buckets.len() / 2) {
             self.settle();
         }
     }

@@ -171,7 +171,7 @@ pub struct PathFigures {
     /// The number of executions that began in one mode and ended in another.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub crossed: u64,
-    /// The parts of callbacks and edges in the latency, alternating. Each is a sum over all
+    /// The parts of the latency, in which callbacks and edges alternate. Each is a sum over all
     /// executions, in ns.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "decimal")]
     pub sums: Vec<u128>,

@@ -88,15 +88,13 @@ policy! {
 }
 
 /// The QoS settings of a publisher or subscription, as the application requested them.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Qos {
-    /// The rule that decides which items are kept.
     pub history: History,
     /// The number of items kept with [`History::KeepLast`].
     pub depth: u64,
-    /// Whether items are sent again until they arrive.
     pub reliability: Reliability,
-    /// Whether later subscriptions get earlier items.
     pub durability: Durability,
     /// The longest allowed time between two items, in ns. `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,12 +147,11 @@ pub fn add(all: &mut BTreeSet<Qos>, more: impl IntoIterator<Item = Qos>) {
 }
 
 /// The direction in which items pass an endpoint: out of the node or into it.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndpointKind {
-    /// Items leave the node.
     Publisher,
-    /// Items enter the node.
     Subscription,
 }
 

@@ -27,7 +27,6 @@ const CLOCKS: &str = "ONBEAT_PRELOAD_CLOCKS";
 const TERMINATE_AFTER: Duration = Duration::from_secs(10);
 const KILL_AFTER: Duration = Duration::from_secs(15);
 
-/// The reason why the command to record could not be started.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum CommandStartError {

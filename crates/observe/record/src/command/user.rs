@@ -9,24 +9,20 @@ use std::ffi::{CStr, CString, OsString};
 pub type Environment = Vec<onbeat_proc::Variable>;
 
 /// The user who started onbeat through sudo.
+#[allow(missing_docs)]
 #[derive(Debug, Clone)]
 pub struct User {
     /// The user id. It is never 0.
     pub uid: u32,
-    /// The id of the user's primary group.
     pub gid: u32,
-    /// The ids of all groups that the user belongs to.
     pub groups: Vec<u32>,
     /// The login name in the passwd file.
     pub name: String,
-    /// The home directory, if the passwd file has one.
     pub home: Option<String>,
 }
 
-/// The user on whose behalf onbeat runs.
 pub enum Caller {
     Ourselves,
-    /// onbeat was started through sudo by this user.
     User(User),
     /// The user is uncertain: sudo's variables name a user, but none of onbeat's ancestor processes is sudo.
     /// The variables may be years old, or made up. onbeat gives that user nothing and runs nothing with that

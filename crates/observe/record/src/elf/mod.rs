@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use tables::{Segment, Symbol, Table, Tables};
 use thiserror::Error;
 
-/// The reason why the symbols of a library could not be read.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum ElfReadError {
@@ -30,7 +29,6 @@ pub enum ElfReadError {
     Format { path: PathBuf, reason: Malformed },
 }
 
-/// A defect of an ELF file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum Malformed {

@@ -58,7 +58,6 @@ fn unpacked(object: &[u8]) -> Vec<u8> {
 
 const TYPES_CHECK: &str = "on_types_check";
 
-/// The reason why the BPF programs could not be loaded.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum KernelLoadError {

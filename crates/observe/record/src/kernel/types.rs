@@ -18,7 +18,6 @@ const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// The reason why a file with type information cannot be used.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum TypesError {

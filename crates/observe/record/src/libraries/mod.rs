@@ -45,7 +45,6 @@ pub enum PlacementPolicy {
     Entry,
 }
 
-/// Finds the libraries of processes, attaches probes to them, and keeps the probes.
 pub struct Libraries {
     policy: PlacementPolicy,
     /// The probed files, by device and inode, and the library that each file was probed as (`None`: a

@@ -117,7 +117,6 @@ impl Library {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
-    /// The name of the event in manifests.
     pub name: &'static str,
     pub library: Library,
     /// The possible symbols of the function, best first.
@@ -144,11 +143,9 @@ impl Probe {
     }
 }
 
-/// A BPF program that runs at a tracepoint of the kernel.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy)]
 pub struct KernelProbe {
-    /// The name of the tracepoint in the kernel and in manifests.
     pub name: &'static str,
     pub program: &'static str,
     /// A clause that says what the model lacks without this program.

@@ -7,7 +7,6 @@ use crate::privilege::MissingPrivilege;
 use onbeat_trace::writer::{TraceCreateError, TraceWriteError};
 use thiserror::Error;
 
-/// The reason why a recording could not start, or ended early.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Error)]
 pub enum RecordError {

@@ -47,7 +47,6 @@ pub struct RecordOptions {
     pub mode: String,
     /// The mechanism that records calls of ROS 2: BPF programs or the preloaded library.
     pub way: Way,
-    /// The processes to record: every one, listed ones, or a command.
     pub target: Target,
     pub limits: Limits,
     /// Records the scheduler events of all threads of the observed processes. This needs [`Way::Bpf`].
@@ -57,7 +56,6 @@ pub struct RecordOptions {
     /// A file with the kernel's type information (BTF), for a kernel that has none in /sys. `None` uses the
     /// kernel's own.
     pub btf: Option<PathBuf>,
-    /// The time after which the recording ends, or `None` for no limit.
     pub duration: Option<Duration>,
     /// The size of the ring buffer in bytes. It is rounded up to a power of two.
     pub buffer_bytes: u32,

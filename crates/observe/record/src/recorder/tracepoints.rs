@@ -8,7 +8,6 @@ use onbeat_trace::manifest::ProbeInfo;
 
 const REQUIRED: &str = "sched_switch";
 
-/// The attached tracepoints of the kernel. Dropping this value detaches them.
 pub struct Tracepoints(Vec<(ProbeInfo, Option<Link>)>);
 
 impl Tracepoints {

@@ -41,7 +41,6 @@ pub struct Field {
 }
 
 impl Table {
-    /// Parses the table of records. An error names the wrong line or record.
     pub fn parse(text: &str) -> Result<Table, String> {
         let mut table = Table::default();
         for (number, statement) in statements(text) {

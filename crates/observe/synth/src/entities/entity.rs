@@ -111,7 +111,6 @@ pub(crate) struct Nests {
     /// Another entity's callback takes from this subscription or client. Items of this entity go
     /// there.
     pub(crate) polled: bool,
-    /// A callback of the entity reported its end.
     pub(crate) ends: bool,
     /// A callback of the service began again, or the service responded, but no callback had reported its end.
     pub(crate) endless: bool,
@@ -150,7 +149,6 @@ pub(crate) struct Entity {
     /// The number of the onbeat-link link that has this entity as an end. All ends of the link have the same
     /// number.
     pub(crate) link: Option<u64>,
-    /// The QoS settings with which the program created the publisher or subscription.
     pub(crate) qos: Option<Qos>,
     pub(crate) slot: Slot,
     pub(crate) symbol: Option<NameId>,

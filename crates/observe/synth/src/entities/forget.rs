@@ -46,7 +46,6 @@ impl Entities {
         freed
     }
 
-    /// Returns the entities that were not freed, with their numbers.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (EntityId, &super::Entity)> {
         let freed = self.is_freed();
         let all = self.list.iter().enumerate();
@@ -54,7 +53,6 @@ impl Entities {
         kept.map(|(i, entity)| (EntityId::new(i), entity))
     }
 
-    /// Marks the nodes to which processes and entities refer.
     pub(crate) fn mark_nodes(&self, marks: &mut Marks) {
         for process in &self.processes.list {
             let clocks = process.clocks.values().filter_map(|clock| clock.node);
@@ -71,7 +69,6 @@ impl Entities {
         }
     }
 
-    /// Removes the references to forgotten vertices.
     pub(crate) fn forget_vertices(&mut self, forgotten: &Marks) {
         let is_gone = |v: VertexId| forgotten.has(v.index());
         for entity in &mut self.list {
@@ -101,7 +98,6 @@ impl Entities {
         self.nodes.forget(ended, used)
     }
 
-    /// Marks the names that processes, nodes and entities have.
     pub(crate) fn mark_names(&self, names: &mut Marks) {
         self.nodes.mark_names(names);
         let commands = self.processes.list.iter().filter_map(|p| p.command);
@@ -124,7 +120,6 @@ impl Entities {
         }
     }
 
-    /// Forgets the names that are not in `used`. Returns their numbers.
     pub(crate) fn forget_names(&mut self, mut used: Marks) -> Vec<u32> {
         self.renamed.retain(|name, _| used.has(name.index()));
         for renamed in self.renamed.values_mut() {

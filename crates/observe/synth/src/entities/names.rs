@@ -9,7 +9,6 @@ pub(crate) struct Names {
     index: FxHashMap<Box<str>, NameId>,
     list: Vec<Box<str>>,
     free: Vec<NameId>,
-    /// The names that were not in use at the latest call of [`Names::forget_unused`].
     unused: Marks,
 }
 
@@ -32,7 +31,6 @@ impl Names {
         id
     }
 
-    /// Returns the number of names that are kept.
     pub(crate) fn count(&self) -> usize {
         self.index.len()
     }

@@ -46,7 +46,6 @@ pub(crate) struct Rings {
     pub(crate) used: bool,
     /// The subscriptions for which the recording shows only a ring buffer, and perhaps the topic.
     pub(super) found: Vec<EntityId>,
-    /// The subscriptions of `found` whose topic is unknown.
     pub(super) nameless: Vec<EntityId>,
 }
 
@@ -156,13 +155,11 @@ impl Processes {
         old.filter(|pid| !is_used(pid)).collect()
     }
 
-    /// Forgets that the processes ended which ended before `time`, except for processes in `kept`.
     pub(crate) fn forget_ends(&mut self, time: u64, kept: &BTreeSet<u32>) {
         self.ended
             .retain(|end| end.0 >= time || kept.contains(&end.1));
     }
 
-    /// Returns the number of processes, including those that ended and are not forgotten.
     pub(crate) fn count(&self) -> usize {
         self.of_pid.len() + self.ended.len()
     }

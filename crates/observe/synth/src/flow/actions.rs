@@ -50,7 +50,6 @@ fn push<T>(list: &mut Vec<T>, item: T) {
 }
 
 impl Actions {
-    /// Forgets the goals and the result requests that freed clients have sent.
     pub(super) fn forget_clients(&mut self, freed: &Marks) {
         self.goals.retain(|goal| !freed.has(goal.client.index()));
         self.asked.retain(|asked| !freed.has(asked.client.index()));

@@ -93,7 +93,6 @@ impl Callers {
 }
 
 impl Callers {
-    /// Forgets the client identifiers that do not belong to any client now.
     pub(super) fn forget(&mut self, entities: &Entities) {
         self.clients.retain(|gid, client| {
             let it = entities.get(*client);
@@ -109,7 +108,6 @@ impl Callers {
 }
 
 impl Flow {
-    /// Drops the responses from before `time` that no client has read.
     pub(super) fn drop_old_answers(&mut self, time: u64) {
         let callers = &mut self.callers;
         while let Some(key) = callers.order.front() {

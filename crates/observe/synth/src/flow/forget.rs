@@ -10,7 +10,6 @@ use crate::marks::Marks;
 use crate::Context;
 
 impl Flow {
-    /// Drops data in flight that was sent before `time`, and calls of freed clients.
     pub(crate) fn drop_old(&mut self, cx: &mut Context, time: u64, freed: &Marks) {
         self.drop_old_calls(cx, time, freed);
         self.drop_old_answers(time);

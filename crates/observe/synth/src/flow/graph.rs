@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 pub(crate) enum Route {
     Topic,
     Intra,
-    /// Data goes through a node's memory, as a link of the user states.
+    /// Data goes through a node's memory, as the user stated with a link.
     Link,
     /// Data goes through a node's memory to a callback that waited for the data and then continued.
     Waited,
@@ -164,7 +164,6 @@ pub(crate) struct Vertex {
     pub(crate) outputs: Vec<NameId>,
     pub(crate) symbol: Option<NameId>,
     pub(crate) links: LinkEnds,
-    /// The vertex was forgotten. Its number is used again.
     pub(crate) is_forgotten: bool,
 }
 
@@ -177,7 +176,6 @@ impl Vertex {
         self.looks.node.unwrap_or(self.stand_in)
     }
 
-    /// Returns all nodes to which the vertex refers.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let others = self.looks.node.into_iter().chain(self.looks.caller);
         others.chain([self.stand_in])
@@ -315,14 +313,12 @@ impl Graph {
         }
     }
 
-    /// Returns the vertices that were not forgotten, with their numbers.
     pub(crate) fn kept(&self) -> impl Iterator<Item = (VertexId, &Vertex)> {
         let all = self.vertices.iter().enumerate();
         let kept = all.filter(|(_, vertex)| !vertex.is_forgotten);
         kept.map(|(i, vertex)| (VertexId::new(i), vertex))
     }
 
-    /// Forgets vertices and their edges. Their numbers are used again.
     pub(super) fn forget(&mut self, vertices: &Marks) {
         for v in vertices.iter() {
             let vertex = &mut self.vertices[v];

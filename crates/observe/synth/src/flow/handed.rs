@@ -37,7 +37,6 @@ impl HandedWork {
 }
 
 impl Flow {
-    /// Drops the wake-ups from before `time`.
     pub(super) fn drop_old_work(&mut self, time: u64) {
         let works = self.ways.handed.0.iter();
         let old = works.filter(|(_, work)| work.time < time);

@@ -56,7 +56,6 @@ pub(super) struct Instances {
 }
 
 impl Instances {
-    /// Marks the vertices and nodes to which running instances refer.
     pub(super) fn mark(&self, nodes: &Nodes, (vertices, of_nodes): (&mut Marks, &mut Marks)) {
         for it in self.running.iter().flatten() {
             vertices.add(it.vertex.index());

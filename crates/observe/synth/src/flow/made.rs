@@ -34,7 +34,6 @@ impl Made {
 }
 
 impl Flow {
-    /// Drops the work and results that were handed on before `time`.
     pub(super) fn drop_old_hands(&mut self, time: u64) {
         let made = &mut self.ways.made.0;
         let old = made.iter().take_while(|kept| kept.time < time).count();

@@ -190,7 +190,6 @@ impl Flow {
         }
     }
 
-    /// Drops all data about an entity, whose number may then be used again.
     pub(crate) fn forget(&mut self, cx: &Context, e: EntityId) {
         self.free_topics(cx, e);
     }

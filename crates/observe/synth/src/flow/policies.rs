@@ -44,7 +44,6 @@ impl Policy {
         }
     }
 
-    /// Adds an input of the subscription `i`. Returns the sets of inputs that it completes.
     pub(super) fn add(&mut self, i: usize, input: Stamped) -> Vec<Set> {
         match self {
             Policy::Exact(exact) => exact.add(i, input),
@@ -64,8 +63,7 @@ pub(super) struct Exact {
     lacked: Vec<u64>,
 }
 
-/// The difference up to which two stamps count as equal while no period is known, in ns.
-const SAME_NS: u64 = 1_000_000;
+const SAME_WITHOUT_PERIOD_NS: u64 = 1_000_000;
 
 impl Exact {
     fn new(inputs: usize) -> Self {
@@ -85,7 +83,10 @@ impl Exact {
 
     fn tolerance(&self) -> u64 {
         let known = self.gaps.iter().filter(|gap| !gap.1.is_empty());
-        known.map(|gap| gap.1.median() / 4).min().unwrap_or(SAME_NS)
+        known
+            .map(|gap| gap.1.median() / 4)
+            .min()
+            .unwrap_or(SAME_WITHOUT_PERIOD_NS)
     }
 
     fn add(&mut self, i: usize, (stamp, number): Stamped) -> Vec<Set> {

@@ -21,7 +21,6 @@ pub(super) struct Replay {
     steps: VecDeque<Step>,
 }
 
-/// An input and the sets of inputs that it completed.
 #[derive(Debug, Clone)]
 struct Step {
     member: usize,
@@ -44,22 +43,19 @@ pub(crate) struct Score {
     pub(crate) inputs: usize,
 }
 
-/// The number of predicted publications from which on a few contradictions are allowed.
-const MIN_PREDICTED: u64 = 10;
+const MIN_PREDICTED_FOR_EXCEPTIONS: u64 = 10;
 
 impl Score {
-    /// Reports whether nearly all publications are as the replay predicts.
     pub(crate) fn fits(&self) -> bool {
         let wrong = self.unpredicted + self.missing;
         let allowed = match self.predicted {
-            predicted @ ..MIN_PREDICTED => predicted / 3,
+            predicted @ ..MIN_PREDICTED_FOR_EXCEPTIONS => predicted / 3,
             predicted => few(predicted),
         };
         self.predicted > 0 && wrong <= allowed
     }
 }
 
-/// The maximum number of replays per node.
 const MAX_REPLAYS: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -136,7 +132,6 @@ impl Replays {
         }
     }
 
-    /// Reports whether the recording has the calls of a synchroniser with several inputs.
     pub(super) fn has_calls(&self) -> bool {
         let joins = |r: &Replay| r.filter.is_some() && r.members.len() > 1;
         self.0.iter().any(joins)

@@ -40,7 +40,6 @@ impl Details {
 }
 
 impl Flow {
-    /// Reports the outcome of an item that was published at `time`.
     pub(super) fn outcome(
         &mut self,
         (from, hop): (Option<VertexId>, Hop),

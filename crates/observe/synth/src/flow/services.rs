@@ -115,7 +115,6 @@ impl Services {
         self.actions.mark_names(names);
     }
 
-    /// Forgets unknown callers and action figures whose names are not in `used`.
     pub(super) fn forget_names(&mut self, used: &Marks) {
         self.unknown_callers.retain(|name| used.has(name.index()));
         self.actions
@@ -215,7 +214,6 @@ impl Flow {
         }
     }
 
-    /// Drops the requests and calls from before `time`, and those of freed clients.
     pub(super) fn drop_old_calls(&mut self, cx: &mut Context, time: u64, freed: &Marks) {
         let services = &self.ways.services;
         let is_old = |&(name, sequence, client): &(NameId, i64, EntityId)| {
@@ -265,7 +263,6 @@ impl Flow {
         self.lineage.steps.release_all(&mut sent.lineages);
     }
 
-    /// Reports the outcome of a request on which no callback ran.
     fn report_sent(&mut self, name: NameId, sent: &Sent) {
         if sent.taken {
             return;

@@ -70,7 +70,6 @@ struct Execution {
 }
 
 impl OwnThread {
-    /// Returns the topics on which the thread has published in its execution.
     pub(super) fn topics(&self) -> impl Iterator<Item = NameId> + '_ {
         let execution = self.work.as_ref().and_then(|work| work.execution.as_ref());
         execution

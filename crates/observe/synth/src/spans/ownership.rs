@@ -90,8 +90,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// Decides about a read within a callback, because something is published. The read was the
-    /// callback's own input, or the input of another callback that runs now.
+    /// Decides whose input a read within a callback was, because something is published: the
+    /// callback's own input, or that of another callback, which runs now.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {

@@ -190,8 +190,8 @@ impl Spans {
             && !super::is_hidden(cx, span)
     }
 
-    /// Checks whether the only trigger of an ending inferred span was a pool's, after the callback.
-    /// If so, returns that trigger and lets the span begin at its read.
+    /// Handles the end of an inferred span with one trigger. If a pool other than rclpy's triggered
+    /// its guard after the callback, returns that trigger and lets the span begin at its read.
     pub(super) fn learn_pool(
         &mut self,
         ti: ThreadIndex,

@@ -244,7 +244,6 @@ impl Spans {
         }
     }
 
-    /// Returns the sender of the request that `span`'s response answers.
     fn asked_by(&self, ti: ThreadIndex, span: &CallbackSpan) -> Option<Asker> {
         let (Some(client), Input::Response { sequence, .. }) = (span.entity, span.input) else {
             return None;

@@ -146,7 +146,6 @@ impl CalledTimers {
         self.timers.iter().flatten().map(|called| called.0)
     }
 
-    /// Removes the first call of a timer. Returns the release of that call.
     pub(super) fn take(&mut self, timer: EntityId) -> Option<Release> {
         let is_it = |called: &Option<(EntityId, Release)>| called.is_some_and(|c| c.0 == timer);
         let at = self.timers.iter().position(is_it)?;
@@ -318,7 +317,6 @@ impl Threads {
         of_pid.map(|(&tid, _)| tid).collect()
     }
 
-    /// Returns the threads that live.
     pub(super) fn alive(&self) -> impl Iterator<Item = &Thread> {
         self.of_tid.values().map(|&ti| &self[ti])
     }

@@ -8,18 +8,15 @@ use crate::named::HOST;
 use crate::Context;
 use onbeat_trace::UNTOLD;
 
-/// The maximum number of waits that a thread keeps until an execution ends. Later ones are dropped.
-const KEPT: usize = 1024;
+const WAITS_MAX: usize = 1024;
 
-/// The maximum number of moves that a thread keeps of one wait for a CPU.
-const MOVES: usize = 64;
+const MOVES_PER_WAIT_MAX: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ThreadWaits {
     /// The time since which the thread is ready, and the CPU on which it was preempted, if it was.
     ready: Option<(u64, Option<u16>)>,
     asleep: Option<u64>,
-    /// The moves to other CPUs since the thread last left a CPU.
     moves: Vec<Move>,
     list: Vec<Wait>,
     /// The start of a nested execution. Earlier waits belong to the outer execution.
@@ -28,7 +25,7 @@ pub(super) struct ThreadWaits {
 
 impl ThreadWaits {
     fn push(&mut self, wait: Wait) {
-        if self.list.len() < KEPT {
+        if self.list.len() < WAITS_MAX {
             self.list.push(wait);
         }
     }
@@ -104,7 +101,7 @@ impl Spans {
     /// Records that the thread waits for a CPU, and leaves the queue of `cpu` for that of another one.
     pub(crate) fn moved(&mut self, cx: &Context, ti: ThreadIndex, time: u64, cpu: u16) {
         let moves = &mut self.threads[ti].waited.moves;
-        if moves.len() < MOVES {
+        if moves.len() < MOVES_PER_WAIT_MAX {
             moves.push(cx.causes.moves(cpu, time));
         }
     }

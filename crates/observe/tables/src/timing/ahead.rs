@@ -4,11 +4,9 @@ use super::system::{Done, System};
 use onbeat_trace::{Event, Reader};
 use std::sync::mpsc::{sync_channel, SyncSender};
 
-/// The number of events in a part.
 const PART_EVENTS: usize = 1 << 11;
 
-/// The maximum number of parts that wait for the caller.
-const PARTS: usize = 4;
+const WAITING_PARTS_MAX: usize = 4;
 
 /// Consecutive events, and the rows of switches and threads that these events complete.
 #[derive(Default)]
@@ -27,7 +25,7 @@ pub(crate) fn read<E>(
     mut visit: impl FnMut(Part) -> Result<(), E>,
 ) -> Result<System, E> {
     std::thread::scope(|scope| {
-        let (parts, received) = sync_channel(PARTS);
+        let (parts, received) = sync_channel(WAITING_PARTS_MAX);
         let reading = scope.spawn(move || send(reader, &parts));
         let visited = received.into_iter().try_for_each(&mut visit);
         let system = reading.join();

@@ -39,11 +39,10 @@ pub(crate) struct Column {
 }
 
 /// A kind of table with the timing of a trace.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
-    /// One row for each callback of the model.
     Callbacks,
-    /// One row for each chain of the model.
     Chains,
     /// One row for each execution of a callback, with its times.
     Executions,
@@ -53,9 +52,7 @@ pub enum Table {
     ChainExecutions,
     /// One row for each stretch of an execution of a chain, with its cause.
     Stretches,
-    /// One row for each thread of the recording.
     Threads,
-    /// One row for each process of the recording.
     Processes,
     /// One row for each time that a thread had a CPU.
     Switches,

@@ -68,7 +68,6 @@ impl From<&[String]> for Cell {
     }
 }
 
-/// The number of rows in a part of a table.
 const BATCH_ROWS: usize = 1 << 14;
 
 /// Rows of numbers that become a part of a table.

@@ -41,7 +41,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use system::{Process, System};
 
-/// The reason why the timing of a trace cannot be exported as tables.
 #[allow(missing_docs)]
 #[derive(Debug, thiserror::Error)]
 pub enum TablesError {
@@ -68,7 +67,6 @@ impl From<ParquetError> for TablesError {
     }
 }
 
-/// A table that was written, with the number of its rows.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableWritten {

@@ -160,7 +160,6 @@ impl Pass {
     }
 }
 
-/// Adds the rows of ended stays on a CPU and of ended threads.
 pub(crate) fn take_done(done: Done, rows: &mut impl Take) {
     for stay in &done.stays {
         rows.row(Table::Switches, &switch_row(stay));

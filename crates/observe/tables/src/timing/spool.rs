@@ -12,8 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// The size in bytes from which a block is written to the file.
-const BLOCK: usize = 1 << 16;
+const BLOCK_BYTES: usize = 1 << 16;
 
 pub(crate) struct Spool {
     file: File,
@@ -31,7 +30,7 @@ impl Spool {
         };
         Ok(Spool {
             file,
-            block: Vec::with_capacity(BLOCK + 1024),
+            block: Vec::with_capacity(BLOCK_BYTES + 1024),
             last: vec![0; width],
         })
     }
@@ -52,7 +51,7 @@ impl Spool {
             );
             *last = value;
         }
-        match self.block.len() < BLOCK {
+        match self.block.len() < BLOCK_BYTES {
             true => Ok(()),
             false => self.write(),
         }
@@ -73,7 +72,7 @@ impl Spool {
     ) -> Result<(), E> {
         self.write()?;
         self.file.seek(SeekFrom::Start(0))?;
-        let mut file = BufReader::with_capacity(BLOCK, self.file);
+        let mut file = BufReader::with_capacity(BLOCK_BYTES, self.file);
         let mut row = vec![None; self.last.len()];
         let mut last = vec![0; self.last.len()];
         let mut block = Vec::new();

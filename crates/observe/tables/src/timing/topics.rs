@@ -22,12 +22,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io::{self, Write};
 
-/// A topic that was written, with the number of its messages.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicWritten {
     pub name: String,
-    /// The title of the chain.
     pub title: String,
     pub messages: u64,
 }
@@ -87,7 +85,6 @@ struct Begun {
     sums: [i64; KINDS.len()],
 }
 
-/// Turns rows of tables into rows of messages, in the order of time.
 struct Rows {
     spool: Spool,
     begun: BTreeMap<i64, Begun>,

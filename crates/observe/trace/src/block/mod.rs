@@ -44,8 +44,8 @@ enum Column {
     Thread,
     Kind,
     Time,
-    /// An entry for each source time stamp: it is missing, it is new, or how many new stamps have come since
-    /// this stamp was new.
+    /// An entry for each source time stamp: missing, new, or repeated. A repeated stamp is stored as the
+    /// number of stamps that were new since this one was new.
     Stamp,
     NewStamp,
     Handle,

@@ -67,7 +67,6 @@ pub(super) struct Simulation {
     out: BinaryHeap<Reverse<At<Event>>>,
     count: u64,
     nodes: Vec<Node>,
-    /// The node that runs on each CPU.
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
     /// The thread that ran last on each CPU.

@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 const MAX_WARNINGS: usize = 200;
 
-/// The reason why a path cannot be read as a trace.
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceReadError {
@@ -37,7 +36,6 @@ pub enum TraceReadError {
     Older { path: PathBuf, version: u16 },
 }
 
-/// The counters of one pass over the events of a trace.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {

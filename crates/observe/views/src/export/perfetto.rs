@@ -16,8 +16,7 @@ use std::io::{self, Write};
 /// The process id of the track *CPUs* in the timeline. It is above every real process id.
 const CPUS: u32 = 1 << 23;
 
-/// The process id of the track *Chains* in the timeline.
-const CHAINS: u32 = CPUS + 1;
+const CHAINS_PID: u32 = CPUS + 1;
 
 /// The ids of a recording's callbacks, by the number that synthesis gives them.
 #[derive(Debug, Clone)]
@@ -268,13 +267,13 @@ impl<W: Write> Timeline<W> {
     pub fn track(&mut self, number: u32, name: &str) -> io::Result<()> {
         if self.tracks == 0 {
             self.write(format_args!(
-                "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CHAINS},\"args\":{{\"name\":\"Chains\"}}}}"
+                "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{CHAINS_PID},\"args\":{{\"name\":\"Chains\"}}}}"
             ))?;
         }
         self.tracks += 1;
         let name = text(name);
         self.write(format_args!(
-            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{CHAINS},\"tid\":{number},\"args\":{{\"name\":{name}}}}}"
+            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{CHAINS_PID},\"tid\":{number},\"args\":{{\"name\":{name}}}}}"
         ))
     }
 
@@ -288,7 +287,7 @@ impl<W: Write> Timeline<W> {
             .map(|(name, said)| format!("{}:{}", text(name), text(said)))
             .collect();
         self.write(format_args!(
-            "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{CHAINS},\"tid\":{track},\
+            "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":{name},\"pid\":{CHAINS_PID},\"tid\":{track},\
              \"ts\":{at},\"dur\":{long},\"args\":{{{}}}}}",
             args.join(",")
         ))

@@ -46,7 +46,6 @@ pub struct Rect {
     pub h: f64,
 }
 
-/// The box that shows a ROS node, around the boxes of its callbacks.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub struct NodeBox {
@@ -57,7 +56,6 @@ pub struct NodeBox {
     pub title_width: f64,
 }
 
-/// The box that shows a callback, within the box of its node.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)]
 pub struct CallbackBox {

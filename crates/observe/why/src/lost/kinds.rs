@@ -88,6 +88,7 @@ impl LossReason {
 }
 
 /// The outcome of a client's request to a service.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
@@ -95,9 +96,7 @@ pub enum RequestKind {
     Answered,
     /// The client took the response later than the limit.
     Late,
-    /// The recording shows no server of the service.
     NoServer,
-    /// No callback ran on the request.
     NotExecuted,
     /// A callback ran on the request, and the service sent no response.
     NoResponse,

@@ -51,7 +51,6 @@ pub struct Lost {
     sums: Sums,
     /// The process and the thread that last ran each callback.
     threads: FxHashMap<u32, (u32, u32)>,
-    /// The times in which the recorder lost events.
     lossy: Vec<(u64, u64)>,
     now: u64,
 }
@@ -211,7 +210,6 @@ impl Lost {
     }
 }
 
-/// Removes a loss that the synthesis reported and then withdrew.
 fn take_back(waiting: &mut VecDeque<ItemOutcome>, sums: &mut Sums, back: &ItemOutcome) {
     let is_meant = |o: &ItemOutcome| {
         (o.to, o.name, o.published_ns) == (back.to, back.name, back.published_ns)

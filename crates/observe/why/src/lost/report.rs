@@ -51,11 +51,10 @@ pub struct Burst {
 }
 
 /// A cause for which items of a topic were not executed.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
-    /// The way in which the items were lost.
     pub kind: LossKind,
-    /// The number of items that this cause explains.
     pub count: u64,
     /// The depth of the subscription's history, in items. Set only for overwritten items.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,15 +108,14 @@ pub struct Meanwhile {
 }
 
 /// The requests to one server of a service, and their outcomes.
+#[allow(missing_docs)]
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceLosses {
-    /// The full name of the service.
     pub service: String,
     /// The id of the callback that runs on the requests. `None` if the recording has no server.
     pub to: Option<String>,
     /// The ids of the callbacks that sent the requests, at most 16.
     pub from: Vec<String>,
-    /// The number of requests that clients sent.
     pub sent: u64,
     /// The number of requests with each outcome, and the instants at which the first of these were
     /// sent (CLOCK_MONOTONIC).

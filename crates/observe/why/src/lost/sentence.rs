@@ -7,8 +7,7 @@ use crate::stretch::Culprit;
 use onbeat_document::text::duration;
 use onbeat_synth::outcomes::Setting;
 
-/// The most culprits that a sentence about losses names.
-const SAID_MAX: usize = 2;
+const CULPRITS_IN_SENTENCE_MAX: usize = 2;
 
 fn node(id: &str) -> &str {
     id.split_once(':').map_or(id, |(node, _)| node)
@@ -83,7 +82,7 @@ impl Cause {
             Some(depth) => format!(": its history holds {}", items(depth)),
             None => String::from(": its history was full"),
         };
-        let said = self.meanwhile.iter().take(SAID_MAX);
+        let said = self.meanwhile.iter().take(CULPRITS_IN_SENTENCE_MAX);
         let said = said.map(|m| format!("{} ({} of {})", m.text(to), m.count, self.count));
         let said: Vec<String> = said.collect();
         if !said.is_empty() {

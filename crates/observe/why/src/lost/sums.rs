@@ -7,18 +7,14 @@ use onbeat_synth::outcomes::{ItemOutcome, Loss, Outcome, RequestOutcome, Setting
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 
-/// The most counted losses of a subscription that can still be withdrawn.
-const RECENT_MAX: usize = 64;
+const WITHDRAWABLE_LOSSES_MAX: usize = 64;
 
 const BURSTS_MAX: usize = 3;
 
-/// The most publishers of a topic that a report names.
-const FROM_MAX: usize = 16;
+const NAMED_PUBLISHERS_MAX: usize = 16;
 
-/// The most culprits of a cause that are counted separately.
 const CULPRITS_MAX: usize = 256;
 
-/// The most instants that are kept for one outcome of requests.
 const INSTANTS_MAX: usize = 5;
 
 /// A cause of a loss, with numbers in place of names.
@@ -150,7 +146,7 @@ impl Sums {
     /// Counts an item, and returns the cause if the item was not executed.
     pub(super) fn item(&mut self, item: &ItemOutcome, events_lost: bool) -> Option<Key> {
         let of = self.topics.entry((item.name, item.to)).or_default();
-        if let (Some(from), true) = (item.from, of.from.len() < FROM_MAX) {
+        if let (Some(from), true) = (item.from, of.from.len() < NAMED_PUBLISHERS_MAX) {
             of.from.insert(from);
         }
         let key = match item.outcome {
@@ -175,7 +171,7 @@ impl Sums {
         }
         of.causes.entry(key).or_default().count += 1;
         of.recent.push_back((item.published_ns, key));
-        if of.recent.len() > RECENT_MAX {
+        if of.recent.len() > WITHDRAWABLE_LOSSES_MAX {
             of.recent.pop_front();
         }
         Some(key)
@@ -247,7 +243,7 @@ impl Sums {
             (None, None, None) => RequestKind::NoServer,
         };
         let of = self.services.entry((request.name, request.to)).or_default();
-        if let (Some(from), true) = (request.from, of.from.len() < FROM_MAX) {
+        if let (Some(from), true) = (request.from, of.from.len() < NAMED_PUBLISHERS_MAX) {
             of.from.insert(from);
         }
         of.slowest = of.slowest.max(took.unwrap_or(0));

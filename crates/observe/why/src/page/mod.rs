@@ -16,11 +16,9 @@ use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-/// The number of executions whose tables a browser without scripts shows.
-const TABLES: usize = 5;
+const TABLES_WITHOUT_SCRIPTS: usize = 5;
 
-/// The length to which names are shortened in the part of the page for browsers without scripts.
-const NAME_MAX: usize = 300;
+const NAME_WITHOUT_SCRIPTS_MAX: usize = 300;
 
 const SCRIPT: &[&str] = &[
     include_str!("data.js"),
@@ -31,6 +29,7 @@ const SCRIPT: &[&str] = &[
 ];
 
 /// The content of an HTML page that explains executions.
+#[allow(missing_docs)]
 pub struct Page<'a> {
     /// The heading: the title of the chain, or the id of the callback.
     pub title: &'a str,
@@ -40,13 +39,11 @@ pub struct Page<'a> {
     pub callbacks: &'a [String],
     /// Sentences for the head of the page: counts and limits of the recording.
     pub notes: &'a [String],
-    /// The start of the recording, CLOCK_MONOTONIC.
     pub start_monotonic_ns: u64,
     /// The start of the recording, ns since 1970.
     pub start_realtime_ns: u64,
     /// The instant that the page shows when it is opened, CLOCK_MONOTONIC.
     pub at_ns: Option<u64>,
-    /// The explained executions of the chain or callback.
     pub explanation: &'a Explanation,
 }
 
@@ -84,7 +81,7 @@ impl Page<'_> {
     }
 
     fn head(&self, out: &mut String, script: &str, style: &str) {
-        let title = xml(&shorten(self.title, NAME_MAX));
+        let title = xml(&shorten(self.title, NAME_WITHOUT_SCRIPTS_MAX));
         let _ = write!(
             out,
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -97,10 +94,17 @@ impl Page<'_> {
             hash(style)
         );
         if let Some(id) = self.id {
-            let _ = writeln!(out, "<p class=\"lead\">{}</p>", xml(&shorten(id, NAME_MAX)));
+            let _ = writeln!(
+                out,
+                "<p class=\"lead\">{}</p>",
+                xml(&shorten(id, NAME_WITHOUT_SCRIPTS_MAX))
+            );
         }
         if let Some(comparison) = &self.explanation.comparison {
-            let sentence = xml(&shorten(&comparison.sentence(), 8 * NAME_MAX));
+            let sentence = xml(&shorten(
+                &comparison.sentence(),
+                8 * NAME_WITHOUT_SCRIPTS_MAX,
+            ));
             let _ = writeln!(out, "<p class=\"sentence\">{sentence}</p>");
         }
         for note in self.notes {
@@ -121,7 +125,7 @@ impl Page<'_> {
     fn tables(&self, out: &mut String, instant: &dyn Fn(u64) -> String) {
         let mut longest: Vec<&Execution> = self.explanation.executions.iter().collect();
         longest.sort_by_key(|e| (Reverse(e.latency_ns), e.start_ns));
-        longest.truncate(TABLES);
+        longest.truncate(TABLES_WITHOUT_SCRIPTS);
         out.push_str(
             "<details id=\"tables\" open><summary>The longest executions as tables</summary>\n",
         );
@@ -153,7 +157,7 @@ fn rows(out: &mut String, execution: &Execution) {
             duration(begin_ns as f64),
             duration(ns as f64),
             percent(ns as f64 / all),
-            xml(&shorten(what, NAME_MAX))
+            xml(&shorten(what, NAME_WITHOUT_SCRIPTS_MAX))
         );
     };
     for share in execution.stretches.chunk_by(|a, b| a.place == b.place) {

@@ -41,7 +41,6 @@ pub(super) struct Packed {
     overview: Bins,
 }
 
-/// The overview. Each bin has its start, count, shortest and longest latency.
 #[derive(Serialize)]
 struct Bins {
     width_ns: u64,
@@ -63,7 +62,6 @@ impl Bins {
     }
 }
 
-/// Gives each different name a number, in the order in which names come.
 #[derive(Default)]
 struct Numbers {
     names: Vec<String>,

@@ -189,7 +189,6 @@ pub(crate) fn compare(options: &Options, memory: &Memory) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Reads the name of the items' type from the channel's memory. Replaces unprintable characters.
 fn read_name(memory: &Memory) -> String {
     let length = read_word(memory, word::NAME_BYTES);
     let bytes: Vec<u8> = (0..head::NAME_BYTES / 8)

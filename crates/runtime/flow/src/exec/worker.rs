@@ -67,7 +67,7 @@ pub(crate) struct Worker {
     is_timed: bool,
     readied: u64,
     receiving: Vec<usize>,
-    /// The tasks that feeds, time or contents can make ready.
+    /// The tasks to poll, because a feed, the time or an item's content can make them ready.
     polled: Vec<usize>,
 }
 

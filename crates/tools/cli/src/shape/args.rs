@@ -10,10 +10,8 @@ use onbeat_terminal::CliError;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default time within which every callback of the plan must run.
-const FIND: Duration = Duration::from_secs(60);
-/// The default time for which --dry-run waits for the plan's callbacks.
-const LOOK: Duration = Duration::from_secs(10);
+const DEFAULT_FIND_WITHIN: Duration = Duration::from_secs(60);
+const DEFAULT_DRY_RUN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Run an application under a plan, so that its chain always takes the same time
 #[derive(clap::Args)]
@@ -177,7 +175,11 @@ impl Args {
     /// called sudo.
     pub fn options(&self, caller: Option<&User>) -> Result<ShapeOptions, CliError> {
         let (application, enforcement) = (&self.application, &self.enforcement);
-        let find_within = if self.instead.dry_run { LOOK } else { FIND };
+        let find_within = if self.instead.dry_run {
+            DEFAULT_DRY_RUN_WITHIN
+        } else {
+            DEFAULT_FIND_WITHIN
+        };
         Ok(ShapeOptions {
             application: ApplicationOptions {
                 users: self.users(caller),

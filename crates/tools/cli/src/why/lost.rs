@@ -14,7 +14,6 @@ use std::cmp::Reverse;
 use std::io::{self, BufWriter, Write};
 
 pub struct Asked<'a> {
-    /// The topic or service, or `None` for all.
     pub topic: Option<&'a str>,
     pub late_above_ns: Option<u64>,
     pub json: bool,

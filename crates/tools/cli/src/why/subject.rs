@@ -10,8 +10,7 @@ use onbeat_why::compare;
 use std::cmp::Reverse;
 use std::path::Path;
 
-/// The length in bytes up to which names are compared, to find similar ones.
-const LIKENESS_MAX: usize = 200;
+const COMPARED_NAME_BYTES_MAX: usize = 200;
 
 const LISTED: usize = 5;
 
@@ -177,7 +176,7 @@ pub(super) fn likeness(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut longest = 0;
     let mut before = vec![0; b.len() + 1];
-    for x in a.iter().take(LIKENESS_MAX) {
+    for x in a.iter().take(COMPARED_NAME_BYTES_MAX) {
         let mut row = vec![0; b.len() + 1];
         for (i, _) in b.iter().enumerate().filter(|(_, y)| *y == x) {
             row[i + 1] = before[i] + 1;
@@ -199,7 +198,7 @@ mod tests {
         assert_eq!(likeness("", "abc"), 0);
         assert_eq!(
             likeness(&"a".repeat(10_000), &"a".repeat(10_000)),
-            LIKENESS_MAX
+            COMPARED_NAME_BYTES_MAX
         );
     }
 }

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// The limits above which a turn is disturbed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
     /// The share of a turn that the host took from one CPU.
@@ -94,7 +93,6 @@ impl Disturbance {
     }
 }
 
-/// The kernel's counters at one time.
 struct Counters {
     at: Instant,
     stolen: Vec<u64>,
@@ -177,7 +175,6 @@ fn pressure_us() -> Option<u64> {
     some.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// An observer of the machine during the turns of an experiment.
 pub struct Observer {
     sentinels: Sentinels,
     begun: Counters,
@@ -202,7 +199,6 @@ impl Observer {
         let _ = self.sentinels.take();
     }
 
-    /// Returns the disturbances since the turn began.
     pub fn end(&self) -> Disturbance {
         let seen = self.sentinels.take();
         let mut turn = Counters::now().since(&self.begun);

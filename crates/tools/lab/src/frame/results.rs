@@ -20,9 +20,7 @@ pub struct Results {
     pub load: Load,
     /// The rule that calls a round disturbed. It is fixed before the run.
     pub rule: Rule,
-    /// The disturbance of the whole run.
     pub disturbance: Disturbance,
-    /// The rounds of each comparison, and those that were set aside.
     pub rounds: Vec<RoundsTaken>,
     pub files: Vec<String>,
     #[serde(flatten)]

@@ -9,21 +9,19 @@ use std::thread::JoinHandle;
 const PERIOD_NS: u64 = 2_000_000;
 /// The SCHED_FIFO priority of the threads. No measured program has a higher one.
 const PRIORITY: i32 = 99;
-/// The longest delay of a wake-up that is usual on a quiet machine.
-const USUAL_NS: u64 = 200_000;
+const USUAL_DELAY_NS: u64 = 200_000;
 
-/// The delays of one CPU's thread since the last reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,
-    /// The sum of all delays beyond [`USUAL_NS`]: the time for which the CPU was away.
+    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the CPU was away.
     pub away_ns: u64,
 }
 
 impl Lateness {
     fn add(&mut self, late_ns: u64) {
         self.longest_ns = self.longest_ns.max(late_ns);
-        self.away_ns += late_ns.saturating_sub(USUAL_NS);
+        self.away_ns += late_ns.saturating_sub(USUAL_DELAY_NS);
     }
 }
 

@@ -31,8 +31,7 @@ impl Limits {
     };
 }
 
-/// Repetition ends after this number of disturbed repetitions in a row.
-const IN_VAIN: usize = 3;
+const DISTURBED_IN_A_ROW_MAX: usize = 3;
 
 /// Returns the order of measurements as `(round, arm)`. Every round holds every arm once. Every
 /// second round reverses the previous one (A B, B A), so that a linear drift cancels. Each pair of
@@ -51,13 +50,11 @@ pub fn schedule(arms: usize, rounds: usize, rng: &mut Rng) -> Vec<(usize, usize)
     out
 }
 
-/// The rounds of one comparison, as `results.json` reports them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoundsTaken {
     pub what: String,
     pub planned: usize,
     pub measured: usize,
-    /// The rounds that were set aside, with all their arms.
     pub set_aside: Vec<SetAside>,
     /// The worst value of each disturbance in the rounds that count.
     pub counted: Disturbance,
@@ -75,7 +72,6 @@ pub type RoundsLog = Rc<RefCell<Vec<RoundsTaken>>>;
 /// The plan of a comparison. It does not read a clock or observe the machine: callers pass times and
 /// disturbances.
 struct Plan {
-    /// The turns that are left, by round.
     left: VecDeque<Vec<(usize, usize)>>,
     round: Vec<(usize, usize)>,
     at: usize,
@@ -122,7 +118,6 @@ impl Plan {
         }
     }
 
-    /// Records the disturbances of the current turn.
     fn note(&mut self, turn: Disturbance, worst: &mut Disturbance) {
         *worst = worst.worst(turn);
         if self.why.is_none() {
@@ -186,7 +181,7 @@ impl Plan {
         let planned = self.planned_time.unwrap_or(elapsed);
         !self.waiting.is_empty()
             && self.repeats < most
-            && self.in_vain < IN_VAIN
+            && self.in_vain < DISTURBED_IN_A_ROW_MAX
             && elapsed < planned + planned.mul_f64(self.limits.time)
     }
 }
@@ -336,8 +331,11 @@ mod tests {
     fn repetition_ends_at_its_limits() {
         // All rounds are disturbed, so repetition ends after three disturbed repetitions.
         let mut all = plan(20, Limits::FULL);
-        assert_eq!(run(&mut all, |_, _| true).len(), 2 * (20 + IN_VAIN));
-        assert_eq!(all.aside.len(), 20 + IN_VAIN);
+        assert_eq!(
+            run(&mut all, |_, _| true).len(),
+            2 * (20 + DISTURBED_IN_A_ROW_MAX)
+        );
+        assert_eq!(all.aside.len(), 20 + DISTURBED_IN_A_ROW_MAX);
         // Half of a quick run's planned rounds may be repeated.
         let mut first = plan(6, Limits::QUICK);
         assert_eq!(run(&mut first, |n, _| n < 12).len(), 2 * (6 + 3));

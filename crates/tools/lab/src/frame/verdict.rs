@@ -35,7 +35,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The figure that decided, or the reason why none did.
     pub decided_by: String,
-    /// The smallest effect that nine of ten runs like this one find, in the figure's unit.
+    /// The smallest effect, in the figure's unit, that nine of ten such runs would detect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tells: Option<f64>,
 }
@@ -50,7 +50,6 @@ impl Judgement {
     }
 }
 
-/// The evidence for a figure: everything that a verdict needs in addition to the value.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// Whether the value was counted or computed, so that the machine's speed has no part in it.
@@ -84,7 +83,6 @@ impl Evidence {
     }
 }
 
-/// The side of the target on which a figure should lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Relation {
@@ -117,7 +115,6 @@ impl Relation {
     }
 }
 
-/// Judges a value with its evidence against a target.
 pub fn judge(value: f64, evidence: &Evidence, relation: Relation, target: f64) -> Judgement {
     if !value.is_finite() {
         return Judgement::cannot("it was not measured");

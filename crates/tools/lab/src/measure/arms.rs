@@ -44,7 +44,6 @@ impl ArmSamples {
         self.kept = Some(kept);
     }
 
-    /// Returns the rounds that count.
     pub fn kept(&self) -> Kept {
         let all = || Kept::from(self.rounds.len());
         self.kept.clone().unwrap_or_else(all)

@@ -225,8 +225,7 @@ pub fn resampled(values: &[f64], rng: &mut Rng, figure: impl Fn(&[f64]) -> f64) 
     }
 }
 
-/// The number of blocks into which a single run is cut.
-const BLOCKS: usize = 20;
+const BLOCKS_PER_RUN: usize = 20;
 
 /// Estimates a figure from the samples of a single run, in the order of measurement. The run is cut
 /// into blocks. The interval shows the spread within this run, not the spread between runs.
@@ -238,7 +237,7 @@ pub fn over_blocks(samples: &[f64], figure: impl Fn(&Sorted) -> f64) -> Estimate
 
 /// Estimates a figure from `len` samples of a single run. `figure` gets the indices of the samples.
 pub fn blocks(len: usize, figure: impl Fn(&[usize]) -> f64) -> Estimate {
-    let blocks = BLOCKS.min(len);
+    let blocks = BLOCKS_PER_RUN.min(len);
     let start = |block: usize| block * len / blocks.max(1);
     let of_blocks = |pick: &[usize]| {
         let places = pick.iter().flat_map(|&b| start(b)..start(b + 1));

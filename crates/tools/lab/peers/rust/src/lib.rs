@@ -11,7 +11,6 @@ pub use system::{
     now_ns, pin, set_priority, set_send_buffer, sleep_until, thread_cpu_ns, used, writable, Usage,
 };
 
-/// Prints an error as one line on standard error and ends the program.
 pub fn die(why: impl Display) -> ! {
     eprintln!("{why}");
     std::process::exit(1)

@@ -21,12 +21,10 @@ impl Words {
         Words(words.into_iter().filter_map(|w| pair(w.as_ref())).collect())
     }
 
-    /// Reads the words `NAME=VALUE` of this program's command line.
     pub fn of_command_line() -> Words {
         Words::new(std::env::args().skip(1))
     }
 
-    /// Returns the value of the setting `name`, or an error if the setting is missing.
     pub fn text(&self, name: &str) -> Result<&str, String> {
         self.0
             .iter()
@@ -35,8 +33,6 @@ impl Words {
             .ok_or_else(|| format!("the setting {name}= is missing"))
     }
 
-    /// Returns the value of the setting `name` as a number, or an error if it is missing or not a
-    /// number.
     pub fn number<N: FromStr>(&self, name: &str) -> Result<N, String> {
         let text = self.text(name)?;
         text.parse()
@@ -47,7 +43,6 @@ impl Words {
 /// A command that the experiment writes to a peer program's standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Prepare a run with these settings.
     Run(Words),
     /// Begin the run at this time, in ns of CLOCK_MONOTONIC.
     Start(i64),
@@ -66,7 +61,6 @@ impl Command {
         }
     }
 
-    /// Reads the next command from standard input, or `None` at its end.
     pub fn read() -> Option<Command> {
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);

@@ -18,12 +18,10 @@ fn clock_ns(clock: libc::clockid_t) -> i64 {
     i64::from(t.tv_sec) * 1_000_000_000 + i64::from(t.tv_nsec)
 }
 
-/// Returns the CPU time that this thread has used, in ns.
 pub fn thread_cpu_ns() -> i64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Returns the time of CLOCK_MONOTONIC in ns.
 pub fn now_ns() -> i64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
@@ -92,10 +90,8 @@ pub fn writable(socket: &impl AsFd) -> bool {
     unsafe { libc::poll(&mut wanted, 1, -1) == 1 }
 }
 
-/// The resources that this process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// The CPU time of all threads of this process, in ns.
     pub cpu_ns: i64,
     /// The number of context switches because a thread had to wait.
     pub voluntary: i64,
@@ -103,7 +99,6 @@ pub struct Usage {
     pub involuntary: i64,
 }
 
-/// Returns the CPU time and the context switches of this process so far.
 pub fn used() -> Usage {
     // SAFETY: an all-zero rusage is a valid value of a plain C struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -20,7 +20,6 @@ pub const WARM_UP: i64 = 20;
 
 const STAMP: usize = 24;
 
-/// The stamp that a message carries, and the time at which the message was received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The number of the message, negative during the warm-up.
@@ -72,15 +71,10 @@ pub fn arrived(payload: &[u8]) -> Sample {
 /// The functions that the peer program of each middleware provides. An endpoint is for one topic
 /// and one message size.
 pub trait Peer: Sync {
-    /// An endpoint that sends messages of one size on one topic.
     type Writer;
-    /// An endpoint that receives messages of one size on one topic.
     type Reader;
-    /// Creates the sending endpoint of a topic for messages of `bytes` bytes.
     fn writer(&self, topic: &str, bytes: usize) -> Self::Writer;
-    /// Creates the receiving endpoint of a topic for messages of `bytes` bytes.
     fn reader(&self, topic: &str, bytes: usize) -> Self::Reader;
-    /// Reports whether `writer` is connected to `readers` receiving endpoints.
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
     /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
@@ -95,7 +89,6 @@ pub trait Peer: Sync {
     }
 }
 
-/// The settings of a peer program, from its command line.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role of its own.
@@ -105,7 +98,6 @@ pub struct Options {
     /// The number of readers that a publisher waits for. In a polling reader, the number of its
     /// subscriptions.
     pub readers: usize,
-    /// The receivers wait by polling instead of sleeping.
     pub spin: bool,
 }
 
@@ -126,27 +118,20 @@ impl Options {
     }
 }
 
-/// The settings of one run, from the command `run`.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The size of each message in bytes.
     pub bytes: usize,
-    /// The number of messages per second, at fixed times.
     pub rate_hz: f64,
     /// The number of messages that count, after the warm-up.
     pub count: usize,
-    /// The path of the file for the samples.
     pub file: String,
 }
 
 impl Run {
-    /// Returns the time between the due times of two messages, in ns.
     pub fn period_ns(&self) -> i64 {
         (1e9 / self.rate_hz) as i64
     }
 
-    /// Waits for the command `run` and returns its settings. Returns `None` at the end of standard
-    /// input.
     pub fn next() -> Option<Run> {
         let words = protocol::next_run()?;
         let run = Run::read(&words);
@@ -387,7 +372,6 @@ fn pair<P: Peer>(peer: &P, options: &Options, run: &Run) {
     });
 }
 
-/// Serves the runs of the experiment, in the role that the options name.
 pub fn serve<P: Peer>(peer: &P, options: &Options) {
     let mut ends = Endpoints {
         peer,

@@ -17,7 +17,6 @@ pub(super) struct Row {
 pub(super) struct QueueResults {
     pub(super) settings: Vec<Setting>,
     pub(super) rows: Vec<Row>,
-    /// The rounds of each setting that count.
     pub(super) kept: Vec<Kept>,
 }
 

@@ -32,7 +32,6 @@ pub fn lost(report: &mut Report, measured: &Measured<'_>) {
     }
 }
 
-/// Reports the medians of the arms that the paper compares, at the smallest and the greatest size.
 pub fn medians(report: &mut Report, measured: &Measured<'_>) {
     let arms = [
         ("cyclone", peers::CYCLONE),

@@ -24,8 +24,7 @@ use settings::Settings;
 use std::process::ExitCode;
 use stream::{Received, ReceivedLog, Stream};
 
-/// The interval in ns at which a waiting thread checks whether it must stop.
-const CHECK_NS: u64 = 1_000_000_000;
+const STOP_CHECK_NS: u64 = 1_000_000_000;
 
 fn main() -> ExitCode {
     match run(&Settings::of_command_line()) {
@@ -104,7 +103,7 @@ fn send(producer: &mut Producer, sequence: u64, content: &[u8]) -> Result<bool> 
     loan.copy_from_slice(content);
     loan[..8].copy_from_slice(&sequence.to_le_bytes());
     while !stopped() {
-        match loan.send_until(now_ns() + CHECK_NS) {
+        match loan.send_until(now_ns() + STOP_CHECK_NS) {
             Ok(()) => return Ok(true),
             Err(Refused { reason, loan: back }) => loan = retry(reason, back)?,
         }
@@ -136,7 +135,7 @@ fn produce(mut producer: Producer, stream: &Stream, start_ns: u64, bytes: usize)
 
 fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog> {
     let mut log = ReceivedLog::new(stream.due_ns.len());
-    let mut check = now_ns() + CHECK_NS;
+    let mut check = now_ns() + STOP_CHECK_NS;
     loop {
         match consumer
             .receive_until(Some(check))
@@ -149,7 +148,7 @@ fn consume(consumer: &Consumer, stream: &Stream) -> Result<ReceivedLog> {
                 }
             }
             None if consumer.is_over() || stopped() => return Ok(log),
-            None => check = now_ns() + CHECK_NS,
+            None => check = now_ns() + STOP_CHECK_NS,
         }
     }
 }
@@ -279,7 +278,7 @@ fn consume_all(
             if stopped() || consumers.iter().all(Consumer::is_over) {
                 break;
             }
-            waker.wait(Some(now_ns() + CHECK_NS), || {
+            waker.wait(Some(now_ns() + STOP_CHECK_NS), || {
                 consumers
                     .iter()
                     .any(|c| c.stats().waiting > 0 || c.is_over())

@@ -6,7 +6,7 @@ from typing import Callable
 # Tests run side by side in so many places, a third of a core each.
 PLACES = 6
 # Tests that compare latencies, or plant what takes CPU time from others: they need the machine for themselves.
-TIMED_TEST = 6
+TIMED_TEST = PLACES
 # Tests that keep one core busy; their timing may vary.
 COMPUTING_TEST = 4
 # Applications that compute for up to half a core, and whose timing is compared with their own clock.

@@ -4,7 +4,7 @@ import json
 import os
 
 from harness import ROOT
-from registry import PLACES, TIMED_TEST, expect, test
+from registry import TIMED_TEST, expect, test
 
 PARKING = os.path.join(ROOT, "demos/parking/run.py")
 SLOWED = "/p2d_ndt_localizer_node:subscription(/lidars/points_fused_downsampled)"
@@ -53,7 +53,7 @@ def diff_of_single_runs_finds_the_changes_and_no_others(harness):
     expect(wrong)
 
 
-@test(places=PLACES, left_out="ten recordings, 2.5 min; the test of single runs has three")
+@test(places=TIMED_TEST, left_out="ten recordings, 2.5 min; the test of single runs has three")
 def diff_of_several_runs_finds_the_changes_and_no_others(harness):
     """One callback slowed down by a fifth and one more subscriber: both found, nothing else, and nothing
     between unchanged runs."""

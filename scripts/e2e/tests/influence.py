@@ -8,7 +8,7 @@ import sys
 import time
 
 from harness import ROOT
-from registry import PLACES, Skip, expect, test
+from registry import TIMED_TEST, Skip, expect, test
 
 CHAIN = os.path.join(ROOT, "demos/chain/run.py")
 BURNER = os.path.join(ROOT, "demos/syn/burner.py")
@@ -57,7 +57,7 @@ def busy_within(harness, trace, bursts):
     return within
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def influence_of_a_busy_neighbour_is_named_with_its_amount(harness):
     """A busy neighbour of higher priority is named with the amount of its influence. Without it, nothing is named."""
     if len(os.sched_getaffinity(0)) < 2:

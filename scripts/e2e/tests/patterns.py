@@ -12,7 +12,7 @@ from typing import Callable
 
 from compare import compare_executions, compare_graph, compare_latencies, lost, own, values
 from harness import ROOT
-from registry import PLACES, TIMED_TEST, expect, test
+from registry import TIMED_TEST, expect, test
 
 RUN = os.path.join(ROOT, "demos/patterns/run.py")
 # From all nodes of a program being connected to its end.
@@ -277,7 +277,7 @@ def late(harness, patterns):
     return wrong
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def patterns_are_modelled_after_a_late_attach(harness):
     """Every pattern that runs already has a true graph and execution times."""
     # Those alone that are compared: on a starved machine a late recorder does not find all names.

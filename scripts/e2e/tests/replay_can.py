@@ -13,7 +13,7 @@ import subprocess
 import threading
 
 from harness import ONBEAT
-from registry import PLACES, Skip, need, test
+from registry import TIMED_TEST, Skip, need, test
 from tests.replay import (NODE, WATCHDOG_S, Device, busy_neighbours, candump, compare, mcap, pcap, read_lines, replay,
                           ros_variables, times)
 
@@ -50,7 +50,7 @@ class Bus(Device):
         self.thread.start()
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_into_ros_can_and_udp_is_whole_and_in_order(harness):
     """A bag, a candump and a capture on one axis: into ROS 2, a CAN interface and UDP, each whole and in order"""
     topic = f"{harness.namespace}/both"
@@ -84,7 +84,7 @@ def canplayer(path, interface):
                           text=True, timeout=WATCHDOG_S, check=False)
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_loses_no_can_frame_beside_busy_programs(harness):
     """Frames of a log on a CAN interface, beside busy neighbours: ours all and in order, canplayer's counted"""
     if not shutil.which("canplayer"):

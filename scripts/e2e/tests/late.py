@@ -10,7 +10,7 @@ import time
 
 from compare import compare_graph, differences, expect_all, lost, own
 from harness import load
-from registry import Mismatch, Skip, expect, test
+from registry import TIMED_TEST, Mismatch, Skip, expect, test
 from tests.flow import flow_truth
 from tests.observe import GENTLE
 
@@ -142,7 +142,7 @@ def flow_tasks_are_found_by_name_after_a_late_attach(harness):
 
 
 # Alone: no other flow program of ours shall be in the recording.
-@test
+@test(places=TIMED_TEST)
 def flow_program_that_starts_during_a_recording_is_recorded(harness):
     """A flow program that starts while everything is recorded is in the model."""
     out = harness.file("flow_later.truth.json")

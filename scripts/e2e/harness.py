@@ -68,9 +68,11 @@ def once(path, make):
     return path
 
 
-def tracked(folder):
-    """Returns the files below a folder, without those that Python makes."""
-    return sorted(os.path.join(where, name) for where, _, names in os.walk(folder) for name in names
+def tracked(path):
+    """Returns a file, or the files below a folder without those that Python makes."""
+    if os.path.isfile(path):
+        return [path]
+    return sorted(os.path.join(where, name) for where, _, names in os.walk(path) for name in names
                   if "__pycache__" not in where)
 
 
@@ -140,36 +142,41 @@ class Harness:
         """
         return once(self.file(name), make)
 
-    def compiled(self, name, sources, distro):
-        """Returns the folder with the programs that `sources/build.sh` makes for a distribution.
+    def compiled(self, name, inputs, command):
+        """Returns a folder with programs. `command(folder)` are the words that compile them into a folder.
 
-        They are compiled again only when the sources or the packages of the distribution have changed.
+        They are compiled again only when the contents of `inputs`, files and folders, have changed.
         """
-        env = self.env(distro)
-        digest = hashlib.sha256(env.encode())
-        for path in [*tracked(sources), os.path.join(env, ".onbeat-packages")]:
+        digest = hashlib.sha256()
+        for path in [path for one in inputs for path in tracked(one)]:
             with open(path, "rb") as file:
                 digest.update(f"{os.path.relpath(path, ROOT)}\n".encode() + file.read())
 
         def build(out):
-            subprocess.run([os.path.join(sources, "build.sh"), env, out], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command(out), check=True, stdout=subprocess.DEVNULL)
 
         os.makedirs(COMPILED, exist_ok=True)
-        return once(os.path.join(COMPILED, f"{name}-{distro}-{digest.hexdigest()[:16]}"), build)
+        return once(os.path.join(COMPILED, f"{name}-{digest.hexdigest()[:16]}"), build)
+
+    def compiled_for(self, distro, name, sources):
+        """The same for programs of ROS 2, made by `sources/build.sh`."""
+        env = self.env(distro)
+        inputs = [sources, os.path.join(env, ".onbeat-packages")]
+        return self.compiled(f"{name}-{distro}", inputs, lambda out: [os.path.join(sources, "build.sh"), env, out])
 
     def native(self, distro):
         """Folder with the compiled SYN clients of a distribution."""
-        return self.compiled("native", os.path.join(ROOT, "demos/syn/native"), distro)
+        return self.compiled_for(distro, "native", os.path.join(ROOT, "demos/syn/native"))
 
     def stage(self, distro):
         """The program of the demo chain's stages."""
-        return os.path.join(self.compiled("chain", os.path.join(ROOT, "demos/chain"), distro), "stage")
+        return os.path.join(self.compiled_for(distro, "chain", os.path.join(ROOT, "demos/chain")), "stage")
 
     def blob(self, distro):
         """Folder with a message package that no other program knows, and programs that use it."""
         if not shutil.which("gcc") or not shutil.which("g++"):
             raise Skip("gcc and g++ are needed to build a message package")
-        return self.compiled("blob", BLOB, distro)
+        return self.compiled_for(distro, "blob", BLOB)
 
     def pipeline(self):
         """The pipeline of onbeat-flow that knows its own timing."""

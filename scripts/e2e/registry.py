@@ -8,7 +8,7 @@ PLACES = 6
 # Tests that compare latencies, or plant what takes CPU time from others: they need the machine for themselves.
 TIMED_TEST = PLACES
 # Tests that keep one core busy; their timing may vary.
-COMPUTING_TEST = 4
+COMPUTING_TEST = 5
 # Applications that compute for up to half a core, and whose timing is compared with their own clock.
 BUSY_TEST = 2
 # Programs that mostly wait.

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from compare import compare_executions, compare_graph, compare_latencies, lost
-from harness import ROOT, load
+from harness import ROOT, TARGET, load
 from registry import Skip, expect, need, test
 from tests.flow import flow_truth
 
@@ -47,14 +47,12 @@ def need_packages(harness):
 
 def programs(harness):
     """Folder with the stages on Cyclone DDS and on Fast DDS."""
-    def build(out):
-        need_packages(harness)
-        subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "onbeat-c"],
-                       check=True, cwd=ROOT)
-        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-        subprocess.run([os.path.join(DEMO, "build.sh"), out, os.path.join(target, "release")],
-                       check=True)
-    return harness.once("dds", build)
+    need_packages(harness)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "-p", "onbeat-c"], check=True, cwd=ROOT)
+    library = os.path.join(TARGET, "release/libonbeat_c.a")
+    inputs = [DEMO, os.path.join(ROOT, "crates/runtime/c/include"), library]
+    build = os.path.join(DEMO, "build.sh")
+    return harness.compiled("dds", inputs, lambda out: [build, out, os.path.dirname(library)])
 
 
 def command(truth, chains, *words):

@@ -286,7 +286,8 @@ def started(parts, lanes):
                     part.print_lines()
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(lanes)]
-    say("side by side: " + ", ".join(part.name for part in parts))
+    if parts:
+        say("side by side: " + ", ".join(part.name for part in parts))
     for thread in threads:
         thread.start()
     return threads

@@ -274,7 +274,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Starved(s) => format!("{s} took nothing of {n} items that were published on its topic. Its executor never ran it, or publisher and subscription do not match (domain, QoS)."),
         Note::Stolen => format!("The machine is a virtual one, and its host took {:.1} ms of CPU time from the observed threads. In callbacks, this counts as preemption.", n as f64 / 1e6),
         Note::TimerNode(s) => format!("{s} is assumed to belong to the node whose topics it publishes."),
-        Note::Unasked => format!("A response answered a request from before the recording, or of a callback that began before it, {times}. The callback that waited for it is unknown, and the execution that used it is left out."),
+        Note::Unasked => format!("A response came {times} to a request from before the recording, or to a request of a callback that began before the recording. It is unknown which callback waited for the response. The execution that used the response is left out."),
         Note::Unbegun => format!("The first item that a thread took in the recording was left out {times}: a callback that began before the recording may have taken it."),
         Note::Undecided => format!("The callback or caller of an event was not decided in time {times}."),
         Note::UnknownCallback => format!("An unknown callback ran {times}: it was created before the recording."),

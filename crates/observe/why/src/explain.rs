@@ -254,7 +254,8 @@ impl Subjects {
         }
     }
 
-    /// From now on, names threads by the reports of [`Subjects::named`] instead of by the synthesis.
+    /// Makes [`Subjects::named`] the source of threads' names from now on, instead of the
+    /// synthesis.
     pub(crate) fn name_threads(&mut self) {
         self.follow.keep_names();
     }

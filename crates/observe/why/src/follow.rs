@@ -79,7 +79,8 @@ impl<T> Follow<T> {
         self.history.push(event, event.time_ns);
     }
 
-    /// From now on, uses the names in the reports of [`Follow::named`] instead of those in the synthesis.
+    /// Makes the reports of [`Follow::named`] the source of threads' names from now on, instead of
+    /// the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }

@@ -46,7 +46,7 @@ pub struct Found {
 /// The changes between two models.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// The differences in structure, causes first.
+    /// The differences in structure, causes before their consequences.
     pub structure: Vec<Difference>,
     /// The changed figures. Causes come before their consequences, then the order is by their
     /// weight in chains.

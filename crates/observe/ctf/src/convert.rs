@@ -15,9 +15,9 @@ const UNKNOWN_POLICY: u8 = 255;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
-    /// Events without a field that onbeat needs.
+    /// The number of events that lack a field that onbeat needs.
     pub(crate) malformed: u64,
-    /// Events of ROS 2 after the last context switch.
+    /// The number of events of ROS 2 after the last context switch.
     pub(crate) unscheduled: u64,
 }
 

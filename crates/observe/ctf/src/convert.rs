@@ -223,8 +223,8 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Returns the policy of normal threads (SCHED_OTHER) for their priorities, and [`UNKNOWN_POLICY`] for all
-/// other priorities.
+/// Returns the policy SCHED_OTHER for the priority of a normal thread, and [`UNKNOWN_POLICY`] for
+/// any other priority.
 fn policy(priority: u8) -> u8 {
     match priority {
         100..=139 => 0,

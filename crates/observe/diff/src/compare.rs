@@ -108,7 +108,8 @@ impl Single {
     }
 }
 
-/// Compares the two sides of a row. Returns `None` if the models have too little data for it.
+/// Compares the values of one figure in both models. Returns `None` if the models have too little
+/// data for it.
 pub fn measure(row: &Row<'_>, speed: Option<&Speed>) -> Option<Measured> {
     let speed = speed.filter(|_| row.figure != Figure::Period);
     let known = |side: &Side<'_>, second: bool| {

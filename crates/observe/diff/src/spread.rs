@@ -38,9 +38,10 @@ const OF_PERIODS: f64 = 0.1;
 pub enum Kind {
     /// Execution times. Their assumed spread is `Options::run_spread`.
     Execution,
-    /// Response times and latencies, which include waiting. Their assumed spread is twice as large.
+    /// Response times and latencies, which include waiting. Their assumed spread is twice that of
+    /// execution times.
     Waiting,
-    /// Periods of callbacks. Their assumed spread is a tenth of the one for execution times.
+    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
     Period,
 }
 
@@ -268,8 +269,8 @@ fn fit(kind: Kind, own: &[&Single]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values at equal steps of the normal distribution, with this standard deviation. The last
-    /// `changed` ones are shifted by one half.
+    /// Returns shifts at equal steps of the normal distribution with this standard deviation. The
+    /// last `changed` ones are shifted by one half.
     fn shifts(count: usize, deviation: f64, changed: usize) -> Vec<(Figure, Single)> {
         let value = |i: usize| {
             let share = (i as f64 + 0.5) / count as f64;

@@ -137,8 +137,8 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// From time to time forgets joins that no execution can refer to any more. Then returns the
-    /// time before which nothing is kept.
+    /// Forgets the joins to which no execution can refer any more, and returns the time before
+    /// which nothing is kept. Does nothing and returns `None` if the last time is too short ago.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();

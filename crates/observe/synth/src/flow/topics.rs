@@ -766,8 +766,8 @@ impl Flow {
         })
     }
 
-    /// Records that a subscription skipped an item. It counts as lost unless it is taken later.
-    /// `first` says that the subscription takes its first item of the publisher.
+    /// Records that a subscription skipped an item. The item counts as lost unless it is taken
+    /// later. `first` says that the subscription takes its first item of the publisher.
     fn skip_item(
         &mut self,
         cx: &Context,

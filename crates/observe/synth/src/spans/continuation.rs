@@ -290,8 +290,8 @@ impl Spans {
         }
     }
 
-    /// Returns the mark at which code ended that ran from `from` until the executor made its next
-    /// wait set at `to`. The executor's usual CPU time before a wait set is taken off.
+    /// Returns the mark at which the code ended that the thread ran after `from`. The executor made
+    /// its next wait set at `to`, so the executor's usual CPU time before a wait set is subtracted.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);

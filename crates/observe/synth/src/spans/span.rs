@@ -43,8 +43,8 @@ pub(super) struct Exact {
     /// The first act of the executor since the callback began, and the callback's own times up to
     /// then.
     pub(super) left: Option<(Mark, Totals)>,
-    /// The number under which the owner of the publications since the executor's act is decided
-    /// later.
+    /// The number of the decision that shows later which owner the publications since the
+    /// executor's act have.
     pub(super) undecided: Option<DecisionId>,
 }
 

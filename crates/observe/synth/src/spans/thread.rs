@@ -20,7 +20,8 @@ pub(super) enum Phase {
         from: u64,
         woken: Option<u64>,
     },
-    /// The executor works. `after` is its last wait for work, if the thread slept in it.
+    /// The executor works. `after` is the executor's last wait for work, if the thread slept in
+    /// that wait.
     Working {
         after: Option<Idle>,
     },

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and() {
+    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and_junction() {
         let group = decided(synchronised()).unwrap();
         assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(group.publishers, BTreeSet::from([B.into()]));

@@ -11,8 +11,8 @@ use crate::rows::{Figure, Row};
 /// callback's own.
 const FEWEST: usize = 5;
 
-/// How slow the machine was in each run: the logarithm of the run's execution times relative to the
-/// usual ones. 0 is usual, and a positive value is slower.
+/// The speed of the machine in each run, as the logarithm of the run's execution times relative to
+/// the usual ones. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
     /// The first model's runs: each run's id and the logarithm.

@@ -37,7 +37,8 @@ mod record {
     pub(super) const LOCK_WAIT: u8 = 7;
     /// The thread did something, so it had a CPU. Numbers: the time since then.
     pub(super) const ACTED: u8 = 8;
-    /// The thread began or ended. Numbers: a value of [`life`](super::life).
+    /// The thread was created or ended, or the recording shows its scheduler events from now on.
+    /// Numbers: a value of [`life`](super::life).
     pub(super) const LIFE: u8 = 9;
     /// A new thread, which gets the next number. Numbers: its pid and its tid.
     pub(super) const THREAD: u8 = 10;

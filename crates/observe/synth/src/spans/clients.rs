@@ -6,7 +6,7 @@ use crate::entities::Entities;
 use crate::ids::EntityId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// How likely it is that the code of a client published by an endpoint. A greater value is more
+/// The likelihood that the code of a client publishes by an endpoint. A greater value is more
 /// likely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {

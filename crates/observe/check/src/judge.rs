@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_that_leave_off_whole_periods_violate_logical_execution_time() {
+    fn outputs_between_whole_periods_violate_logical_execution_time() {
         let ms = |n: f64| (n * 1e6) as u64;
         let limit = "1ms".parse().unwrap();
         let held = dist((0..300).map(|i| ms(100.0 * f64::from(1 + i % 2) + 0.2)));

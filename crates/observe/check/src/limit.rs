@@ -281,7 +281,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_are_read_with_their_units_and_refused_without() {
+    fn limits_with_a_unit_are_read_and_limits_without_one_are_refused() {
         let time = |word: &str| word.parse::<Limit<Time>>();
         assert_eq!(time("45 ms"), Ok(Limit::at_most(45e6)));
         assert_eq!(time("..1.5s").unwrap().most, Some(1.5e9));

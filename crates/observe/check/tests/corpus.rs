@@ -3,7 +3,7 @@
 mod checks;
 
 #[test]
-fn requirements() {
+fn fuzzed_requirements_files_do_not_panic() {
     let dir = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../fuzz/corpus/requirements"

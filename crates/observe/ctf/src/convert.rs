@@ -15,9 +15,9 @@ const UNKNOWN_POLICY: u8 = 255;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
-    /// Events without a field that onbeat needs.
+    /// The number of events that lack a field that onbeat needs.
     pub(crate) malformed: u64,
-    /// Events of ROS 2 after the last context switch.
+    /// The number of events of ROS 2 after the last context switch.
     pub(crate) unscheduled: u64,
 }
 
@@ -223,8 +223,8 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Returns the policy of normal threads (SCHED_OTHER) for their priorities, and [`UNKNOWN_POLICY`] for all
-/// other priorities.
+/// Returns the policy SCHED_OTHER for the priority of a normal thread, and [`UNKNOWN_POLICY`] for
+/// any other priority.
 fn policy(priority: u8) -> u8 {
     match priority {
         100..=139 => 0,

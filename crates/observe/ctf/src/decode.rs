@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_reading_of_the_clock_wraps_once() {
+    fn the_low_bits_of_the_clock_stand_for_the_next_time_that_has_them() {
         assert_eq!(advance(0x1_ffff_fff0, 0xffff_fff5, 32), 0x1_ffff_fff5);
         assert_eq!(advance(0x1_ffff_fff0, 3, 32), 0x2_0000_0003);
         assert_eq!(advance(7, 3, 64), 3);

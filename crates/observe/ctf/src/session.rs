@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// The gaps of each file of events, with the path of the file.
+    /// The path of each file of events, with the events and packets that are missing in it.
     pub(crate) gaps: Vec<(PathBuf, Gaps)>,
 }
 

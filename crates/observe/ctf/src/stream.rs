@@ -66,9 +66,9 @@ impl<'a> Fields<'a> {
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
-    /// Events that the tracer dropped because its buffers were full.
+    /// The number of events that the tracer dropped because its buffers were full.
     pub(crate) discarded: u64,
-    /// Packets that the tracer overwrote, or that are not in the file.
+    /// The number of packets that the tracer overwrote, or that are not in the file.
     pub(crate) missing_packets: u64,
     pub(crate) damaged_packets: u64,
     /// The file ends within a packet.

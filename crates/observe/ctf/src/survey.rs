@@ -37,15 +37,15 @@ pub(crate) struct Survey {
     pub(crate) processes: BTreeMap<u32, Process>,
     /// The process of each thread with events of ROS 2.
     pub(crate) threads: HashMap<u32, u32>,
-    /// Endpoints of the middleware, by process and rmw handle. The value is true if an endpoint of rcl uses
-    /// this one.
+    /// The endpoints of the middleware, by process and rmw handle. The value is true if an endpoint
+    /// of rcl uses the middleware's endpoint.
     endpoints: HashMap<(u32, u64), bool>,
     /// The times of the first and the last event of ROS 2 or context switch.
     pub(crate) span: Option<(u64, u64)>,
     pub(crate) scheduler: SchedulerSeen,
     pub(crate) has_requests: bool,
     pub(crate) has_services: bool,
-    /// Events of ROS 2 without process or thread.
+    /// The number of events of ROS 2 that do not show their process or thread.
     pub(crate) nameless: u64,
     pub(crate) is_too_large: bool,
 }

@@ -20,7 +20,7 @@ pub(crate) struct Integer {
     /// The alignment in bits, a power of two.
     pub(crate) align: u32,
     pub(crate) signed: bool,
-    /// `None`: the byte order of the trace.
+    /// The byte order of the integer. `None` means the byte order of the trace.
     pub(crate) order: Option<Order>,
     /// The integer is a time of the trace's clock.
     pub(crate) is_time: bool,

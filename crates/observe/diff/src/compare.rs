@@ -4,8 +4,8 @@
 //! Two methods exist:
 //!
 //!   - *Runs*: each run counts once, by the logarithm of its median. Welch's t-test compares the
-//!     models' means of these. A median has no heavy tail, and the dependence between executions of
-//!     one run does not matter.
+//!     means of these logarithms in the two models. A median has no heavy tail, and the dependence
+//!     between executions of one run does not matter.
 //!   - *Executions*, if a model has only one run: the Mann-Whitney test on all values, weighted by
 //!     how many independent values they are worth. The interval is widened by the spread between
 //!     runs ([`crate::spread`]).
@@ -17,11 +17,11 @@ use onbeat_document::Dist;
 use onbeat_stats::{student_beyond, student_quantile};
 use serde::Serialize;
 
-/// The smallest standard deviation between runs. Even runs of one machine in one state differ by
-/// the width of a bucket.
+/// The smallest standard deviation of ln(median) from run to run that a test assumes. Even runs of
+/// one machine in one state differ by the width of a bucket.
 pub const LEAST_SPREAD: f64 = 0.001;
 
-/// The degrees of freedom of a standard error that is known.
+/// The degrees of freedom of a standard error that is known exactly instead of estimated.
 pub const EXACT: f64 = 1e6;
 
 /// The method by which a change was found.
@@ -48,7 +48,7 @@ pub struct Change {
     pub p: f64,
     /// Cliff's delta of all executions as measured, from -1 to 1.
     pub delta: f64,
-    /// The standard error of the shift's logarithm, and its degrees of freedom.
+    /// The standard error of ln(1 + `shift`), and its degrees of freedom.
     #[serde(skip)]
     pub error: (f64, f64),
     /// Whether medians of runs or the executions of single runs were compared.
@@ -69,7 +69,8 @@ impl Change {
         }
     }
 
-    /// Returns the smallest shift that is significant at the level `alpha`.
+    /// Returns the smallest shift that would be significant at the level `alpha` with this standard
+    /// error.
     pub fn resolution(&self, alpha: f64) -> f64 {
         let (error, freedom) = self.error;
         (student_quantile(1.0 - alpha / 2.0, freedom) * error).exp_m1()
@@ -87,25 +88,28 @@ pub enum Measured {
 /// A comparison of a figure's executions, without the spread between runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Single {
-    /// The logarithm of the second model's value divided by the first model's.
+    /// ln(value of the second model / value of the first model), for the same figure.
     pub shift: f64,
-    /// The standard error of the shift if runs did not differ.
+    /// The standard error of `shift` if runs of one program did not differ.
     pub within: f64,
-    /// The factor that turns the spread of one run into the spread of the shift.
+    /// The factor by which the standard deviation between runs of one program is multiplied to get
+    /// that of `shift`: sqrt(1/n + 1/m) for n and m runs in the models.
     pub runs: f64,
-    /// The logarithm of the third quartile divided by the first: the mean of both models.
+    /// ln(third quartile / first quartile), averaged over both models.
     pub width: f64,
     pub delta: f64,
 }
 
 impl Single {
-    /// Returns the change, with the shift's standard error and its degrees of freedom.
+    /// Returns the change. `error` is the standard error of `shift`, and `freedom` the degrees of
+    /// freedom of this standard error.
     pub fn change(&self, error: f64, freedom: f64) -> Change {
         Change::of(self.shift, (error, freedom), self.delta, Method::Executions)
     }
 }
 
-/// Compares the two sides of a row. Returns `None` if the models have too little data for it.
+/// Compares the values of one figure in both models. Returns `None` if the models have too little
+/// data for it.
 pub fn measure(row: &Row<'_>, speed: Option<&Speed>) -> Option<Measured> {
     let speed = speed.filter(|_| row.figure != Figure::Period);
     let known = |side: &Side<'_>, second: bool| {
@@ -126,8 +130,8 @@ fn cliff(row: &Row<'_>) -> f64 {
     delta(&Sample::of(row.a.dist, 1), &Sample::of(row.b.dist, 1))
 }
 
-/// Returns the difference of the means, its standard error and its degrees of freedom, by Welch's
-/// t-test.
+/// Returns the mean of `b` minus the mean of `a`, its standard error and its degrees of freedom, by
+/// Welch's t-test.
 pub fn welch(a: &[f64], b: &[f64]) -> (f64, f64, f64) {
     let of = |values: &[f64]| {
         let n = values.len() as f64;
@@ -160,7 +164,7 @@ fn single(row: &Row<'_>, speed: Option<&Speed>) -> Option<Single> {
     })
 }
 
-/// Returns the logarithm of the third quartile divided by the first.
+/// Returns ln(third quartile / first quartile).
 fn width(dist: &Dist) -> f64 {
     let log = |q: f64| (dist.quantile(q).max(1) as f64).ln();
     log(0.75) - log(0.25)

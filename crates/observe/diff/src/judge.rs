@@ -46,7 +46,7 @@ pub struct Found {
 /// The changes between two models.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// The differences in structure, causes first.
+    /// The differences in structure, causes before their consequences.
     pub structure: Vec<Difference>,
     /// The changed figures. Causes come before their consequences, then the order is by their
     /// weight in chains.
@@ -281,12 +281,13 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// The assumed standard deviation, in seconds, of the time in which a run loses items in a row.
-/// Causes are a subscriber that starts late, or a machine that stands still.
+/// The assumed standard deviation, in s, of the time for which a burst of losses lasts in one run.
+/// A subscriber that starts late, or a machine that stands still, causes such a burst.
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each
-/// run loses items in a row. With several runs, the standard deviation is taken to be zero.
+/// run has a burst of losses ([`BURST`]). With several runs, the standard deviation is taken to be
+/// zero.
 fn spread_of_losses(a: &Model, b: &Model) -> f64 {
     if a.runs.len() > 1 && b.runs.len() > 1 {
         return 0.0;
@@ -381,8 +382,8 @@ fn matters(f: &Found, options: &Options) -> bool {
     }
 }
 
-/// Marks the changes that follow from a callback's execution time, and finds the part of a chain
-/// with most of its shift.
+/// Marks the changes that follow from a change of a callback's execution time. For a chain's
+/// latency, also finds the part of the chain that has most of the change.
 fn explain(found: &mut [Found], a: &Model, b: &Model) {
     // The tuples hold an id and the ends of the interval of its shift, in ns.
     let of = |f: &Found| (f.a * f.change.low, f.a * f.change.high);

@@ -3,7 +3,7 @@
 
 use onbeat_document::Dist;
 
-/// A sample: values in ascending order, each with its share.
+/// A sample: its values in ascending order, each with its share of the sample.
 pub struct Sample {
     values: Vec<(f64, f64)>,
     /// The number of independent values to which the sample is equivalent.

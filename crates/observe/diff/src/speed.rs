@@ -11,12 +11,13 @@ use crate::rows::{Figure, Row};
 /// callback's own.
 const FEWEST: usize = 5;
 
-/// The speed of each run, as the logarithm of its execution times relative to the usual ones.
+/// The speed of the machine in each run, as the logarithm of the run's execution times relative to
+/// the usual ones. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
-    /// The first model's runs: their ids and speeds.
+    /// The first model's runs: each run's id and the logarithm.
     pub a: Vec<(String, f64)>,
-    /// The second model's runs: their ids and speeds.
+    /// The second model's runs: each run's id and the logarithm.
     pub b: Vec<(String, f64)>,
 }
 
@@ -57,7 +58,8 @@ impl Speed {
         Some(speed)
     }
 
-    /// Returns the speed of a run of the first model, or of the second one if `second` is set.
+    /// Returns the logarithm for a run of the first model, or of the second one if `second` is set.
+    /// Returns 0 for an unknown run.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()

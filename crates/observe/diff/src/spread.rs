@@ -38,9 +38,10 @@ const OF_PERIODS: f64 = 0.1;
 pub enum Kind {
     /// Execution times. Their assumed spread is `Options::run_spread`.
     Execution,
-    /// Response times and latencies, which include waiting. Their assumed spread is twice as large.
+    /// Response times and latencies, which include waiting. Their assumed spread is twice that of
+    /// execution times.
     Waiting,
-    /// Periods of callbacks. Their assumed spread is a tenth of the one for execution times.
+    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
     Period,
 }
 
@@ -64,7 +65,8 @@ impl Kind {
         }
     }
 
-    /// Returns the assumed standard deviation of a run, as a share.
+    /// Returns the assumed standard deviation of a figure from run to run, as a share of the
+    /// figure.
     fn assumed(self, options: &Options) -> f64 {
         let times = match self {
             Kind::Execution => 1.0,
@@ -80,7 +82,8 @@ impl Kind {
 pub struct RunSpread {
     /// The kind of figures for which the spread was used.
     pub kind: Kind,
-    /// The standard deviation of a run as a share: the median over the kind's figures.
+    /// The standard deviation of a figure from run to run, as a share of the figure: the median
+    /// over the figures of this kind.
     pub share: f64,
     /// The number of figures from which the spread was estimated.
     pub figures: usize,
@@ -112,13 +115,14 @@ pub struct Spread {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Scale {
     kind: Kind,
-    /// The factor with which [`unit`] gives shifts as large as the measured ones.
+    /// The factor for [`unit`] at which the measured shifts are as large as expected by chance.
     factor: f64,
     figures: usize,
 }
 
 impl Spread {
-    /// Estimates the spread from the figures of two models that did not change.
+    /// Estimates the spread between runs from the figures that did not change between the two
+    /// models.
     pub fn of(unchanged: &[(Figure, Single)], options: &Options) -> Spread {
         let scale = |kind: Kind| {
             let own = unchanged.iter().filter(|(f, _)| Kind::of(*f) == kind);
@@ -145,7 +149,7 @@ impl Spread {
         }
     }
 
-    /// Returns the standard error of a figure's shift, and its degrees of freedom.
+    /// Returns the standard error of a figure's `shift` ([`Single`]), and its degrees of freedom.
     fn error(&self, figure: Figure, single: &Single) -> (f64, f64) {
         let scale = self.scale(Kind::of(figure));
         let assumed = self.assumed(scale, single);
@@ -229,8 +233,9 @@ impl Spread {
     }
 }
 
-/// Returns how much a figure's shift varies by the spread between runs, if the spread has this
-/// factor.
+/// Returns the standard deviation of a figure's shift that the spread between runs causes. For
+/// execution times, `factor` is this spread as a multiple of the figure's width; for other figures,
+/// it is the spread itself.
 fn unit(kind: Kind, single: &Single, factor: f64) -> f64 {
     let of_run = match kind {
         Kind::Execution => factor * single.width,
@@ -264,8 +269,8 @@ fn fit(kind: Kind, own: &[&Single]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values at equal steps of the normal distribution, with this standard deviation. The last
-    /// `changed` ones are shifted by one half.
+    /// Returns shifts at equal steps of the normal distribution with this standard deviation. The
+    /// last `changed` ones are shifted by one half.
     fn shifts(count: usize, deviation: f64, changed: usize) -> Vec<(Figure, Single)> {
         let value = |i: usize| {
             let share = (i as f64 + 0.5) / count as f64;

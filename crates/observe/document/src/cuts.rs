@@ -248,8 +248,8 @@ impl<'m> Lines<'m> {
         })
     }
 
-    /// Returns the error that no chain leads between two points, with the nodes that chains pass
-    /// after the first and before the second.
+    /// Returns the error that no chain leads between two points. It lists the nodes that chains
+    /// pass after the first point and before the second.
     fn nothing_between<'c>(
         &self,
         chains: impl Iterator<Item = &'c Chain>,

@@ -341,7 +341,8 @@ pub struct RunExtremes {
 pub struct RunTypical {
     /// The median and the tail of the callback's execution times.
     pub exec_ns: Typical,
-    /// The median and the tail of the response times. A response time lasts from the execution's release to its end.
+    /// The median and the tail of the response times. A response time lasts from when the execution
+    /// could run to its end.
     pub response_ns: Typical,
     /// The median and the tail of the times from one start of the callback to the next.
     pub interarrival_ns: Typical,
@@ -533,8 +534,9 @@ pub struct Junction {
     /// The evidence that shows the junction: `message_filters`, `data_flow`,
     /// `several_publishers` or `stated`.
     pub criterion: String,
-    /// The confidence from 0 to 1: the share of outputs that fit the junction. It is reduced if the
-    /// data fit sampling as well.
+    /// The confidence from 0 to 1. For an AND junction, it is the share of outputs before which all
+    /// inputs had new data. For an OR junction, it is 1. An ambiguous junction has half of that,
+    /// and a stated one has 1.
     pub confidence: f64,
     #[serde(default)]
     pub state: JunctionState,

@@ -1,5 +1,5 @@
-//! Measures synthesis on a dense graph, and how far its times are from the truth: `dense_times [ROUNDS
-//! [LAYERS [WIDTH]]]`.
+//! Measures how long synthesis takes on a dense graph, and how far the times in its model are from
+//! the true times: `dense_times [ROUNDS [LAYERS [WIDTH]]]`.
 use onbeat_document::schema::{Run, DEFAULT_MODE};
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::generate::{Dense, DenseOutput};

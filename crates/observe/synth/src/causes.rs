@@ -43,7 +43,7 @@ pub(super) struct Wait {
 pub(super) struct Move {
     time: u64,
     from: u16,
-    /// The thread that had the CPU `from` at this time.
+    /// The thread that had the CPU `from` when the waiting thread left that CPU's queue at `time`.
     holder: u32,
 }
 
@@ -171,11 +171,11 @@ pub(super) struct Causes {
     list: Vec<CauseThread>,
     free: Vec<usize>,
     pending_waits: FxHashMap<InstanceId, Vec<Wait>>,
-    /// The waits of all threads for a CPU. `None` if the caller of the synthesis has not asked for
-    /// them.
+    /// The waits of all threads for a CPU, until the caller of the synthesis drains them. `None` if
+    /// the caller has not asked for them.
     pub(super) held: Option<Vec<Held>>,
-    /// The names of threads in the order of their reports. `None` if the caller of the synthesis
-    /// has not asked for them.
+    /// The reports of threads' names in order of time, until the caller of the synthesis drains
+    /// them. `None` if the caller has not asked for them.
     pub(super) named: Option<Vec<Named>>,
 }
 
@@ -357,9 +357,10 @@ impl Causes {
         number
     }
 
-    /// Forgets the processes in `gone`. The values of `gone` are the processes that continue them. The time
-    /// that their threads took from others is kept. It counts for the process that continues them. If there
-    /// is none, it counts for all programs with threads of that name.
+    /// Forgets the processes that are keys of `gone`. The value of a key is the process that
+    /// continues the forgotten one. The time that the threads of a forgotten process took from
+    /// other threads still counts: for the process that continues it, or else for all programs with
+    /// threads of the same name.
     ///
     /// Returns the numbers of the components that were merged into others.
     pub(super) fn forget<'a>(

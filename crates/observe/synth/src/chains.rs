@@ -94,7 +94,7 @@ pub(crate) struct Began {
 struct Step {
     parent: Option<StepId>,
     path: PathId,
-    /// The time at which the step before published the item that this execution took.
+    /// The publication time of the item that this execution took from the step before.
     via_pub: u64,
     start: u64,
     /// The start of the lineage's first callback.
@@ -385,8 +385,8 @@ pub(crate) struct PathNode {
     cut: Option<u64>,
     /// Counts items that were lost between the path's last two callbacks.
     pub(crate) lost: PerMode<u64>,
-    /// Counts lineages that were not followed to the end of this path, or not beyond it, because there were
-    /// too many.
+    /// Counts lineages that were not followed to the last callback of this path, or not beyond it,
+    /// because there were too many lineages.
     pub(crate) dropped: PerMode<u64>,
     pub(crate) terminal: Option<Box<Terminal>>,
 }
@@ -565,7 +565,8 @@ impl Paths {
         self.capped
     }
 
-    /// Counts a lineage whose first callback started at `origin` as dropped at the end of a path.
+    /// Counts one lineage as dropped at the end of a path. The first callback of the lineage
+    /// started at `origin`.
     pub(crate) fn drop_at(&mut self, path: PathId, origin: u64) {
         let mode = self.switches.at(origin);
         self.capped = true;
@@ -704,7 +705,7 @@ impl Paths {
     }
 
     /// Records that a synchroniser joined its inputs at `time`, for a caller that asked for joins.
-    /// `by` holds the steps that lead to the input that came last.
+    /// `by` has the lineages of the input that came last.
     pub(crate) fn follow_join(
         &mut self,
         steps: &Steps,
@@ -739,7 +740,8 @@ impl Paths {
         all
     }
 
-    /// Returns the steps that lead to `step`, first to last, in the empty list `room`.
+    /// Returns the steps up to `step`, first to last, with `step` itself. The list uses the memory
+    /// of the empty list `room`.
     fn steps_to(&self, steps: &Steps, step: StepId, room: Vec<ChainStep>) -> Vec<ChainStep> {
         let first = Some(steps.steps[step.index()]);
         let parent = |s: &Step| Some(steps.steps[s.parent?.index()]);

@@ -17,8 +17,8 @@ struct At {
     cpu: u16,
 }
 
-/// Reports whether the recorder found the fact of this event by searching a running process. The
-/// thread of such an event may be asleep.
+/// Reports whether the recorder made this event from the memory of a process that already ran (late
+/// attach). The thread that the event names may then be asleep.
 fn is_found(kind: &EventKind) -> bool {
     matches!(
         kind,

@@ -117,7 +117,8 @@ struct Finish<'a> {
     synth: &'a Synth,
     parts: Parts,
     ids: Vec<Option<String>>,
-    /// For each subscription: the subscriptions of its group whose data its inputs come from.
+    /// For each subscription of a group: the other subscriptions of its node from whose data the
+    /// inputs of this subscription were computed.
     after: BTreeMap<VertexId, BTreeSet<VertexId>>,
     nodes_by_pid: BTreeMap<u32, Vec<String>>,
 }
@@ -617,7 +618,7 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// Adds a note for each stated link that names a callback which never ran under that id.
+    /// Adds a note for each stated link if one of its callbacks never ran under the stated id.
     fn add_untied_links(&self, evidence: &mut Evidence) {
         for (i, link) in self.synth.options.links.iter().enumerate() {
             let tied = |of: fn(&Vertex) -> &Vec<usize>, end: &str| {

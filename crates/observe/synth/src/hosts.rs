@@ -17,7 +17,7 @@ const CPUS: [u16; 4] = [100, 50, 25, 16];
 const LINUX_IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
-const STRETCHES: usize = 16;
+const PARTS: usize = 16;
 /// The minimum number of messages per direction in a part of the recording that has its own estimate.
 const FEW: usize = 5;
 
@@ -100,8 +100,8 @@ pub struct Clock {
     /// The time on the host's own clock for which `ahead_ns` holds: the middle of the time in which the host
     /// exchanged messages.
     pub at_ns: u64,
-    /// The number of messages that this host took from the host `beside`, and the number of messages that it
-    /// sent to that host.
+    /// The number of messages that this host took from the host `beside`, and the number of messages that the
+    /// host `beside` took from this host.
     pub messages: (usize, usize),
     /// The index of the host with whose clock this clock was compared directly.
     pub beside: usize,
@@ -306,9 +306,9 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
 /// Returns the slope of a line through the estimates of all parts of the recording. Returns `None` if there
 /// are too few parts or the slope is not clear.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
-    let length = (last - first) / STRETCHES as f64;
+    let length = (last - first) / PARTS as f64;
     let mut points = Vec::new();
-    for i in 0..STRETCHES {
+    for i in 0..PARTS {
         let from = first + i as f64 * length;
         let within = |m: &&(f64, f64)| m.0 >= from && m.0 < from + length;
         let (a, b) = (there.iter().filter(within), back.iter().filter(within));

@@ -5,7 +5,7 @@
 //!
 //! - [`entities`] tracks what was created (processes, nodes, endpoints, timers) and which handle
 //!   names which of them.
-//! - [`spans`] finds which stretch of which thread is which callback. It turns events of threads
+//! - [`spans`] finds out which callback each thread ran, and when. It turns events of threads
 //!   into [`events::SpanEvent`]s, for example that a callback began, published or ended.
 //! - [`flow`] follows items. It receives the span events in order, matches items with takes, and
 //!   adds to the figures of callbacks, edges and chains.
@@ -138,8 +138,8 @@ impl Synth {
         }
     }
 
-    /// Processes the next event. If an event is older than an earlier one, it gets the earlier
-    /// one's time and is counted in the model's coverage.
+    /// Processes the next event. If its time is before the time of an earlier event, it gets the
+    /// latest time so far, and the model's coverage counts it.
     pub fn push(&mut self, event: &Event) {
         let recording = &mut self.recording;
         if event.time_ns < recording.now {
@@ -291,7 +291,8 @@ impl Synth {
         outcomes.requests.drain(..)
     }
 
-    /// Reports whether the caller has to drain an observation or a followed event.
+    /// Reports whether the synthesis keeps something that the caller must drain, for example
+    /// observations, executions of chains or outcomes. [`Synth::drain_left_out`] does not count.
     #[inline]
     pub fn has_followed(&self) -> bool {
         let followed = &self.flow.lineage.paths.followed;
@@ -348,8 +349,8 @@ impl Synth {
         followed.get_or_insert_default().arrivals.drain(..)
     }
 
-    /// Returns the ids of the processes that have created more than
-    /// [`SynthOptions::created_max`] since the last call. The synthesis leaves out their further events.
+    /// Returns the ids of the processes that have exceeded [`SynthOptions::created_max`] since the
+    /// last call of this function. The synthesis leaves out the further events of these processes.
     pub fn drain_left_out(&mut self) -> std::vec::Drain<'_, u32> {
         self.cx.entities.processes.left_out.drain(..)
     }

@@ -154,7 +154,8 @@ impl ModeId {
     }
 }
 
-/// The times at which modes began, in ns. The first mode is active before the earliest.
+/// The times at which modes began, in ns. Before the earliest of them, the mode of the whole run
+/// (mode 0) is active.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Switches(Vec<(u64, ModeId)>);
 
@@ -177,7 +178,8 @@ impl Switches {
         before.map_or(ModeId::default(), |s| s.1)
     }
 
-    /// Returns the parts of `from..to`, in order of time: the mode, the begin and the end of each.
+    /// Cuts `from..to` where the mode changed. Returns the mode, the begin and the end of each
+    /// part, in order of time.
     pub(crate) fn stretches(&self, from: u64, to: u64) -> Vec<(ModeId, u64, u64)> {
         let starts = std::iter::once((from, self.at(from)));
         let starts = starts.chain(self.0.iter().copied().filter(|s| s.0 > from && s.0 < to));

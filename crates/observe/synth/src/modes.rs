@@ -68,8 +68,9 @@ impl Modes {
         })
     }
 
-    /// Removes the next begin or end of a time rule that is due `elapsed` ns after the start. Returns its
-    /// time, and the mode if it changes.
+    /// Removes the next begin or end of a time rule, if it is due at `elapsed` ns after the start
+    /// of the recording. Returns the time at which it was due, and the new mode if the mode
+    /// changes.
     fn next_due(&mut self, elapsed: u64) -> Option<(u64, Option<ModeId>)> {
         let &(time, rule, begins) = self.times.last().filter(|t| t.0 <= elapsed)?;
         self.times.pop();

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 /// when needed.
 const NAMES_MAX: usize = 1 << 16;
 
-/// The thread id of waits during which the hypervisor had the CPU.
+/// The number that stands for a thread id in waits during which the hypervisor had the CPU.
 pub(crate) const HOST: u32 = UNTOLD - 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,7 +94,8 @@ impl ThreadNames {
         self.0.values()
     }
 
-    /// Returns the thread with this id. `by` may also be 0 for an idle CPU, [`UNTOLD`] or [`HOST`].
+    /// Returns the names of the thread with the id `by`. `by` may also be 0 for an idle CPU,
+    /// [`UNTOLD`] or [`HOST`].
     pub(crate) fn who(&self, by: u32) -> CauseThread {
         match by {
             0 => CauseThread::nobody(ComponentKind::Idle),

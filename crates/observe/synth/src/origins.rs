@@ -1,4 +1,4 @@
-//! For each item, follows when those executions of sources started on which the item depends.
+//! For each item, keeps when the executions of sources started on which the item depends.
 //!
 //! An *origin* is a callback at which chains begin. It has the starts of the oldest and the newest
 //! execution on which an item depends. An item has one origin per source, however many paths lead
@@ -33,7 +33,8 @@ impl Origin {
         (self.root, self.passed)
     }
 
-    /// Unites the origins of one source, whatever loops their data passed.
+    /// Unites several origins of one source into one, whatever loops their data passed. Returns
+    /// `None` for an empty list.
     pub(crate) fn all(of_root: &[Origin]) -> Option<Origin> {
         let (first, rest) = of_root.split_first()?;
         let mut all = *first;
@@ -55,9 +56,10 @@ impl Origin {
 #[derive(Debug, Clone, Default)]
 struct Set {
     refs: u32,
-    /// The data passed a junction that had too few outputs to be understood reliably.
+    /// The data passed a junction when the junction had too few outputs to show reliably which
+    /// inputs it joins.
     early: bool,
-    /// The origins in the order of their roots and passed loops.
+    /// The origins, sorted by their root and then by the loops that they passed.
     origins: Vec<Origin>,
 }
 
@@ -70,8 +72,8 @@ pub(crate) struct Origins {
     /// The callbacks that close loops. Their indices are the bits of [`Origin::passed`]. `None` stands
     /// for a forgotten callback.
     loops: Vec<Option<VertexId>>,
-    /// The time at which the last loop was found. Data from before may have passed the loop
-    /// unnoticed.
+    /// The time at which the last loop was found. Data from before this time may have passed that
+    /// loop without a record in `passed`.
     loops_known: u64,
 }
 
@@ -97,7 +99,8 @@ impl Origins {
         self.sets[id.index()].early
     }
 
-    /// Reports whether all loops on the way of an origin's data were known since the data began.
+    /// Reports whether all loops were already known when the origin's oldest execution started. The
+    /// origin then shows all loops that its data passed.
     pub(crate) fn is_known(&self, origin: &Origin) -> bool {
         origin.oldest >= self.loops_known
     }
@@ -115,8 +118,8 @@ impl Origins {
         }
     }
 
-    /// Returns a set with the same origins that has no other owner. Takes over the caller's
-    /// reference.
+    /// Returns a set with the same origins to which only the caller has a reference, so that the
+    /// caller can change it. Takes over the caller's reference to `id`.
     fn own(&mut self, id: OriginsId) -> OriginsId {
         if self.sets[id.index()].refs == 1 {
             return id;

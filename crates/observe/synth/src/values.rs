@@ -48,7 +48,7 @@ pub(super) struct Totals {
     pub(super) blocked_ns: u64,
     pub(super) preemptions: u32,
     pub(super) blockings: u32,
-    /// The number of gaps in the thread's account. Times over a stretch with a gap are unknown.
+    /// The number of gaps in the thread's account. A time from before a gap to after it is unknown.
     pub(super) doubts: u32,
 }
 

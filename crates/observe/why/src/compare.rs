@@ -9,19 +9,20 @@ use onbeat_document::text::duration;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// The most causes that are summed up separately. Further causes are summed up without their
-/// culprit.
+/// The maximum number of causes that are summed up separately. Further causes are summed up without
+/// their culprit.
 const CAUSES_MAX: usize = 4096;
 
 const LISTED_SHARE_MIN: f64 = 0.01;
 
-/// The sentence names causes until these together explain this share of the difference in latency.
+/// [`Comparison::sentence`] names causes until they together explain this share of the difference
+/// in latency.
 const SHARE_SAID: f64 = 0.8;
 
 const CAUSES_IN_SENTENCE_MAX: usize = 3;
 
-/// The sentence says that a cause may be chance if its probability by chance is above this: the
-/// probability that late executions drawn at random have the cause at least as often.
+/// [`Comparison::sentence`] says that a cause may be chance if [`Finding::chance`] is above this
+/// probability.
 const CHANCE: f64 = 0.05;
 
 /// The comparison of late executions with the others: what takes longer in the late ones.
@@ -50,8 +51,9 @@ pub struct Finding {
     /// The reason why the kind of stretch is unknown. `None` for all other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The mean time per late execution minus the mean time per other execution, ns. These values
-    /// of all causes add up to the difference of the mean latencies.
+    /// The mean time that late executions spend on the cause, minus the mean time that other
+    /// executions spend on it, in ns. Over all causes, these values add up to the difference of the
+    /// mean latencies.
     pub explained_ns: f64,
     /// The cause counts as present in an execution that spends at least this time on it, ns. It is
     /// the middle between the means of late and of other executions.
@@ -247,8 +249,9 @@ fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     above.map(|b| b.2).sum()
 }
 
-/// Of all executions, `with + others_with` have a cause. Returns the probability that at least
-/// `with` of these are among the late executions if those are drawn at random.
+/// Returns the probability that at least `with` of the `late` executions have a cause by chance: if
+/// the late executions are drawn at random from all executions, of which `with + others_with` have
+/// the cause.
 fn chance((with, late): (u64, u64), (others_with, others): (u64, u64)) -> f64 {
     let (all, having) = (late + others, with + others_with);
     let whole = ln_choose(all, late);
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_percent_counts_as_late_and_more_of_a_small_sample() {
+    fn the_slowest_1_percent_is_late_and_a_larger_share_of_a_small_sample() {
         let late = |n: u64| {
             let values = || (1..=n).map(|i| i * 1_000_000);
             let limit = late_limit(&dist(values()));

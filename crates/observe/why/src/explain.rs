@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-/// The most executions whose stretches are kept.
+/// The maximum number of executions whose stretches are kept.
 pub const KEPT_MAX: usize = 10_000;
 
 /// The chain or callback whose executions are explained.
@@ -218,7 +218,8 @@ pub(crate) struct Subjects {
     callbacks: bool,
     /// The executions that are not cut yet, each with the indices of its subjects.
     follow: Follow<Rc<[usize]>>,
-    /// The time since which a callback could have started, by callback, thread and start.
+    /// The time since which a callback could have started, by callback, thread and start of the
+    /// execution.
     arrivals: FxHashMap<(u32, u32, u64), u64>,
     /// The indices of the subjects by path of the synthesis. The flag says whether the chain is
     /// cut.
@@ -227,8 +228,8 @@ pub(crate) struct Subjects {
     ran: FxHashMap<u32, Rc<[usize]>>,
 }
 
-/// The least time in ns for which an execution's arrival is kept after the execution's start. Arrivals of
-/// executions that never end are dropped later.
+/// The minimum time in ns for which an execution's arrival is kept after the execution's start.
+/// Arrivals of executions that never end are dropped later.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 impl Subjects {
@@ -254,7 +255,8 @@ impl Subjects {
         }
     }
 
-    /// From now on, names threads by the reports of [`Subjects::named`] instead of by the synthesis.
+    /// Makes [`Subjects::named`] the source of threads' names from now on, instead of the
+    /// synthesis.
     pub(crate) fn name_threads(&mut self) {
         self.follow.keep_names();
     }

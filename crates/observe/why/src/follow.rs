@@ -79,7 +79,8 @@ impl<T> Follow<T> {
         self.history.push(event, event.time_ns);
     }
 
-    /// From now on, uses the names in the reports of [`Follow::named`] instead of those in the synthesis.
+    /// Makes the reports of [`Follow::named`] the source of threads' names from now on, instead of
+    /// the synthesis.
     pub(crate) fn keep_names(&mut self) {
         self.names.get_or_insert_default();
     }
@@ -136,8 +137,8 @@ impl<T> Follow<T> {
         Some((ended, pieces))
     }
 
-    /// From time to time forgets joins that no execution can refer to any more. Then returns the
-    /// time before which nothing is kept.
+    /// Forgets the joins to which no execution can refer any more, and returns the time before
+    /// which nothing is kept. Does nothing and returns `None` if the last time is too short ago.
     pub(crate) fn forget(&mut self) -> Option<u64> {
         let now = self.now.filter(|now| *now >= self.next_forget)?;
         let window = self.history.window_ns();

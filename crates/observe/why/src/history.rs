@@ -13,15 +13,17 @@ use std::collections::VecDeque;
 /// The maximum number of entries of all threads together. An entry has at most 40 bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// This part of [`ENTRIES_MAX`] is kept however old it is. The synthesis reports the end of some
-/// executions much later, for example that of a service whose coroutine waits for another response.
+/// If there are fewer than [`ENTRIES_MAX`] / `FEW` entries, none is dropped, however old it is. The
+/// synthesis reports the end of some executions much later, for example that of a service whose
+/// coroutine waits for another response.
 const FEW: usize = 8;
 
-/// The time in ns before a report of lost events in which scheduler events may be missing. The
+/// The time in ns before a report of lost events within which scheduler events may be missing. The
 /// recorder reports losses four times a second.
 pub(crate) const LOSS_WINDOW_NS: u64 = 1_000_000_000;
 
-/// The synthesis may report the end of an execution after later ends, by at most this time in ns.
+/// The maximum delay in ns with which the synthesis reports the end of most executions. Ends that
+/// are later in the recording may be reported before.
 pub(crate) const DEFERRAL_NS: u64 = 2_000_000_000;
 
 /// The longest time in ns for which two executions of one callback group can seem to overlap. The
@@ -202,9 +204,9 @@ impl Thread {
         self.turn(time, Now::Running);
     }
 
-    /// Corrects the history by the CPU time that the kernel counted since the last reading. With
-    /// `since_switch`, it counted since the last switch from a CPU if that is later. The thread has
-    /// a CPU at this time.
+    /// Corrects the history by the CPU time that the kernel has counted. It counted since the last
+    /// reading, or with `since_switch` since the later of the last reading and the last switch from
+    /// a CPU. The thread has a CPU at this time.
     fn cpu_time(&mut self, time: u64, used_ns: u64, since_switch: bool) {
         let base = if since_switch {
             self.counted
@@ -295,8 +297,9 @@ impl Thread {
     }
 }
 
-/// Returns the number of parts at the front for which `is_before` is true. It is true for no part behind one for
-/// which it is false. Most searches end near the back, so the search begins there.
+/// Returns the number of parts at the front for which `is_before` is true. If it is false for a
+/// part, it must be false for all parts behind that part. Most searches end near the back, so the
+/// search begins there.
 fn partition<T>(parts: &VecDeque<Part<T>>, is_before: impl Fn(&Part<T>) -> bool) -> usize {
     let (mut low, mut high, mut step) = (parts.len(), parts.len(), 2);
     while low > 0 {
@@ -586,7 +589,7 @@ impl History {
         self.without_lossy(slices.list)
     }
 
-    /// Replaces the states by unknown ones where the recorder lost events.
+    /// Replaces states by [`State::Unknown`] where the recorder lost events.
     fn without_lossy(&self, slices: Vec<Slice>) -> Vec<Slice> {
         let touches = |s: &Slice| self.lossy.iter().any(|l| l.0 < s.end && s.begin < l.1);
         if !slices.iter().any(touches) {

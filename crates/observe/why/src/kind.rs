@@ -10,9 +10,9 @@ pub enum Kind {
     Runs,
     /// The client library ran on a CPU: it took the item, or looked for work.
     Library,
-    /// The thread was ready to run on, and another thread had its CPU.
+    /// The thread could have continued, but another thread had its CPU.
     Preempted,
-    /// The thread had been woken up and was ready, and another thread had the CPU.
+    /// The thread had been woken up and could run, but another thread had the CPU.
     Queued,
     /// The callback's thread slept, for example for a mutex, a response, a device or a time.
     Sleeps,

@@ -17,41 +17,45 @@ use onbeat_trace::{Event, EventKind, UNSCHEDULED};
 use rustc_hash::FxHashMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// The kinds of records. A record of a kind up to `LIFE` has the number of the thread that it is about:
-/// the thread's place among the records of kind `THREAD`, from 0. After it come the numbers in the kind's
-/// comment. The comments of the other kinds list all numbers. Times are in ns.
+/// The kinds of records. A record of a kind up to `LIFE` begins with the number of the thread that it is
+/// about: the thread's place among the records of kind `THREAD`, from 0. The comment of each kind says what
+/// happened and which numbers follow, for the kinds from `THREAD` on with all their numbers. Times are in ns.
 mod record {
     pub(super) const SWITCH_IN: u8 = 0;
     pub(super) const PREEMPTED: u8 = 1;
     pub(super) const ASLEEP: u8 = 2;
-    /// The id of the thread that woke the thread up.
+    /// The thread was woken up. Numbers: the id of the thread that woke it up.
     pub(super) const WAKE: u8 = 3;
-    /// The time for which the thread had been ready.
+    /// The thread got a CPU after it had been woken up. Numbers: the time for which it had been ready.
     pub(super) const WOKEN: u8 = 4;
-    /// The stolen time.
+    /// The hypervisor took the thread's CPU. Numbers: the time for which it had the CPU.
     pub(super) const STOLEN: u8 = 5;
-    /// Twice the used time, plus 1 if the time counts from the last switch.
+    /// The kernel's count of the thread's CPU time. Numbers: twice the time, plus 1 if it counts from the
+    /// last switch.
     pub(super) const CPU_TIME: u8 = 6;
-    /// The id of the thread that owns the mutex.
+    /// The thread is about to sleep for a mutex. Numbers: the id of the thread that owns the mutex.
     pub(super) const LOCK_WAIT: u8 = 7;
-    /// The time since the thread acted.
+    /// The thread did something, so it had a CPU. Numbers: the time since then.
     pub(super) const ACTED: u8 = 8;
-    /// A value of [`life`](super::life).
+    /// The thread was created or ended, or the recording shows its scheduler events from now on.
+    /// Numbers: a value of [`life`](super::life).
     pub(super) const LIFE: u8 = 9;
-    /// The pid and the tid of the thread with the next number.
+    /// A new thread, which gets the next number. Numbers: its pid and its tid.
     pub(super) const THREAD: u8 = 10;
-    /// The number of the waiting thread, the times since the begin and the end of the wait, and the id
-    /// of the thread that had the CPU.
+    /// A thread waited for a CPU. Numbers: the number of the waiting thread, the times since the begin and
+    /// the end of the wait, and the id of the thread that had the CPU.
     pub(super) const HELD: u8 = 11;
-    /// The id of the thread, the times since the start and the end of the execution, and the callback.
+    /// A callback was executed. Numbers: the id of the thread, the times since the start and the end of the
+    /// execution, and the callback.
     pub(super) const RAN: u8 = 12;
-    /// Twice the path, plus 1 if the chain is cut; the number of bytes that follow; the time since the
-    /// end; the times of the steps.
+    /// A chain was executed. Numbers: twice the path, plus 1 if the chain is cut; the number of bytes that
+    /// follow; the time since the end; the times of the steps.
     pub(super) const CHAIN: u8 = 13;
-    /// The synchroniser, the time since the join, the number of steps, the callback and the name of
-    /// each step, and the times of the steps.
+    /// A synchroniser joined its inputs. Numbers: the synchroniser, the time since the join, the number of
+    /// steps; for each step, twice the callback, plus 1 if [`ChainStep::own`](super::ChainStep::own) is
+    /// set, and the name plus 1, or 0 without a name; the times of the steps.
     pub(super) const JOINED: u8 = 14;
-    /// A value of [`rare`](super::rare), and the numbers of that record.
+    /// A kind that occurs rarely. Numbers: a value of [`rare`](super::rare), and the numbers of that kind.
     pub(super) const RARE: u8 = 15;
 }
 
@@ -62,12 +66,12 @@ mod life {
 }
 
 mod rare {
-    /// No numbers. Events were lost.
+    /// The recorder lost events. No numbers follow.
     pub(super) const LOST: u64 = 0;
-    /// The words of a [`Named`](onbeat_synth::named::Named).
+    /// A thread has a new name. Numbers: the words of a [`Named`](onbeat_synth::named::Named).
     pub(super) const NAMED: u64 = 1;
-    /// The callback, the thread's id, the time since the callback's start, and the time since its input
-    /// arrived.
+    /// A callback started. Numbers: the callback, the thread's id, the time since the start, and the time
+    /// since the callback's input was published or its timer was due.
     pub(super) const ARRIVAL: u64 = 2;
 }
 

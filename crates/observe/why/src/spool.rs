@@ -9,7 +9,8 @@ const BLOCK: usize = 1 << 16;
 
 const KIND_BITS: u32 = 4;
 
-/// The shortest time that does not fit beside the kind. Such a time follows as a number of its own.
+/// The shortest time in ns that is too long to be stored in one number with the kind of the record.
+/// Such a time follows as a number of its own.
 const LONG: u64 = u64::MAX >> KIND_BITS;
 
 /// Appends a number, with seven bits per byte and the lowest bits first.

@@ -579,7 +579,7 @@ fn a_callback_group_that_another_thread_kept_busy_is_the_first_cause() {
 }
 
 #[test]
-fn callbacks_that_once_ran_at_once_do_not_wait_for_one_another() {
+fn callbacks_that_have_run_at_the_same_time_do_not_wait_for_one_another() {
     // In the first round, the timer runs on the second thread during the item's callback.
     let together = |t: u64| {
         let (begin, end) = (t + 400, t + 5_000);

@@ -112,7 +112,8 @@ fn run(system: &System, times: &[f64], seed: u64) -> Model {
     model
 }
 
-/// Groups of ten share a quarter of the variance, so ten executions are worth 10 / 3.25 ones.
+/// Returns the typical figures of a run. Groups of ten executions share a quarter of the variance,
+/// so ten executions are worth 10 / 3.25 independent ones.
 fn typical(dist: &Dist) -> Typical {
     Typical {
         count: dist.count(),

@@ -59,8 +59,8 @@ struct Between<'a> {
     ends: Ends<'a>,
     groups: &'a Groups<'a>,
     before: BTreeMap<&'a str, Vec<&'a str>>,
-    /// The callbacks for whose outputs synthesis assumed other junctions than onbeat concluded from
-    /// all evidence.
+    /// The callbacks whose outputs the synthesis linked to the wrong inputs, judged by all
+    /// evidence.
     misread: BTreeSet<&'a str>,
     graph: &'a Graph,
 }

@@ -24,8 +24,7 @@ pub(super) struct Group {
     pub(super) criterion: Criterion,
     pub(super) state: JunctionState,
     pub(super) matching: Matching,
-    /// The number of outputs for which the data do not show which item of the publishing callback
-    /// was joined.
+    /// The number of outputs for which the data do not show which items were joined.
     pub(super) chosen: u64,
     pub(super) outputs: u64,
     pub(super) confidence: f64,
@@ -325,8 +324,8 @@ impl<'a> Deciding<'a> {
         })
     }
 
-    /// Returns how many exceptions are allowed, because a recording begins in the middle and events
-    /// get lost.
+    /// Returns how many of the outputs may be exceptions, because a recording begins in the middle
+    /// and events get lost.
     fn few(&self) -> u64 {
         few(self.evidence.outputs)
     }
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and() {
+    fn a_publisher_with_new_inputs_of_another_is_an_ambiguous_and_junction() {
         let group = decided(synchronised()).unwrap();
         assert_eq!(group.members, BTreeSet::from([A.into(), B.into()]));
         assert_eq!(group.publishers, BTreeSet::from([B.into()]));

@@ -69,8 +69,9 @@ fn either(to: &str, from: &[&str], graph: &Graph, doubt: Option<&Group>) -> Junc
     }
 }
 
-/// Returns the publishing subscriptions that may wait for one another without evidence. At least
-/// one belongs to a guessed node, which can be any node of the process.
+/// Returns the publishing subscriptions of which onbeat cannot know whether they wait for one
+/// another: at least one of them belongs to a guessed node, which can be any node of the process.
+/// Returns none if all nodes are known.
 fn may_wait<'a>(publishers: &[&'a str], graph: &Graph) -> Vec<&'a str> {
     let of = |id: &str| graph.callbacks.get(id);
     let takes = |id: &&str| of(id).is_some_and(|c| c.kind == CallbackType::Subscription);

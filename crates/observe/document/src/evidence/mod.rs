@@ -189,8 +189,9 @@ pub struct SyncEvidence {
     /// Whether the synchroniser joined the items whose chains began closest together.
     #[serde(default)]
     pub nearest: bool,
-    /// The number of outputs for which the publishing callback had several new inputs, so the data
-    /// do not show which input it used.
+    /// The number of outputs for which the data do not show which items were joined: the publishing
+    /// callback had skipped an unused input, or a synchroniser by approximate time would have
+    /// joined other inputs.
     #[serde(default)]
     pub chosen: u64,
     /// Whether a synchroniser by approximate time explains the outputs, and a synchroniser of equal
@@ -240,12 +241,13 @@ pub struct MemberEvidence {
     /// this subscription had no input since the last output.
     #[serde(default)]
     pub awaited: u64,
-    /// The number of outputs that another subscription published and to whose `ends` this
-    /// subscription's input contributed.
+    /// The number of outputs that another subscription published and that the synthesis linked to
+    /// this subscription's input. The figures of these outputs in [`Evidence::ends`] include the
+    /// origins of this input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub followed: u64,
-    /// The number of outputs that another subscription published and to whose `ends` this
-    /// subscription's unused input did not contribute.
+    /// The number of outputs that another subscription published and that the synthesis did not
+    /// link to this subscription's input, although this subscription had an unused input.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
     /// The subscriptions of the node from whose data this subscription's inputs were computed.

@@ -195,7 +195,7 @@ impl Entities {
     /// Handles the call of `rcl_timer_init2`, which names the clock of the next timer. The timer's
     /// first release counts from the time of the call.
     ///
-    /// Late attach: the timer already exists.
+    /// In a late attach, the timer may already be known without a clock. It then gets this clock.
     pub(crate) fn timer_clock(
         &mut self,
         p: ProcessIndex,

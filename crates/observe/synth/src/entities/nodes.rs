@@ -286,8 +286,8 @@ impl Entities {
         self.process(p).fallback
     }
 
-    /// Returns the node of a process that has this name. A node that was found by its name alone is
-    /// the same as one with a handle. Two nodes with different handles are different.
+    /// Returns the node with this name in a process. A node that was found by its name alone counts
+    /// as the node with a handle. Two nodes with different handles are different nodes.
     fn known_node(&self, p: ProcessIndex, handle: u64, name: NameId) -> Option<NodeId> {
         let process = self.process(p);
         let has_handle = |node: NodeId| process.node_handles.values().any(|&n| n == node);

@@ -20,8 +20,8 @@ impl Entities {
     }
 
     /// Late attach: returns the subscription that reads a ring buffer into which a message of
-    /// `topic` is put. This is the process's only subscription of the topic that has no ring buffer
-    /// yet. If there is none, a new subscription is created.
+    /// `topic` is put. This is the only subscription of the topic in the process that has no ring
+    /// buffer yet. If there is none, or more than one, a new subscription is created.
     pub(crate) fn ring_found(
         &mut self,
         p: ProcessIndex,

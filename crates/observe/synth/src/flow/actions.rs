@@ -1,6 +1,6 @@
-//! Counts the goals, cancellations, results and feedback messages of actions and measures how long
-//! each goal took. A result belongs to the goal whose answer started the callback that asked for
-//! it.
+//! Counts the goals, cancellations, results and feedback messages of actions, and measures how long
+//! each goal took. A client asks for a result in the callback that the answer to a goal started:
+//! the result belongs to this goal.
 
 use super::Flow;
 use crate::entities::ActionPart;

@@ -15,8 +15,8 @@ pub(crate) type Pair = (VertexId, VertexId, Option<NameId>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PairFigures {
-    /// The figures of outputs whose data passed a junction that had too few outputs to be understood
-    /// reliably.
+    /// The figures of outputs whose data passed a junction when the junction had too few outputs to
+    /// show reliably which inputs it joins.
     pub(crate) early: PerMode<PathFigures>,
     pub(crate) figures: PerMode<PathFigures>,
     newest: Option<u64>,

@@ -181,8 +181,9 @@ impl Vertex {
         others.chain([self.stand_in])
     }
 
-    /// Records that the callback sent something with an endpoint of `node`. If the callback's own node is
-    /// unknown and nothing contradicts, `node` becomes its node. `same` compares two nodes.
+    /// Records that the callback sent something with an endpoint of `node`. If the callback's own
+    /// node is unknown and nothing contradicts, `node` becomes the callback's node. `same` compares
+    /// two nodes.
     pub(super) fn sent_by(
         &mut self,
         by: NodeBy,

@@ -174,8 +174,9 @@ impl Lineage {
 }
 
 impl Flow {
-    /// Returns, for each subscription, the subscriptions of the same node from which its inputs descend.
-    /// These include the subscription itself if its output returns to it.
+    /// Returns, for each subscription, the subscriptions of the same node from whose data its
+    /// inputs were computed. The subscription itself is one of these if its output comes back to
+    /// it.
     pub(crate) fn descents(&self) -> BTreeMap<VertexId, BTreeSet<VertexId>> {
         let mut groups: FxHashMap<VertexId, NodeId> = FxHashMap::default();
         for (&node, group) in &self.groups {

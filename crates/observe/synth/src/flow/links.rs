@@ -165,7 +165,7 @@ mod tests {
     use crate::testing::{listen, talk, Harness, PAIR};
 
     #[test]
-    fn a_link_carries_the_latest_execution_and_overwrites_earlier_ones() {
+    fn a_link_carries_the_data_of_the_latest_execution_and_overwrites_earlier_data() {
         let trace = [
             PAIR,
             &listen(10_500, 1),

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_show_periods_in_ms_and_ordinals_after_a_hash() {
+    fn ids_show_periods_in_ms_and_ordinals_after_a_number_sign() {
         assert_eq!(in_ms(100_000_000), "100ms");
         assert_eq!(in_ms(33_333_333), "33.333333ms");
         assert_eq!(in_ms(500_000), "0.5ms");

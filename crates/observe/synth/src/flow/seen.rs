@@ -8,7 +8,8 @@ use crate::index::{NameId, VertexId};
 use crate::outcomes::{ItemOutcome, Outcome, RequestOutcome};
 use crate::values::ThreadId;
 
-/// The edge on which an item is, as far as it is known.
+/// The edge over which an item goes. Its start and the way of the data are `None` if they are
+/// unknown.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Option<VertexId>,

@@ -134,9 +134,11 @@ pub(crate) struct Seen {
     /// Counts executions of other subscriptions that did not publish while this subscription alone had no new
     /// input.
     pub(crate) awaited: u64,
-    /// Counts outputs that have the same origins as an input of another subscription.
+    /// Counts outputs of other subscriptions into which the lineages of this subscription's input
+    /// were followed.
     pub(crate) followed: u64,
-    /// Counts outputs of other subscriptions without this subscription's origins, although it had an input.
+    /// Counts outputs of other subscriptions for which this subscription had an input whose
+    /// lineages were not followed into the output.
     pub(crate) passed_over: u64,
 }
 
@@ -152,13 +154,13 @@ impl Part {
         }
     }
 
-    /// Reports whether the node may wait for the subscription, according to the outputs so far: it had a new
-    /// input for nearly each of them.
+    /// Reports whether the node may wait for the subscription, according to the outputs so far: the
+    /// subscription publishes the topic itself, or had a new input for nearly every output.
     fn joins(&self, outputs: u64) -> bool {
         self.seen.published > 0 || outputs.saturating_sub(self.seen.fresh) <= few(outputs)
     }
 
-    /// Returns the numbers of the inputs that can go into an output.
+    /// Returns the numbers of the member's inputs that can still go into an output.
     fn left(&self, member: &Member) -> std::ops::Range<u64> {
         self.next.max(member.base)..member.next_number()
     }
@@ -179,13 +181,14 @@ pub(crate) struct Output {
     message: Option<(u64, Option<Lineages>)>,
     follow: Follow,
     pub(crate) joined_nearest: bool,
-    /// The evidence now assigns other inputs to outputs than it did at the first outputs.
+    /// The evidence shows by now that the first outputs were linked to wrong inputs.
     pub(crate) reread: bool,
     scores: Vec<Score>,
     /// The last output: the member that published it, the number of its input, and how many outputs on that
     /// input came before.
     turn: (usize, u64, usize),
-    /// Counts outputs for which the publishing callback did not use its oldest unused input.
+    /// Counts outputs for which it is open which inputs were joined: the publishing callback
+    /// skipped an unused input, or an approximate policy would join other inputs.
     pub(crate) chosen: u64,
 }
 
@@ -295,7 +298,8 @@ impl Output {
         self.follow == Follow::Evidence && !guessed && self.outputs < MIN_OUTPUTS
     }
 
-    /// Counts whether an output that another member published has the origins of this member's input.
+    /// Counts an output that another member published: as followed if the lineages of this member's
+    /// input are followed into the output, otherwise as passed over.
     fn count_followed(&mut self, i: usize, followed: bool, early: bool) {
         let part = &mut self.parts[i];
         part.seen.followed += u64::from(followed);
@@ -515,11 +519,12 @@ impl Output {
         }
     }
 
-    /// Returns the replay of all subscriptions that explains the outputs if the recording lacks calls of a
-    /// synchroniser.
+    /// Returns the replay of all subscriptions that explains the outputs if the recording lacks
+    /// calls of a synchroniser. This can only be the replay of the exact policy, because equal
+    /// starts of chains cannot be chance.
     ///
-    /// Equal chain starts cannot be chance. An approximate policy also explains code that keeps the newest
-    /// input of each subscription, although that code joins other inputs.
+    /// An approximate policy also explains code that keeps the latest input of each subscription,
+    /// although that code joins other inputs.
     fn shown_replay(&self, replays: &Replays) -> Option<usize> {
         let fits = |r: &usize| self.scores.get(*r).is_some_and(Score::fits);
         replays.of_all(false).filter(fits)

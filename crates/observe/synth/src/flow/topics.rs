@@ -766,8 +766,8 @@ impl Flow {
         })
     }
 
-    /// Records that a subscription skipped an item. It counts as lost unless it is taken later.
-    /// `first` says that the subscription takes its first item of the publisher.
+    /// Records that a subscription skipped an item. The item counts as lost unless it is taken
+    /// later. `first` says that the subscription takes its first item of the publisher.
     fn skip_item(
         &mut self,
         cx: &Context,
@@ -797,7 +797,7 @@ impl Flow {
 
     // ---- clearing up
 
-    /// Reports how a subscription that ends lost the items that it has not taken.
+    /// Reports the items that an ending subscription has not taken, and how they were lost.
     pub(super) fn subscription_ended(&mut self, cx: &Context, subscription: EntityId) {
         let entity = cx.entities.get(subscription);
         let (Some(to), Some(name), true) = (entity.vertex, entity.name(), self.outcomes.is_some())
@@ -844,7 +844,8 @@ impl Flow {
         }
     }
 
-    /// Reports how items of an ended publisher were lost if a subscription has not taken them.
+    /// Reports the items of an ended publisher that a subscription has not taken, and how they were
+    /// lost.
     fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
         let next = self.ways.topics.next_sequence(publisher);
         let first = self.ways.topics.published(publisher).map(|p| p.base);

@@ -6,8 +6,8 @@ use crate::entities::Entities;
 use crate::ids::EntityId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The degree to which the code of a client fits an endpoint by which something is published. A
-/// greater value fits better.
+/// The likelihood that the code of a client publishes by an endpoint. A greater value is more
+/// likely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     /// The client and the endpoint belong to different nodes, or another client usually publishes

@@ -1,6 +1,6 @@
 //! The continuations of rclpy: code that waits for a response runs later, as a task after the last
-//! callback of the round, on any worker. The stretch between the last trigger and the next wait is
-//! the client's callback. It begins once something is published in that stretch.
+//! callback of the round, on any worker. What a thread runs between the last trigger and its next
+//! wait is the client's callback. This callback begins once something is published in that time.
 
 use super::account::Mark;
 use super::clients::Fit;
@@ -20,8 +20,8 @@ pub(super) struct PendingResponse {
     pub(super) input: Input,
     pub(super) thread: ThreadIndex,
     pub(super) taken_at: u64,
-    /// The executor's own handling of the response lasted from `from`, the trigger before it, to
-    /// `to`, the last trigger after it.
+    /// The executor's own handling of the response lasted from the trigger before it (`from`) to
+    /// the last trigger after it (`to`).
     pub(super) from: Mark,
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
@@ -47,14 +47,14 @@ impl Chosen {
     }
 }
 
-/// A stretch of code that has published something. The code waited for a response, or it executes
-/// an action's goal.
+/// An execution of code that waited for a response or that executes an action's goal. The code has
+/// published something.
 #[derive(Debug, Clone)]
 pub(super) struct Continuation {
     pub(super) entity: EntityId,
     pub(super) instance: InstanceId,
     pub(super) cpus: Cpus,
-    /// No other response was pending, so this stretch shows what is usual for the client.
+    /// No other response was pending, so this execution shows what is usual for the client.
     pub(super) alone: bool,
     pub(super) from: Mark,
     pub(super) last_publication: Mark,
@@ -66,7 +66,7 @@ pub(super) struct Continuation {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goal {
     pub(super) action: NameId,
-    /// The times that the task spent before this stretch.
+    /// The times that the task spent before it was suspended last.
     pub(super) earlier: Totals,
     pub(super) done: bool,
 }
@@ -132,8 +132,8 @@ impl Spans {
 
     /// Reports that a client's callback ran without a publication.
     ///
-    /// If the response's thread waits for work itself, it would have run the code before it waited
-    /// again, so no code ran. In a pool, any thread may have run it.
+    /// If the thread that took the response waits for work itself, it would have run the waiting
+    /// code before its next wait, so no code ran. In a pool, any thread may have run the code.
     fn run_without_publication(&mut self, pending: &PendingResponse) {
         let ti = pending.thread;
         if self.threads[ti].waits && !pending.doubtful {
@@ -213,8 +213,8 @@ impl Spans {
         }
     }
 
-    /// Handles an act of the executor after callbacks. `tail` is the stretch after the last
-    /// callback, in which code that waited for responses may have run.
+    /// Handles an act of the executor after callbacks. `tail` is the time from the end of the last
+    /// callback to this act. Code that waited for responses may have run in it.
     pub(super) fn end_round(
         &mut self,
         ti: ThreadIndex,
@@ -257,8 +257,8 @@ impl Spans {
         longer(triggered.longest, triggered.last, now)
     }
 
-    /// Splits a stretch between several callbacks, because no event in it separates them. Each
-    /// callback gets a part in proportion to its usual execution time.
+    /// Divides the time from `from` to `to` between several callbacks, because no event in it
+    /// separates them. Each callback gets a part in proportion to its usual execution time.
     fn split_stretch(
         &mut self,
         ti: ThreadIndex,
@@ -290,8 +290,8 @@ impl Spans {
         }
     }
 
-    /// Returns the end of a stretch that lasted until the next wait set, without the executor's
-    /// usual part.
+    /// Returns the mark at which the code ended that the thread ran after `from`. The executor made
+    /// its next wait set at `to`, so the executor's usual CPU time before a wait set is subtracted.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;
         let usual = self.threads[ti].rounds.overhead.median().min(spent);
@@ -434,8 +434,8 @@ impl Spans {
         }
     }
 
-    /// Ends the thread's continuation if the publication by `endpoint` belongs to another one.
-    /// Returns the time at which that other one began.
+    /// Ends the thread's continuation if the publication by `endpoint` belongs to another
+    /// continuation. Returns the mark at which the other continuation began.
     fn next_continuation(
         &mut self,
         cx: &Context,

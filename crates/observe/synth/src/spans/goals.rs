@@ -326,7 +326,8 @@ impl Spans {
 
     // ---- ends
 
-    /// Ends a stretch of a task. The task ends too if its goal is done, and is suspended otherwise.
+    /// Ends the current part of a task's execution at `to`. If the task's goal is done, the task
+    /// ends; otherwise it is suspended.
     pub(super) fn end_goal_stretch(&mut self, ti: ThreadIndex, task: &Continuation, to: Mark) {
         let Some(mut goal) = task.goal else {
             return;

@@ -1,5 +1,5 @@
-//! Finds which stretch of which thread executes which callback (Algorithms 2 and 3). The results
-//! are [`SpanEvent`]s.
+//! Finds out which callback each thread executed, and when (Algorithms 2 and 3). The results are
+//! [`SpanEvent`]s.
 //!
 //! When a thread reads an entity or calls a timer, a span opens on that thread. The client library
 //! decides how the span continues:
@@ -104,9 +104,9 @@ fn is_hidden(cx: &Context, span: &CallbackSpan) -> bool {
     span.entity.is_none_or(|e| cx.entities.is_hidden(e))
 }
 
-/// Called for a read by rclcpp after which no callback ran. Returns true if the read is not an
-/// execution. All timers have events of their own. With intra-process communication, rclcpp drops
-/// items that also come through the middleware.
+/// Reports whether a read by rclcpp, after which no callback ran, is not an execution. All timers
+/// have events of their own. With intra-process communication, rclcpp drops items that also come
+/// through the middleware.
 fn is_dropped(cx: &Context, entity: EntityId) -> bool {
     let it = cx.entities.get(entity);
     let subscription = it.kind() == EntityKind::Subscription && it.action.is_none();

@@ -12,8 +12,8 @@ use crate::ids::{EntityId, ThreadIndex};
 use crate::notes::Note;
 use crate::Context;
 
-/// The maximum number of callbacks that wait on a thread for nested ones. One more makes the
-/// outermost count as left without an end.
+/// The maximum number of callbacks that wait on a thread for nested ones. If one more waits, the
+/// outermost one counts as aborted.
 const MAX_OUTER: usize = 8;
 
 impl Spans {
@@ -47,8 +47,8 @@ impl Spans {
         it.nests.endless |= it.kind() == EntityKind::Service && it.exact && !it.nests.ends;
     }
 
-    /// Ends the running callbacks within which the executor acted, if callbacks of their services
-    /// return without reporting their end.
+    /// Ends the running callbacks within which the executor acted, if they belong to services whose
+    /// callbacks return without reporting their end.
     fn leave_silent(&mut self, cx: &Context, ti: ThreadIndex, time: u64) {
         let is_left = |span: &CallbackSpan| {
             let left = span.exact().is_some_and(|exact| exact.left.is_some());
@@ -184,7 +184,7 @@ impl Spans {
         }
     }
 
-    /// Stops the own time of the innermost waiting callback, because a nested callback begins.
+    /// Stops counting the time of the innermost waiting callback, because a nested callback begins.
     pub(super) fn pause_outer(&mut self, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.mark(time);
@@ -287,7 +287,7 @@ impl Spans {
     }
 
     /// Returns the owner of a publication by an exact span within which an executor ran. The owner
-    /// stays undecided until the span ends, unless callbacks of its entity are known to run
+    /// stays undecided until the span ends, unless callbacks of the span's entity are known to run
     /// executors.
     pub(super) fn owner_after_spin(
         &mut self,
@@ -309,7 +309,8 @@ impl Spans {
         Some(Owner::Undecided(decision))
     }
 
-    /// Records that an exact span reached its end. The executors within it therefore ran for it.
+    /// Records that an exact span reached its end, although an executor acted within it. The span's
+    /// callback therefore ran that executor itself.
     pub(super) fn prove_spin(&mut self, cx: &mut Context, span: &mut CallbackSpan) {
         let (Some(entity), instance) = (span.entity, span.instance) else {
             return;

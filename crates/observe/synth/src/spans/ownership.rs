@@ -77,8 +77,9 @@ impl Spans {
         owner
     }
 
-    /// Reports whether a worker runs a task. After the trigger at the end of its last callback, the
-    /// worker then publishes by an endpoint of another node than this callback's node.
+    /// Reports whether a publication by `endpoint` shows that a worker already runs a task:
+    /// `endpoint` belongs to another node than the callback of `span`, whose last trigger has
+    /// passed.
     fn runs_task(
         &self,
         cx: &Context,
@@ -90,8 +91,8 @@ impl Spans {
         !self.threads[ti].waits && both.is_some_and(|(a, b)| are_of_different_nodes(cx, a, b))
     }
 
-    /// Decides whose input a read within a callback was, because something is published: the
-    /// callback's own input, or that of another callback, which runs now.
+    /// Decides whose input the last read within a callback was, because something is published. The
+    /// input belongs to that callback itself, or to another callback that runs now.
     fn settle_before_output(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &self.threads[ti];
         if thread.outer().is_empty() {

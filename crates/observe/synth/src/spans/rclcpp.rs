@@ -134,7 +134,8 @@ impl Spans {
     /// runs their callbacks. The inner option is `None` if it is unknown which of these timers the
     /// callback belongs to.
     ///
-    /// If `read` is the call of a timer, it is moved to the other called timers.
+    /// If `read` holds the call of a timer, takes this call out of `read` and adds it to the
+    /// thread's list of called timers.
     fn called_timer(
         &mut self,
         cx: &Context,
@@ -166,8 +167,8 @@ impl Spans {
         Some(None)
     }
 
-    /// Takes the thread's read if no callback has run on it yet. An outer callback with its own end
-    /// event is paused. Anything else that runs on the thread ends.
+    /// Removes and returns the thread's last read if no callback has run on it yet. An outer
+    /// callback with its own end event is paused. Anything else that runs on the thread ends.
     fn take_read(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) -> Option<CallbackSpan> {
         self.close_continuation(ti, time);
         let begun = |span: &CallbackSpan| !span.is_exact() && !span.is_read_only();

@@ -43,8 +43,8 @@ pub(super) struct Exact {
     /// The first act of the executor since the callback began, and the callback's own times up to
     /// then.
     pub(super) left: Option<(Mark, Totals)>,
-    /// The number under which the owner of the publications since the executor's act is decided
-    /// later.
+    /// The number of the decision that shows later which owner the publications since the
+    /// executor's act have.
     pub(super) undecided: Option<DecisionId>,
 }
 
@@ -193,8 +193,8 @@ impl CallbackSpan {
         self.once().map(|once| once.1)
     }
 
-    /// Reports whether this span handles a response for which other code waits. The execution is
-    /// then the run of that code, not this span.
+    /// Reports whether this span handles a response for which other code waits. The execution of
+    /// the client then consists of that code, not of this span.
     pub(super) fn is_kept(&self) -> bool {
         self.instance.is_none() && self.triggered().is_some_and(|t| t.is_pending)
     }
@@ -241,7 +241,8 @@ impl CallbackSpan {
     }
 }
 
-/// Compares two stretches of a thread, and returns the stretch with more time on the CPU.
+/// Compares a pair of marks of one thread, `best`, with the pair `from` and `to`. Returns the pair
+/// between whose marks the thread used more CPU time.
 pub(super) fn longer(best: Option<(Mark, Mark)>, from: Mark, to: Mark) -> Option<(Mark, Mark)> {
     let exec = |m: &(Mark, Mark)| m.1.totals.since(&m.0.totals).exec_ns;
     match best {

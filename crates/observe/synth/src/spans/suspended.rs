@@ -91,9 +91,10 @@ impl Spans {
         }
     }
 
-    /// Late attach: reports whether it is unknown if the thread's callback has ended. A pool's
-    /// callback has ended after its trigger, and rclpy's continues. This occurs once per process,
-    /// because the next trigger decides it.
+    /// Late attach: reports whether it is unknown if the callback on the thread has ended at its
+    /// first trigger. In rclpy, the callback continues; in another pool of threads, it has ended.
+    /// This is unknown at most once per process, because the next trigger shows which of the two
+    /// the process uses.
     pub(super) fn is_doubtful(&self, cx: &Context, ti: ThreadIndex) -> bool {
         let thread = &self.threads[ti];
         let guards = &self.processes[thread.process.index()].guards;
@@ -279,16 +280,16 @@ impl Spans {
         self.threads.all().find(waits).map(|_| by)
     }
 
-    /// Called when rclpy has handled a response. Returns true if a callback on another thread slept
-    /// until then. That callback continues, and the client's own part ends.
+    /// Ends the client's own part if a callback on another thread slept until rclpy had handled this
+    /// response. That callback continues. Returns false if no callback slept for the response.
     ///
     /// rclpy triggers its guard once before the handling and once after it. In between, it triggers
     /// once for each piece of code that is to run:
     ///
-    /// - once for a piece of rclpy's own;
+    /// - once for a piece of rclpy's own code;
     /// - once for `Client.call`, to wake up the caller, but not for a coroutine that waits;
-    /// - once for a callback for the response. The sender of the request did not wait for the
-    ///   response in this case, but it may sleep for the interpreter's lock meanwhile.
+    /// - once for a callback that the sender has set for the response. The sender does not wait for
+    ///   the response in this case, but it may sleep for the interpreter's lock meanwhile.
     pub(super) fn return_to_caller(
         &mut self,
         cx: &Context,
@@ -451,8 +452,8 @@ impl Spans {
     }
 
     /// Handles an act of the executor after the handling of the response `client`. If a suspended
-    /// callback waits for the response, that callback ran in the stretch afterwards. Otherwise
-    /// returns the span.
+    /// callback waits for the response, that callback ran between the handling and this act.
+    /// Otherwise returns the span.
     pub(super) fn continued_after_response(
         &mut self,
         cx: &Context,

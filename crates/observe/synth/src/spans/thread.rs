@@ -20,7 +20,8 @@ pub(super) enum Phase {
         from: u64,
         woken: Option<u64>,
     },
-    /// The executor works. `after` is its last wait for work, if the thread slept in it.
+    /// The executor works. `after` is the executor's last wait for work, if the thread slept in
+    /// that wait.
     Working {
         after: Option<Idle>,
     },
@@ -106,8 +107,8 @@ pub(super) struct Calls {
     /// The publisher with which a callback last published an action's state, and the number of
     /// triggers since then.
     pub(super) goal_state: Option<(EntityId, u8)>,
-    /// The thread's CPU time in ns when the executor looked for ready entities, if that was its
-    /// last act.
+    /// The thread's CPU time in ns when the executor looked for ready entities. `None` if the
+    /// executor has done something else since.
     pub(super) ready: Option<u64>,
     /// The value of `ready` before the current act.
     pub(super) before: Option<u64>,

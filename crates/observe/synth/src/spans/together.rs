@@ -11,7 +11,8 @@ use crate::values::Release;
 use crate::Context;
 
 impl Spans {
-    /// Reports whether an entity is read for the same execution as the thread's last read.
+    /// Reports whether the entity `e`, which the thread reads now, belongs to the execution of the
+    /// thread's last read. This is so for the endpoints of one action that rclpy takes at once.
     pub(crate) fn is_together(&self, cx: &Context, ti: ThreadIndex, e: EntityId) -> bool {
         let Some(action) = cx.entities.get(e).action else {
             return false;

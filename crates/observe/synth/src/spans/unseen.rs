@@ -9,8 +9,8 @@ use crate::notes::Note;
 use crate::Context;
 
 impl Spans {
-    /// Called when rclcpp's executor looks for ready entities. If the thread's previous act was the
-    /// same, the thread has run something without events in between.
+    /// Counts a piece of work without events if the thread's previous act was the same as this one:
+    /// rclcpp's executor looks for ready entities. The thread has then run something in between.
     pub(crate) fn unseen_work(&mut self, cx: &mut Context, ti: ThreadIndex, time: u64) {
         let thread = &mut self.threads[ti];
         let now = thread.account.at(time).exec_ns;

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_triggers_its_guard_after_a_callback() {
+    fn a_pool_triggers_its_guard_condition_after_a_callback() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool
 1ms cpu0 10/10 subscription_init subscription=0x20 node=0x1 rmw=0x1020 topic=/in

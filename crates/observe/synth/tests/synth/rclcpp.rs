@@ -537,7 +537,7 @@ fn items_that_are_handled_out_of_order_keep_their_own_latency() {
     assert_eq!(Some(&latency.min()), truth.iter().min());
     assert_eq!(Some(&latency.max()), truth.iter().max());
     // The item after a slow one overtakes it. The last slow one has none after it.
-    let said = format!("{S} handled items out of order: an execution ended after one with a later item had ended, 9 times.");
+    let said = format!("{S} handled items out of order 9 times: an execution ended after the execution of a later item.");
     assert!(
         m.coverage.iter().any(|line| line.starts_with(&said)),
         "{:#?}",

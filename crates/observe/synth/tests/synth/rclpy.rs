@@ -50,7 +50,7 @@ fn hear(t: u64, items: &[(u64, u64)]) -> String {
 }
 
 #[test]
-fn a_callback_runs_from_the_first_trigger_to_the_last() {
+fn a_callback_runs_from_the_first_trigger_of_the_guard_condition_to_the_last() {
     let mut parts = vec![PY.to_string(), EARS.to_string()];
     for i in 1..=10 {
         let t = 50_000 * i;
@@ -479,7 +479,7 @@ fn a_multi_threaded_executor_runs_waiting_code_on_another_worker() {
 }
 
 #[test]
-fn a_pool_without_rclpy_triggers_once_after_each_callback() {
+fn a_pool_without_rclpy_triggers_its_guard_condition_once_after_each_callback() {
     // Two threads of a plain rcl client. A thread that is done wakes the others and may then be
     // idle for a long time.
     let mut parts = vec![

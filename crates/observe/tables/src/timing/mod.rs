@@ -51,8 +51,8 @@ pub enum TablesError {
 }
 
 impl TablesError {
-    /// Returns the I/O error that caused this error. If there is none, wraps this error in an I/O error.
-    /// From the result, a caller can see that the reader of a pipe has closed the pipe.
+    /// Returns the I/O error that caused this error. If there is none, wraps this error in an I/O
+    /// error. The kind of the result shows whether the reader of a pipe has closed the pipe.
     pub fn into_io(self) -> io::Error {
         match self {
             TablesError::Rows(ArrowError::IoError(_, error)) => error,

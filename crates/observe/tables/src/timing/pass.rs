@@ -39,7 +39,7 @@ type OfChain = (i64, i64);
 
 pub(crate) trait Take {
     fn row(&mut self, table: Table, row: &[Option<i64>]);
-    /// Returns the error that a row has met, once.
+    /// Returns the error that an earlier call of `row` has met, and forgets it.
     fn failed(&mut self) -> Option<ArrowError>;
 }
 

@@ -15,8 +15,9 @@ use std::io::Write;
 /// The number of rows in a group of a Parquet file. The writer keeps one group in memory.
 const GROUP_ROWS: usize = 1 << 17;
 
-/// The maximum number of bytes in a page, so that each column of a group is one page. The streams of split
-/// bytes are then as long as zstd's blocks, each of which has its own code.
+/// The maximum number of bytes in a page, so that each column of a group is one page. Each stream
+/// of split bytes is then as long as one block of zstd, which zstd compresses with a code of its
+/// own.
 const PAGE_BYTES: usize = GROUP_ROWS * 16;
 
 pub(crate) struct Sink<W: Write> {

@@ -62,8 +62,9 @@ pub fn export_mcap(
 
 const WIDTH: usize = 5 + KINDS.len();
 
-/// The columns of a row in the temporary file. A row of a latency then has the time in each kind of stretch.
-/// A row of a stretch has what follows its execution in [`Table::Stretches`].
+/// The columns that every row in the temporary file has. In a row of a latency, the times in each
+/// kind of stretch follow. In a row of a stretch, the further columns of [`Table::Stretches`]
+/// follow.
 const TIME: usize = 0;
 const PATH: usize = 1;
 const EXECUTION: usize = 2;
@@ -72,7 +73,8 @@ const REST: usize = 4;
 
 type Row = [Option<i64>; WIDTH];
 
-/// Messages wait so long for earlier ones, in ns. An execution is cut into stretches within this time.
+/// The time in ns for which a message waits for messages of earlier times. An execution is cut into
+/// stretches within this time.
 const WINDOW_NS: i64 = 64_000_000_000;
 
 /// An execution of a chain whose stretches are still missing.

@@ -31,7 +31,8 @@ use rustc_hash::FxHashMap;
 use std::collections::{HashSet, VecDeque};
 use sums::{Key, Sums};
 
-/// The longest wait of an overwritten item for which the history is complete.
+/// The longest time in ns that an overwritten item may have waited. For longer waits, the history
+/// of threads may be incomplete.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// An overwritten item whose waiting time is to be cut into stretches.

@@ -50,7 +50,7 @@ pub struct Burst {
     pub count: u64,
 }
 
-/// A cause for which items of a topic were not executed.
+/// A cause because of which items of a topic were not executed, with the number of these items.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
@@ -69,8 +69,8 @@ pub struct Cause {
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// The states in which the subscription's thread spent most of the time until later items took
-    /// the place, the most frequent first. Set only for overwritten items.
+    /// The states in which the subscription's thread spent most of the time until later items had
+    /// taken an item's place. The most frequent state comes first. Set only for overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
 }

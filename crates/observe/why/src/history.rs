@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 /// The maximum number of entries of all threads together. An entry has at most 40 bytes.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// If there are fewer than [`ENTRIES_MAX`] / `FEW` entries, none is dropped, however old it is. The
+/// If there are at most [`ENTRIES_MAX`] / `FEW` entries, none is dropped, however old it is. The
 /// synthesis reports the end of some executions much later, for example that of a service whose
 /// coroutine waits for another response.
 const FEW: usize = 8;

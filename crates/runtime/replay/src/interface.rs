@@ -1,4 +1,5 @@
-//! Opens sockets of a network interface by its name. It has the system calls of the raw sinks.
+//! Opens sockets of a network interface by its name. All system calls of the sinks that send raw
+//! frames are here.
 
 use std::ffi::CString;
 use std::io;

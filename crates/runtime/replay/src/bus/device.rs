@@ -93,7 +93,8 @@ impl Device {
         Some(device)
     }
 
-    /// Returns the sentences about restrictions of the interface.
+    /// Checks whether the interface can send. Returns a sentence for each state that may prevent
+    /// frames from being sent or acknowledged.
     ///
     /// # Errors
     /// Fails with a sentence if no frame would leave the interface.

@@ -254,8 +254,8 @@ impl Comparison {
         }
     }
 
-    /// Judges the topic's messages that can find no partner any more. To save work, this is done when many
-    /// have come together.
+    /// Judges the messages of the topic with index `place` that can find no partner any more. To save work,
+    /// it looks for them at most once per search time (`within_ns`), or when the topic is full.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);

@@ -484,7 +484,7 @@ fn what_cannot_be_read_is_counted_or_refused() {
     assert!(
         damage
             .iter()
-            .any(|d| d.starts_with("records with an unknown number")),
+            .any(|d| d.starts_with("records with an unknown group number")),
         "{damage:?}"
     );
 

@@ -193,7 +193,7 @@ pub struct Turns {
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// Whether a stretch is being observed: a turn, or several short turns of a round.
+    /// A time is being observed: a turn, or several short turns of a round.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,

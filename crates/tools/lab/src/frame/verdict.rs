@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_the_disturbed_rounds_turn_is_none() {
+    fn a_verdict_that_the_disturbed_rounds_would_reverse_is_not_given() {
         let with = |interval| {
             verdict(&Evidence {
                 with_disturbed: Some(Spread {

@@ -169,7 +169,7 @@ impl Session {
         self.save_due(u64::MAX);
         let open = self.counters.open;
         if open > 0 {
-            let text = format!("the end; incidents that go on: {open}");
+            let text = format!("onbeat monitor ends; incidents that go on: {open}");
             self.say(Level::Notice, &text);
         }
         let incidents: Vec<Incident> = self.watch.incidents.open().cloned().collect();

@@ -71,7 +71,10 @@ impl Disturbance {
             return Some(format!("the host took {} of a CPU", percent(self.stolen)));
         }
         if let Some(away) = self.away.filter(|away| *away > rule.away) {
-            return Some(format!("a CPU was away for {} of the time", percent(away)));
+            return Some(format!(
+                "a CPU did not run its most urgent thread for {} of the time",
+                percent(away)
+            ));
         }
         let foreign = self.foreign;
         (foreign > rule.foreign)

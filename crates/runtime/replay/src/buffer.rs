@@ -44,8 +44,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer that takes at most `bytes` of memory. `largest` of them are for putting together an
-    /// item that spans several blocks. With `None`, this is a quarter of `bytes`.
+    /// Creates a buffer that takes at most `bytes` of memory. Of these, `largest` bytes are for joining the
+    /// pieces of an item that spans several blocks. With `None`, a quarter of `bytes` is for that.
     pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
         let room = largest.unwrap_or(bytes / 4);
         if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {

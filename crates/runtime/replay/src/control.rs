@@ -226,8 +226,8 @@ impl Control {
         self.seeking.done.store(done, Relaxed);
     }
 
-    /// Ends the replay for requests to seek: later requests are refused. If a request other than `done` has
-    /// come meanwhile, it does nothing and returns `false`, because the replay goes on. Real-time safe.
+    /// Refuses later requests to seek, because the replay ends. If a request other than `done` has already
+    /// come, does nothing and returns `false`: the replay goes on. Real-time safe.
     pub(crate) fn close(&self, done: u32) -> bool {
         let number = &self.seeking.number;
         number

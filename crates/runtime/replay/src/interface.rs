@@ -58,7 +58,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Receives what is there, without waiting. Returns the number of bytes.
+/// Receives the bytes that have arrived, without waiting. Returns their number.
 pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the room is valid during the call.
     let length = unsafe { libc::recv(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };

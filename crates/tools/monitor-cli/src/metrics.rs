@@ -59,7 +59,7 @@ pub enum Value {
     Summary(Summary),
 }
 
-/// The quantiles of times in the window, and the number and the sum of those since the start.
+/// The quantiles of the times in the window, and the number and the sum of all times since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// The quantiles, each with its value in seconds. Without values in the window, it is NaN.

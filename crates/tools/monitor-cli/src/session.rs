@@ -121,7 +121,8 @@ impl Session {
         }
     }
 
-    /// Judges other requirements from now on.
+    /// Judges the requirements that were read again from now on. If they could not be read, the earlier
+    /// ones stay.
     pub fn reload(&mut self, read: Result<Requirements, String>) {
         match read {
             Ok(requirements) => {

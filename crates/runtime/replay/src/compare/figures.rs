@@ -36,7 +36,7 @@ pub struct Compared {
 /// Messages without a partner in the other recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
-    /// The number of messages.
+    /// The number of messages without a partner.
     pub count: u64,
     /// The recorded times of the first ten, in ns since the comparison's begin.
     pub first_at_ns: Vec<i64>,
@@ -180,15 +180,15 @@ impl FieldTally {
 /// thousandth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {
-    /// The number of pairs.
+    /// The number of pairs whose shifts are distributed.
     pub count: u64,
     /// The smallest shift, exact.
     pub min: i64,
-    /// The first percentile.
+    /// The first percentile of the shifts.
     pub p1: i64,
-    /// The median.
+    /// The median of the shifts.
     pub p50: i64,
-    /// The 99th percentile.
+    /// The 99th percentile of the shifts.
     pub p99: i64,
     /// The largest shift, exact.
     pub max: i64,
@@ -257,11 +257,11 @@ impl Shifts {
 /// The part of the shifts that a limit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The median.
+    /// The median of the shifts.
     P50,
-    /// All but one per cent of the messages on each side.
+    /// The shifts of all messages except for the earliest and the latest 1 %.
     P99,
-    /// All messages.
+    /// The shifts of all messages.
     Max,
 }
 

@@ -228,7 +228,7 @@ impl Turns {
         }
     }
 
-    /// Returns the number of planned rounds. The numbers of repeated rounds begin with it.
+    /// Returns the number of planned rounds. Repeated rounds are numbered from this number on.
     pub fn planned(&self) -> usize {
         self.plan.planned
     }

@@ -166,8 +166,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns the link with this number. It is 0 if the link leads nowhere, or if the block does not have
-    /// it.
+    /// Returns the link with this number. Returns 0 if the link leads nowhere, or if the block has no such
+    /// link.
     pub fn link(&self, number: usize) -> u64 {
         let links = &self.bytes[..self.data];
         let link = links.chunks_exact(8).nth(number);

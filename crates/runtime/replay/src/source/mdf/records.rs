@@ -81,7 +81,7 @@ pub struct Frames {
     /// number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
-    /// The key of the next value.
+    /// The key of the next value that is read.
     next_value: u64,
 }
 

@@ -155,8 +155,8 @@ pub trait Outgoing: Send {
 pub trait Shown: Send + Sync + std::fmt::Debug {
     /// Marks the link as one with quality of service ([`Qos`](crate::Qos)).
     fn has_promises(&self);
-    /// Marks the link as one that carries a channel, and stores how many of its items were replaced
-    /// before they left.
+    /// Marks the link as one that carries a channel, and stores how many of the channel's items
+    /// were replaced before they left.
     fn set_lost(&self, items: u64);
     /// Adds `more` to the counter with this number, in the order of [`crate::status::QosStatus`].
     fn add(&self, number: usize, more: u64);

@@ -299,7 +299,7 @@ impl Drop for Producer {
     }
 }
 
-/// A payload that the producer fills. Dropping it unsent gives it back.
+/// A payload that the producer fills. Dropping the loan unsent gives the payload back.
 pub struct Loan<'p> {
     producer: &'p Producer,
     slot: usize,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides(BTreeMap<String, Override>);
 
-/// The settings that replace those of the recording. Settings without a value stay as recorded.
+/// The settings that replace recorded settings. A setting without a value stays as recorded.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Override {

@@ -61,7 +61,7 @@ fn open<R: Bytes>(
 struct Header {
     size: u64,
     /// The beginning of the log in ns since 1970, or 0 if the log does not state it. The file has no time
-    /// zone, so it counts as UTC.
+    /// zone, so the time counts as UTC.
     begin_ns: i64,
 }
 

@@ -4,7 +4,7 @@
 use crate::item::SourceError;
 
 /// The faults of a recording, counted by kind. The readers limit the number of kinds, so a damaged file
-/// cannot make it large.
+/// cannot make this value large.
 #[derive(Debug, Default)]
 pub struct Damage {
     faults: Vec<Fault>,

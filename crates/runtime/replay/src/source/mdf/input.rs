@@ -201,7 +201,7 @@ impl Block {
     }
 }
 
-/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that they exist.
+/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that these bytes exist.
 pub fn long(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
     eight.copy_from_slice(&bytes[at..at + 8]);

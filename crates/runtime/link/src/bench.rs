@@ -53,10 +53,10 @@ pub struct Series {
 #[derive(Debug, Clone, Copy)]
 pub struct Amount {
     /// The largest number of round trips for each message size. Also the largest number of one-way
-    /// messages that measure its rate.
+    /// messages by which the rate of that size is measured.
     pub runs: usize,
-    /// The longest time for the round trips of one size, and again for measuring its rate. At least
-    /// ten round trips and ten one-way messages are always measured.
+    /// The longest time for measuring the round trips of one size, and again for measuring the rate
+    /// of that size. At least ten round trips and ten one-way messages are always measured.
     pub time: Duration,
 }
 

@@ -149,14 +149,14 @@ pub trait Outgoing: Send {
     }
 }
 
-/// The counters of a link with promises. Other processes read them in the status page
-/// ([`crate::status`]). Real-time safe.
+/// The counters of a link with quality of service ([`Qos`](crate::Qos)). Other processes read them
+/// in the status page ([`crate::status`]). Real-time safe.
 #[doc(hidden)]
 pub trait Shown: Send + Sync + std::fmt::Debug {
-    /// Marks the link as one that has promises.
+    /// Marks the link as one with quality of service ([`Qos`](crate::Qos)).
     fn has_promises(&self);
-    /// Marks the link as one that carries a channel, and stores how many of its items were replaced
-    /// before they left.
+    /// Marks the link as one that carries a channel, and stores how many of the channel's items
+    /// were replaced before they left.
     fn set_lost(&self, items: u64);
     /// Adds `more` to the counter with this number, in the order of [`crate::status::QosStatus`].
     fn add(&self, number: usize, more: u64);
@@ -238,8 +238,8 @@ pub enum Breach {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
-    /// A promise was broken, and its policy is to fail. The link still works: the next call
-    /// continues.
+    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
+    /// works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error("the peer has closed the link")]
@@ -261,8 +261,8 @@ pub enum SendError {
     TooLarge { asked: usize, most: usize },
     #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
     NoCredit { credits: usize },
-    /// A promise was broken, and its policy is to fail. The link still works: the next call
-    /// continues.
+    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
+    /// works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error(transparent)]

@@ -684,7 +684,7 @@ fn of_four(policy: Policy) -> Options {
 }
 
 #[test]
-fn attaching_with_other_options_fails_and_names_the_difference() {
+fn attaching_with_options_that_differ_from_the_channels_fails_and_names_the_difference() {
     let name = fresh_name();
     let policy = Policy::Credit { credits: 3 };
     let made = of_four(policy);

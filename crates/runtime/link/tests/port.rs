@@ -208,7 +208,7 @@ fn links_that_share_the_window_wake_up_when_it_has_room() {
 }
 
 #[test]
-fn a_port_refuses_other_and_impossible_settings() {
+fn a_port_refuses_settings_that_are_impossible_or_differ_from_its_own() {
     let name = fresh_name();
     let port = Port::shared(&name, settings()).unwrap();
     assert!(Port::shared(&name, settings()).is_ok());

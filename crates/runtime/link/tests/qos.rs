@@ -346,7 +346,7 @@ fn a_peer_without_a_sign_of_life_is_silent_until_it_gives_one() {
 }
 
 #[test]
-fn an_end_with_other_promises_learns_the_difference() {
+fn an_end_with_promises_that_differ_from_its_peers_learns_the_difference() {
     let tcp = || {
         let key = || Key::from_bytes([3; 32]);
         let first = Tcp::listen("127.0.0.1:0".parse().unwrap(), key()).unwrap();

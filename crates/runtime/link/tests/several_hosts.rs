@@ -71,8 +71,8 @@ fn take(consumer: &Consumer) -> u64 {
     item.expect("an item before the watchdog").sequence()
 }
 
-/// Reads this process's end at this address from its status page. Returns the number of messages
-/// that it has sent, and the number of items that were lost before.
+/// Reads the status page of this process's end at this address. Returns the number of messages that
+/// the end has sent, and the number of items that were lost before they left.
 fn shown(address: SocketAddr, listens: bool) -> (u64, Option<u64>) {
     let is_it = |found: &onbeat_link::status::Found| {
         let status = &found.status;

@@ -173,7 +173,7 @@ fn wrong_keys_versions_and_strangers_are_refused_and_the_right_peer_connects() {
 }
 
 #[test]
-fn the_error_names_the_version_of_a_later_listening_end() {
+fn the_error_names_the_version_of_a_newer_listening_end() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let other = thread::spawn(move || {

@@ -44,8 +44,8 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Creates a buffer of at most `bytes`. They include memory for the largest item (`None`: a quarter of
-    /// `bytes`).
+    /// Creates a buffer that takes at most `bytes` of memory. Of these, `largest` bytes are for joining the
+    /// pieces of an item that spans several blocks. With `None`, a quarter of `bytes` is for that.
     pub(crate) fn new(bytes: usize, largest: Option<usize>) -> Result<Buffer, BufferError> {
         let room = largest.unwrap_or(bytes / 4);
         if bytes < LEAST_BYTES || room > bytes - LEAST_BYTES / 2 {
@@ -126,10 +126,10 @@ pub(crate) fn blocks_for(packed_bytes: u64, recorded_ns: u64, items: u64) -> u64
     full.saturating_add(sparse).saturating_add(8)
 }
 
-/// The stream of the mark from which on a block has items of another place: the item is the number of the
-/// request to seek, its time is that place.
+/// The stream number of a mark after a seek: the items behind the mark come from another place of the
+/// recording. The mark's payload is the number of the request to seek, and its time is the requested place.
 pub(crate) const SOUGHT: StreamId = StreamId(u32::MAX);
-/// The stream of the mark behind the last item.
+/// The stream number of the mark behind the last item.
 pub(crate) const END: StreamId = StreamId(u32::MAX - 1);
 
 pub(crate) struct Filling<'b> {
@@ -237,7 +237,8 @@ impl<'b> Iterator for Pieces<'b> {
     }
 }
 
-/// Joins the pieces of an item. Real-time safe: it copies into memory that is already allocated.
+/// Joins the pieces of an item that spans several blocks. Real-time safe: it copies into memory that is
+/// already allocated.
 pub(crate) struct Gather {
     room: Box<[u8]>,
     have: usize,

@@ -14,7 +14,7 @@ pub struct Control {
     stop: AtomicBool,
     paused: AtomicBool,
     steps: AtomicU32,
-    /// The bits of the rate that the user chose while playing. 0 if the user chose none.
+    /// The rate that the user chose while playing, as the bits of an `f64`. 0 if the user chose none.
     rate: AtomicU64,
     seeking: Seeking,
     pub(crate) loading: Loading,
@@ -71,7 +71,7 @@ pub(crate) struct Playing {
     axis_first_ns: AtomicI64,
     /// The time at which an item of `axis_first_ns` is due, on the monotonic clock. Pauses move it.
     origin_ns: AtomicU64,
-    /// The bits of the rate: recorded seconds per second. 0 if the consumer sets the pace.
+    /// The rate, recorded seconds per second, as the bits of an `f64`. 0 if the consumer sets the pace.
     pub(crate) rate: AtomicU64,
 }
 
@@ -213,7 +213,7 @@ impl Control {
         self.seeking.is_possible.store(true, Relaxed);
     }
 
-    /// Returns the latest request to seek if it is not `done`. Real-time safe.
+    /// Returns the latest request to seek, unless its number is `done`. Real-time safe.
     pub(crate) fn sought(&self, done: u32) -> Option<Seek> {
         let number = self.seeking.number.load(Acquire);
         (number != done && number != CLOSED).then(|| Seek {
@@ -226,8 +226,8 @@ impl Control {
         self.seeking.done.store(done, Relaxed);
     }
 
-    /// Accepts no further request to seek, unless there is one that is not `done`. Returns whether the replay
-    /// is over. Real-time safe.
+    /// Refuses later requests to seek, because the replay ends. If a request other than `done` has already
+    /// come, does nothing and returns `false`: the replay goes on. Real-time safe.
     pub(crate) fn close(&self, done: u32) -> bool {
         let number = &self.seeking.number;
         number

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 const LONGEST: u64 = 1 << 20;
 const MOST_TYPES: usize = 1000;
 
-/// Returns the definition of a message type, followed by those of the types in it, as recorders store it.
-/// Returns `None` if the installation does not have all of them.
+/// Returns the definition of a message type in the form that recorders store: its own definition,
+/// followed by the definitions of the types in it. Returns `None` if the installation lacks one of these
+/// definitions.
 pub fn installed(type_name: &str) -> Option<String> {
     let prefixes = std::env::var_os("AMENT_PREFIX_PATH")?;
     let prefixes: Vec<PathBuf> = std::env::split_paths(&prefixes).collect();

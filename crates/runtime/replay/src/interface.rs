@@ -1,4 +1,5 @@
-//! Opens sockets of a network interface by its name. It has the system calls of the raw sinks.
+//! Opens sockets of a network interface by its name. All system calls of the sinks that send raw
+//! frames are here.
 
 use std::ffi::CString;
 use std::io;
@@ -57,7 +58,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, frame: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Receives what is there, without waiting. Returns the number of bytes.
+/// Receives the bytes that have arrived, without waiting. Returns their number.
 pub(crate) fn receive(fd: BorrowedFd<'_>, room: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the room is valid during the call.
     let length = unsafe { libc::recv(fd.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };

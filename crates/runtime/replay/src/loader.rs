@@ -1,5 +1,5 @@
-//! The loader thread: reads the source into the buffer as far ahead as it has room. It runs under
-//! time-sharing.
+//! The loader thread: reads the source into the buffer as far ahead as the buffer has room. It runs
+//! without a real-time priority.
 
 use crate::buffer::{packed, Filling, END, SOUGHT};
 use crate::control::{Control, Seek};

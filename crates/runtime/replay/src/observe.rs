@@ -39,7 +39,7 @@ pub struct Watched {
     pub definition: Option<String>,
 }
 
-/// The result of an observation.
+/// The messages that a device published during a replay, and what is known about missing ones.
 #[derive(Debug)]
 pub struct Observed {
     /// The MCAP file with the observed messages.

@@ -411,7 +411,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Publishes `/clock` if it is due. Returns the next time at which it is due, on the monotonic clock.
+    /// Publishes `/clock` if it is due. Returns the time on the monotonic clock at which `/clock` is due
+    /// next.
     fn tick(&mut self, time_ns: i64, now_ns: u64) -> Result<u64, Ended> {
         let (Some(ticker), Some(axis)) = (&mut self.ticker, &self.timeline.axis) else {
             return Ok(u64::MAX);

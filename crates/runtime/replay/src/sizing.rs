@@ -89,8 +89,8 @@ pub struct Sizing {
     /// The smallest buffer that is never empty when an item is due and never overflows, in bytes. `None` if
     /// the loader is slower than playback and the recording is larger than memory.
     pub least_bytes: Option<u64>,
-    /// The smallest buffer that suffices for a loader that pauses for `stall_asked_ns` longer than measured, in
-    /// bytes.
+    /// The smallest buffer that suffices if the loader pauses for `stall_asked_ns` longer than when it was
+    /// measured, in bytes.
     pub wanted_bytes: Option<u64>,
     pub buffer_bytes: u64,
     /// The user gave the size, and a quarter of it is kept for the largest item.
@@ -99,8 +99,8 @@ pub struct Sizing {
     pub holds_all: bool,
     /// The time in ns for which the user wants the loader to be able to pause longer than measured.
     pub stall_asked_ns: u64,
-    /// The time in ns for which the loader can pause longer than measured with this buffer. `None` if the
-    /// buffer is too small even without a longer pause.
+    /// The time in ns for which the loader can pause longer than when it was measured, without an empty
+    /// buffer. `None` if this buffer is too small even without a longer pause.
     pub stall_ns: Option<u64>,
     /// The longest time from when an item leaves until the loader has replaced it, in ns. `None` if no bound
     /// is known.

@@ -1,4 +1,4 @@
-//! A recording in memory, and what tests of readers share.
+//! A recording in memory, and helpers that the tests of readers share.
 
 use crate::item::{Kind, Source, SourceError, Stamp, Stream, StreamId};
 use std::collections::VecDeque;

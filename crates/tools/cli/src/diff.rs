@@ -351,7 +351,7 @@ fn summary(report: &Report, screen: &Screen) -> String {
     }
     if let Some(least) = report.resolution {
         text += &format!(
-            "; execution times: changes from {} on show (median)",
+            "; changes of execution times are found from {} on (median)",
             percent(least)
         );
     }

@@ -13,7 +13,7 @@ pub struct LimitArgs {
     /// Select only processes in this cgroup (a directory in /sys/fs/cgroup) or below it
     #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "pid"])]
     pub cgroup: Option<PathBuf>,
-    /// Select only processes in the container (the pid namespace) of this process
+    /// Select only processes in the same container (pid namespace) as the process with this id
     #[arg(long, value_name = "PID", conflicts_with_all = ["command", "pid"])]
     pub container: Option<u32>,
 }

@@ -147,8 +147,8 @@ fn run(command: Command) -> Result<ExitStatus, CliError> {
 }
 
 /// Gives up the rights that the subcommand does not need, before anything else is read or loaded.
-/// `record` and `shape` set their rights aside until they have read the files that the caller
-/// named.
+/// `record` and `shape` keep the rights that they need, but deactivate them until they have read the
+/// files that the caller named.
 fn confine() -> std::io::Result<()> {
     let word = |at| std::env::args_os().nth(at).unwrap_or_default();
     match word(1).to_str() {

@@ -232,8 +232,8 @@ pub(crate) fn cuts_of(path: &Path, model: &Model, ends: &Ends) -> Result<Vec<Cut
     Ok(cuts.into_iter().collect())
 }
 
-/// Returns an assumption about synchronisers if the trace's format does not show which of them work
-/// by approximate time.
+/// Returns a sentence that states an assumption about synchronisers, if the trace's format does not
+/// show which of them work by approximate time.
 fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<String> {
     let open = |j: &&Junction| j.criterion == "message_filters" && j.matching.is_in_turn();
     let open: Vec<&str> = junctions

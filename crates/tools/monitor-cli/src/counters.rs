@@ -17,7 +17,7 @@ pub struct Counters {
     pub otlp: Exports,
 }
 
-/// The messages to an OpenTelemetry collector.
+/// The numbers of messages to an OpenTelemetry collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exports {
     pub sent: u64,

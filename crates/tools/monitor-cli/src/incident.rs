@@ -65,7 +65,8 @@ pub struct Incident {
 pub enum Change {
     /// The incident with this number began.
     Began(u64),
-    /// Another subject joined the incident with this number, as its violation at this index.
+    /// A further subject joined the incident with the first number. The second number is the index of the
+    /// subject's violation in the incident.
     Joined(u64, usize),
     Ended(u64),
 }
@@ -79,9 +80,9 @@ struct Active {
 /// The incidents that go on, and those that ended since [`Incidents::take_ended`].
 #[derive(Debug)]
 pub struct Incidents {
-    /// A subject joins an incident that began at most this long ago.
+    /// The time after an incident's beginning during which other subjects can join it.
     join_ns: u64,
-    /// Late executions wait this long for an incident of their chain.
+    /// The time for which a late execution waits for an incident of its chain.
     window_ns: u64,
     next: u64,
     open: BTreeMap<u64, Incident>,

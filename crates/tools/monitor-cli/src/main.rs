@@ -59,7 +59,8 @@ enum PublisherWords {
     },
 }
 
-/// Sets the rights of recording aside until files that the caller named have been read.
+/// Gives up all rights except those for recording and for entering a container, and deactivates
+/// these until the files that the caller named have been read.
 fn confine() -> io::Result<()> {
     let recorder = onbeat_record::AT_START.iter().copied();
     // To enter the file systems of a container (`--diagnostics`).

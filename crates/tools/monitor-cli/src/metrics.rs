@@ -59,7 +59,7 @@ pub enum Value {
     Summary(Summary),
 }
 
-/// The quantiles of times in the window, and the number and the sum of those since the start.
+/// The quantiles of the times in the window, and the number and the sum of all times since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// The quantiles, each with its value in seconds. Without values in the window, it is NaN.
@@ -106,7 +106,8 @@ impl Collector {
         self.seen.clear();
     }
 
-    /// Adds a series if it is new and finds room. Two hostile names can have one label.
+    /// Adds a series if it is new and finds room. Two hostile names can be shortened to the same label,
+    /// so a series can be there already.
     fn add(&mut self, labels: Labels<'_>, value: Value) {
         let cleaned = |text: &str| visible(&shorten(text, LABEL_MAX)).to_string();
         let values: Vec<String> = labels.iter().map(|(_, value)| cleaned(value)).collect();

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The facts about an incident that a program gets.
 pub struct Told<'a> {
-    /// `began`, `saved` or `ended`.
+    /// The event of the incident: `began`, `saved` or `ended`.
     pub what: &'a str,
     pub number: u64,
     pub severity: f64,
@@ -42,7 +42,8 @@ impl Programs {
         }
     }
 
-    /// Starts the program. Returns whether it was started, or `None` without a program.
+    /// Starts the program. Returns `None` if the user named no program, and `false` if too many
+    /// programs are running.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ fn kill_group(child: &Child) {
     }
 }
 
-/// An environment variable cannot contain a NUL.
+/// Replaces NUL characters, which an environment variable cannot contain.
 fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }

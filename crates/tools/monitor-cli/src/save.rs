@@ -35,7 +35,7 @@ pub struct Saved {
     pub name: OsString,
     /// The first cause, as a sentence with names from the recorded system.
     pub sentence: Option<String>,
-    /// The number of older incidents that were removed for it.
+    /// The number of older incidents that were removed to make room for this one.
     pub removed: u64,
 }
 
@@ -50,7 +50,7 @@ struct Figures<'a> {
     sentence: Option<&'a str>,
 }
 
-/// The facts about a saved incident that a later change of its figures needs.
+/// The facts about a saved incident that are needed to write its figures again later.
 #[derive(Debug, Clone)]
 pub struct Known {
     begin_realtime_ns: u64,

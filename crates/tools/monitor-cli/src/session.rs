@@ -121,7 +121,8 @@ impl Session {
         }
     }
 
-    /// Judges other requirements from now on.
+    /// Judges the requirements that were read again from now on. If they could not be read, the earlier
+    /// ones stay.
     pub fn reload(&mut self, read: Result<Requirements, String>) {
         match read {
             Ok(requirements) => {
@@ -169,7 +170,7 @@ impl Session {
         self.save_due(u64::MAX);
         let open = self.counters.open;
         if open > 0 {
-            let text = format!("the end; incidents that go on: {open}");
+            let text = format!("onbeat monitor ends; incidents that go on: {open}");
             self.say(Level::Notice, &text);
         }
         let incidents: Vec<Incident> = self.watch.incidents.open().cloned().collect();

@@ -22,7 +22,7 @@ const PART_NS: u64 = 100_000_000;
 const NOTIFY: Duration = Duration::from_millis(500);
 
 pub struct Reload {
-    /// SIGHUP sets this flag.
+    /// SIGHUP sets this flag: the requirements must be read again.
     pub asked: Arc<AtomicBool>,
     pub path: PathBuf,
 }

@@ -27,7 +27,7 @@ pub struct Store {
     max_bytes: u64,
 }
 
-/// The part of an incident's figures that decides what goes first.
+/// The figures of an incident that decide which incident is removed first.
 #[derive(Deserialize)]
 struct Ranked {
     severity: f64,

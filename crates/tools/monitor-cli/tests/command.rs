@@ -359,7 +359,7 @@ cpus:
 }
 
 #[test]
-fn what_is_wrong_with_the_options_is_one_line_and_an_exit_code() {
+fn wrong_options_give_one_line_and_an_exit_code() {
     let held = tempfile::tempdir().unwrap();
     let at = held.path();
     fs::write(at.join("r.yaml"), REQUIREMENTS).unwrap();

@@ -54,7 +54,7 @@ pub struct Offline {
     json: bool,
 }
 
-/// A replay whose outputs are compared: before it begins.
+/// A comparison that is prepared: the replay whose outputs are compared has not begun.
 pub struct Prepared {
     watched: Vec<Watched>,
     rules: Rules,

@@ -241,7 +241,7 @@ pub fn run(args: &Args) -> Result<ExitStatus, CliError> {
         }
         (0, false) => {
             eprintln!(
-                "onbeat: nothing to write: a {} holds none of the selected items",
+                "onbeat: nothing to write: none of the selected items can be stored in a {}",
                 target.name()
             );
             ExitStatus::NothingFound

@@ -134,7 +134,7 @@ pub struct Shown {
     paused: bool,
     /// The player has not yet reached the place that the user chose.
     seeks: bool,
-    /// `None` if the consumer sets the pace.
+    /// The rate: recorded seconds per second. `None` if the consumer sets the pace.
     rate: Option<f64>,
     /// The recorded time since the first item, in seconds.
     position_s: f64,

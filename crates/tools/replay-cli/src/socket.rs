@@ -20,7 +20,8 @@ use std::time::Duration;
 
 const MOST_CLIENTS: usize = 16;
 const LONGEST_LINE: usize = 4096;
-/// The bytes of replies that a client has not read, from which on its orders wait.
+/// The number of bytes of unread replies at which onbeat stops carrying out the orders of a client, until the
+/// client has read.
 const MOST_UNREAD: usize = 64 << 10;
 /// The pause between two rounds. In a round, each client sends at most 4 KiB.
 const PAUSE: Duration = Duration::from_millis(5);

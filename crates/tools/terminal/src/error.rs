@@ -28,7 +28,8 @@ pub enum CliError {
     ModelForTrace {
         path: PathBuf,
         command: String,
-        /// The advice how to use a model instead, at the end of the message.
+        /// The end of the message: the advice for a user who has a model file, for example "; merge
+        /// models with `onbeat merge`", or an empty text.
         hint: &'static str,
     },
     #[error("{0}")]
@@ -53,7 +54,8 @@ impl CliError {
         }
     }
 
-    /// Returns the exit code of a process that ends with this error.
+    /// Returns the exit code for this error: 2 for wrong arguments ([`CliError::Usage`]), 4 for a
+    /// refusal ([`CliError::Refused`]), otherwise 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,

@@ -93,8 +93,8 @@ pub fn read_at_most(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Opens the trace at a path. Error messages name `command`. If the path is a model, they end with
-/// `hint`.
+/// Opens the trace at a path. Error messages name `command`. If the path is a model, the message
+/// ends with `hint`.
 pub fn open_trace(path: &Path, command: &str, hint: &'static str) -> Result<Reader, CliError> {
     if kind(path)? == Kind::File && begins_like_json(path)? {
         return Err(CliError::ModelForTrace {

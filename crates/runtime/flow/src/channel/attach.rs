@@ -146,7 +146,7 @@ impl Channel {
         Ok(Producer::new(Arc::clone(state)))
     }
 
-    /// Attaches a consumer. The first item that it receives is the next one sent.
+    /// Attaches a consumer. It receives the items that are sent from now on.
     pub fn consumer(&self) -> Result<Consumer, AttachError> {
         self.attach(CONSUMER, None)
     }

@@ -362,8 +362,8 @@ impl Consumer {
         }
     }
 
-    /// Reads the length of the item in a slot. Limited to the payload size, because another process
-    /// may have written it.
+    /// Reads the length of the item in a slot. Returns at most the payload size, because another process may
+    /// have written any number.
     fn bytes(&self, slot: usize) -> usize {
         let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         length.min(self.state.layout.payload)

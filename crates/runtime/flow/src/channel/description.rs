@@ -111,7 +111,8 @@ fn read_word(memory: &Memory, index: usize) -> u64 {
         .load(Ordering::Acquire)
 }
 
-/// Reads options from memory that is not trusted. The caller checks them like a user's.
+/// Reads options from memory that is not trusted. The caller must check them as it checks options
+/// that a user gives.
 pub(crate) fn read(memory: &Memory) -> Result<Options, OpenError> {
     let word = |index| read_word(memory, index);
     match word(word::MAGIC) {

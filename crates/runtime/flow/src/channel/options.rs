@@ -112,8 +112,8 @@ pub struct Options {
     pub payload_bytes: usize,
     /// The largest number of consumers and observers that can attach, 1 to 64.
     pub consumers: usize,
-    /// The largest number of items that one consumer borrows at a time. It borrows an item from
-    /// receiving until dropping it.
+    /// The largest number of items that one consumer borrows at a time. A consumer borrows an item
+    /// from receiving it until dropping it.
     pub borrowed: usize,
     /// The number of consumers that must attach before the first item is sent, so that no consumer
     /// misses that item.

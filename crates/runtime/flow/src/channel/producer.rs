@@ -105,9 +105,9 @@ impl Producer {
         self.events = EndEvents::default();
     }
 
-    /// Loans a payload of `bytes` bytes, to be written and sent. Its old content is still there.
-    /// Real-time safe: checks each payload of the pool at most twice. Makes system calls only
-    /// across processes, when all payloads are in use.
+    /// Loans a payload of `bytes` bytes, to be written and sent. The payload still has its old
+    /// content. Real-time safe: checks each payload of the pool at most twice. Makes system calls
+    /// only across processes, when all payloads are in use.
     pub fn loan(&mut self, bytes: usize) -> Result<Loan<'_>, LoanError> {
         let layout = self.state.layout;
         if bytes > layout.payload {
@@ -299,7 +299,7 @@ impl Drop for Producer {
     }
 }
 
-/// A payload that the producer fills. Dropping it unsent gives it back.
+/// A payload that the producer fills. Dropping the loan unsent gives the payload back.
 pub struct Loan<'p> {
     producer: &'p Producer,
     slot: usize,

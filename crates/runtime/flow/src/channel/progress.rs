@@ -1,5 +1,5 @@
-//! Shows a relay, which carries a channel's items between hosts, how far consumers are, and lets it
-//! mark the channel as broken.
+//! The view of a channel for a relay, which carries the channel's items between hosts: it shows how
+//! far the consumers are, and can mark the channel as broken.
 
 use super::state::{ChannelState, SEVERED};
 use super::stats;

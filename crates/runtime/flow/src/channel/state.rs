@@ -119,22 +119,21 @@ impl ChannelState {
         self.memory.u64(head::LOST)
     }
 
-    /// Returns the word of the producer's journal that holds the slot that it is delivering, plus
-    /// one.
+    /// Returns the journal's word for the item that the producer is delivering: the item's slot,
+    /// plus one.
     #[inline]
     pub(crate) fn delivering(&self) -> &AtomicU64 {
         self.memory.u64(head::DELIVERING)
     }
 
-    /// Returns the word of the producer's journal that holds the ring whose oldest entry it is
-    /// dropping, plus one.
+    /// Returns the journal's word for the ring whose oldest entry the producer is dropping: the
+    /// ring's number, plus one.
     #[inline]
     pub(crate) fn dropping(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPING)
     }
 
-    /// Returns the word of the producer's journal that holds the head of the `dropping` ring before
-    /// the drop.
+    /// Returns the journal's word for the head that the `dropping` ring had before the drop.
     #[inline]
     pub(crate) fn dropped_head(&self) -> &AtomicU64 {
         self.memory.u64(head::DROPPED_HEAD)

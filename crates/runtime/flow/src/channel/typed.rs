@@ -126,7 +126,7 @@ pub struct TypedProducer<T: ?Sized> {
 }
 
 impl<T: Payload> TypedProducer<T> {
-    /// Loans a value, to be written and sent. Its old content is still there.
+    /// Loans a value, to be written and sent. The memory still has its old content.
     pub fn loan(&mut self) -> Result<TypedLoan<'_, T>, LoanError> {
         Ok(TypedLoan {
             loan: self.producer.loan(size_of::<T>())?,
@@ -143,7 +143,7 @@ impl<T: Payload> TypedProducer<T> {
 }
 
 impl<T: Payload> TypedProducer<[T]> {
-    /// Loans `count` values, to be written and sent. Their old content is still there.
+    /// Loans `count` values, to be written and sent. The memory still has its old content.
     pub fn loan(&mut self, count: usize) -> Result<TypedLoan<'_, [T]>, LoanError> {
         let bytes = count.saturating_mul(size_of::<T>());
         Ok(TypedLoan {

@@ -4,7 +4,7 @@
 //! The terms are those of the task/channel model (DLR's Tasking Framework, and sections 5.4.2 and
 //! 5.4.3 of the thesis). An input *triggers* once as many items have arrived as its threshold says.
 //! A threshold of 0 makes it non-triggering: the task reads it, but does not wait for it. A *final*
-//! input activates the task alone.
+//! input activates the task without the other inputs.
 //!
 //! Time is an input too. A shaper is a task whose condition is *data AND slot*, and a watchdog is a
 //! task whose condition is *data OR time*. A *condition on contents* (the execution conditions of
@@ -156,8 +156,8 @@ impl Activation {
         }
     }
 
-    /// Sets whether the waiting items fulfil the task's condition on contents. A task that has no
-    /// condition on contents counts as fulfilled.
+    /// Sets whether the waiting items fulfil the task's condition on contents. Before the first
+    /// call they count as fulfilling it, so a task without such a condition needs no call.
     #[inline]
     pub fn set_fulfilled(&mut self, is_fulfilled: bool) {
         self.is_withheld = !is_fulfilled;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_final_input_activates_alone_and_a_predicate_sees_all_inputs() {
+    fn a_final_input_activates_the_task_without_the_others_and_a_predicate_sees_all_inputs() {
         let last = Input {
             is_final: true,
             ..Input::EACH

@@ -113,7 +113,8 @@ impl WaitingThread {
     }
 }
 
-/// A guard that stops all threads when its own thread ends, also by a panic.
+/// Stops all threads of the executor when it is dropped at the end of one thread, also after a
+/// panic.
 struct StopAtEnd(Arc<ExecutorState>);
 
 impl Drop for StopAtEnd {

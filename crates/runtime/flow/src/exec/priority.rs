@@ -8,8 +8,9 @@
 //!
 //! A task becomes ready with the last item that it needs, or with its release. Items of a feed
 //! count from the time when the thread polls the feed, which it does after each execution. A task
-//! that is still ready after its execution comes behind its equals. Receive tasks
-//! ([`Priorities::receive`]) are ready since their next item came.
+//! that is still ready after its execution comes behind the ready tasks of the same priority.
+//! Receive tasks ([`Priorities::receive`]) count as ready from the time at which their next item
+//! came.
 //!
 //! ```
 //! use onbeat_flow::activation::{Input, Schedule};

@@ -76,10 +76,10 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
-    /// true. The thread calls it once enough items have come, and again when more come. It can look
-    /// at items with [`Consumer::peek`](crate::Consumer::peek), without taking them. It must be
-    /// short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns true.
+    /// The thread calls `is_fulfilled` once enough items have come, and again when more come. The
+    /// function can look at items with [`Consumer::peek`](crate::Consumer::peek), without taking
+    /// them. The function must be short and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
         self

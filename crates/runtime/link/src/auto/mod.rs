@@ -42,8 +42,8 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// missed the last record.
 const CHOOSE_AGAIN_NS: u64 = 10_000_000_000;
 
-/// The number of refusals for different options after which the end still chooses again. One more
-/// refusal is an error.
+/// The number of times that an end chooses again after its peer refused it for different options,
+/// because the peer may have missed the choice. A further refusal is an error.
 const MOST_REFUSALS: u32 = 3;
 
 /// The reaction of an end if only one of the two ends has a faster backend.

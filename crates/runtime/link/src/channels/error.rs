@@ -69,7 +69,7 @@ pub enum LinksError {
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
         channel: String,
-        /// The options of the first call.
+        /// The options with which the program has opened the channel before.
         before: Box<Options>,
     },
     #[error(

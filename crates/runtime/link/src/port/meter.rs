@@ -1,13 +1,13 @@
 //! Measures a port's real rate: what peers acknowledge while transfers wait for the port.
 //!
 //! The rate in force lies between a sixteenth of the given rate and the given rate. The window
-//! shrinks with the rate, so that it takes the promised time on a slower link too. A measured rate
-//! counts only if two intervals in a row show it, and if it differs from the rate in force by an
-//! eighth.
+//! shrinks with the rate, so that a slower link does not need longer for it than the settings
+//! allow. A measured rate counts only if two intervals in a row show it, and if it differs from the
+//! rate in force by an eighth.
 //!
-//! A window can also come back slowly because the round trip is long: a smaller window would not
-//! come back sooner. So the rate in force goes down only if the window takes twice as long as the
-//! shortest round trip that the kernel has seen.
+//! The acknowledgement of a window can also take long because the round trip is long. A smaller
+//! window would then not be acknowledged sooner. So the rate in force goes down only if the window
+//! takes twice as long as the shortest round trip that the kernel has seen.
 //!
 //! Real-time: some atomics for each acknowledgement, and one system call per interval. No lock: the
 //! processes of the port count together, and one of them ends an interval.

@@ -53,8 +53,8 @@ pub struct TransferStats {
     /// The number of times that others passed this transfer over, because it could send and did
     /// not.
     pub passed_over: u64,
-    /// The number of shares of the window that others got before the peer had acknowledged this
-    /// transfer's bytes.
+    /// The number of shares of the window that this transfer had used and that others got before
+    /// the peer had acknowledged this transfer's bytes.
     pub expired: u64,
 }
 

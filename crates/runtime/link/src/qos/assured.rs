@@ -35,8 +35,8 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// Waits until the peer has received all messages and their status. Gives up after 10 s without
-    /// progress.
+    /// Waits until the peer has acknowledged or this end has given up all messages, and until this
+    /// end has sent its last status. Ends after 10 s without progress, too.
     fn drop(&mut self) {
         let shared = &*self.shared;
         let mut state = shared.lock();

@@ -1,4 +1,5 @@
-//! The counts of a link with [`Qos`](super::Qos): messages, and broken promises.
+//! The counts of a link with quality of service ([`Qos`](super::Qos)): messages, and broken
+//! promises.
 
 use super::pace::Pace;
 use crate::interface::Shown;
@@ -41,7 +42,7 @@ pub struct ReceivedCounts {
     pub late: u64,
 }
 
-/// The counts of one end of a link with promises.
+/// The counts of one end of a link with quality of service ([`Qos`](super::Qos)).
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -51,8 +52,8 @@ pub struct Counts {
     pub silences: u64,
     /// The peer is silent at present: it has given no sign of life within the agreed time.
     pub is_silent: bool,
-    /// The shortest round trip while the ends exchanged their terms, ns. Ages of data are wrong by
-    /// at most this time ([`super::fresh`]).
+    /// The shortest round trip while the ends exchanged their terms, ns. Measured ages of data are
+    /// too low by at most this time and the drift of the clocks ([`super::fresh`]).
     pub round_trip_ns: Option<u64>,
 }
 

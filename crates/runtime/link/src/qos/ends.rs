@@ -1,4 +1,5 @@
-//! The two halves of a link with promises. They check freshness, deadlines and signs of life.
+//! The two halves of a link with quality of service ([`Qos`](super::Qos)). They check freshness,
+//! deadlines and signs of life.
 //!
 //! Real-time: no allocation, and no lock but the backend's.
 
@@ -11,7 +12,7 @@ use onbeat_flow::clock::now_ns;
 use onbeat_flow::events::EndEvents;
 use std::sync::Arc;
 
-/// The sending half of a link with promises.
+/// The sending half of a link with quality of service ([`Qos`](super::Qos)).
 pub struct QosOutgoing {
     pub(super) way: Box<dyn Sends>,
     pub(super) qos: Qos,
@@ -22,7 +23,7 @@ pub struct QosOutgoing {
     pub(super) reported_late: bool,
 }
 
-/// The receiving half of a link with promises.
+/// The receiving half of a link with quality of service ([`Qos`](super::Qos)).
 pub struct QosIncoming {
     pub(super) way: Box<dyn Receives>,
     pub(super) qos: Qos,

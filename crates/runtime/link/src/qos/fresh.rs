@@ -3,8 +3,8 @@
 //! The sender writes the time by its own clock into each message. The receiver's clock differs from
 //! it by an unknown amount, which is constant except for drift. So the least difference ever seen
 //! belongs to the fastest message. A message that takes longer than the fastest one was held for
-//! that time: in queues, by a slow network, by a broken one. That time is subtracted from the
-//! message's remaining age.
+//! that time: in queues, or by a slow or broken network. That time is subtracted from the message's
+//! remaining age.
 //!
 //! **Error.** The measured age is never higher than the true age. It is lower by at most the time
 //! of the fastest message on its way, plus 2 ms for each second since a message was as fast. (Linux

@@ -1,5 +1,5 @@
-//! Promises about messages, over any backend: checked, counted, and reported as errors if wanted
-//! (thesis, 5.4.4).
+//! Quality of service of messages, as promises of an end, over any backend: checked, counted, and
+//! reported as errors if wanted (thesis, 5.4.4).
 //!
 //! ```no_run
 //! use onbeat_link::interface::{Backend, Memory, Sizes};
@@ -110,8 +110,8 @@ pub(crate) struct Promise {
     on_breach: OnBreach,
 }
 
-/// The promises of a link: what an end asserts about its messages, and how it reacts if they are
-/// broken. Each end states its own.
+/// The quality of service of a link, as promises: what an end asserts about its messages, and how it
+/// reacts if a promise is broken. Each end states its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Qos {
     fresh_for: Option<Promise>,
@@ -128,7 +128,7 @@ fn promise(time: Duration, on_breach: OnBreach) -> Option<Promise> {
 }
 
 impl Qos {
-    /// Makes an empty set of promises, to which the caller adds promises.
+    /// Makes a quality of service without promises. The caller adds them.
     pub fn new() -> Qos {
         Qos::default()
     }

@@ -50,7 +50,7 @@ pub enum Head {
     Value(Chunk),
     Status {
         flags: u8,
-        /// The number of all messages that the peer has sent, if its flags say that it sends no
+        /// The number of all messages that the peer has sent, if `flags` say that the peer sends no
         /// more.
         sent: u64,
     },

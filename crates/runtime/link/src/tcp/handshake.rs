@@ -257,8 +257,8 @@ pub fn connect<S: Read + Write>(stream: &mut S, key: &Key, ours: Hello) -> Resul
 /// The nonce of the message that proves the key. No later message of the session uses it.
 const PROOF_NONCE: u64 = u64::MAX - 1;
 
-/// Shakes hands as the listening end. `answer` gets the peer's hello. It returns this end's hello,
-/// and a reason if this end refuses the peer.
+/// Shakes hands as the listening end. `answer` gets the peer's hello, and returns this end's hello
+/// and, if this end refuses the peer, the reason.
 ///
 /// # Errors
 /// The errors of [`connect`].

@@ -36,7 +36,8 @@ pub struct Slot(Mutex<Part>);
 pub struct SlotGuard<'a>(MutexGuard<'a, Part>);
 
 impl Slot {
-    /// Locks the slot. Waits at most while the thread that uses it handles one chunk.
+    /// Locks the slot. Waits at most for the time in which another thread handles one chunk of the
+    /// slot.
     pub fn lock(&self) -> SlotGuard<'_> {
         SlotGuard(self.0.lock().unwrap_or_else(|e| e.into_inner()))
     }

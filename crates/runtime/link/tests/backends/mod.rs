@@ -462,7 +462,7 @@ macro_rules! backends {
                 backends::latest($pair);
             }
             #[test]
-            fn an_end_with_other_settings_learns_why_it_is_refused() {
+            fn an_end_with_settings_that_differ_from_its_peers_learns_why_it_is_refused() {
                 backends::refusals($pair);
             }
             #[test]

@@ -9,7 +9,7 @@ const HEADER: usize = 16;
 const INFO: usize = 16;
 const MOST_BYTES: usize = 64 << 10;
 const ANSWERS: usize = 16;
-/// The attributes of an answer, from the kernel's `if_link.h` and `can/netlink.h`.
+/// The numbers of the attributes in the kernel's answer, from its `if_link.h` and `can/netlink.h`.
 const MTU: u16 = 4;
 const LINK_INFO: u16 = 18;
 const INFO_DATA: u16 = 2;
@@ -93,7 +93,8 @@ impl Device {
         Some(device)
     }
 
-    /// Returns the sentences about restrictions of the interface.
+    /// Checks whether the interface can send. Returns a sentence for each state that may prevent
+    /// frames from being sent or acknowledged.
     ///
     /// # Errors
     /// Fails with a sentence if no frame would leave the interface.
@@ -144,7 +145,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The attributes in a part of an answer: kinds and values.
+/// Iterates over the attributes in a part of the kernel's answer: the kind and the value of each.
 struct Attributes<'b>(&'b [u8]);
 
 impl<'b> Iterator for Attributes<'b> {

@@ -8,7 +8,7 @@ const SLOTS: usize = 10;
 /// The length of the window whose largest load is reported, in ns.
 pub const WINDOW_NS: u64 = SLOT_NS * SLOTS as u64;
 
-/// The load of a CAN bus by the frames that are played on it.
+/// Measures the load that played frames put on a CAN bus.
 #[derive(Debug, Clone)]
 pub struct Meter {
     interface: String,
@@ -40,14 +40,15 @@ pub struct BusFigures {
     pub fd_frames: u64,
     /// The time that all frames take on the wire, in ns.
     pub busy_ns: u64,
-    /// The share of the time from the first frame to the last in which the bus is busy. `None` if all frames
-    /// have the same time.
+    /// The time that the frames take on the wire, as a share of the time from the first frame to the last.
+    /// `None` if all frames have the same time.
     pub load: Option<f64>,
-    /// The share of the busiest 100 ms, in steps of 10 ms. Above 1 if the bus cannot carry the frames.
+    /// The share of the busiest 100 ms for which the bus is busy. The window moves in steps of 10 ms. Above 1
+    /// if the bus cannot carry the frames.
     pub peak_load: f64,
-    /// The end of the busiest 100 ms, in ns.
+    /// The end of the busiest 100 ms, in ns since the first item.
     pub peak_at_ns: u64,
-    /// The longest time that a frame would have to wait for earlier frames of the replay, in ns.
+    /// The longest time that a frame would have to wait for earlier frames on the bus, in ns.
     pub most_wait_ns: u64,
 }
 
@@ -70,8 +71,8 @@ impl Meter {
         }
     }
 
-    /// Adds a frame in the layout of Linux that is sent at a time. Earlier times than those before count as
-    /// the latest one. Real-time safe.
+    /// Adds a frame, in the layout of Linux, that is sent at `at_ns`. A time before that of an earlier frame
+    /// counts as the latest time so far. Real-time safe.
     pub fn add(&mut self, at_ns: u64, frame: &[u8]) {
         let Some(bits) = Bits::of(frame) else {
             return;
@@ -98,7 +99,7 @@ impl Meter {
         self.free_ns = self.free_ns.max(at_ns).saturating_add(time_ns);
     }
 
-    /// Returns the figures so far.
+    /// Returns the load of the bus by the frames that were added so far.
     pub fn figures(&self) -> BusFigures {
         let length_ns = self.ends.map_or(0, |(first, last)| last - first);
         BusFigures {

@@ -20,7 +20,7 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Returns the time on the wire, in ns. Real-time safe.
+    /// Returns how long these bits take on a bus with this speed, in ns. Real-time safe.
     pub fn time_ns(&self, bits: Bits) -> u64 {
         let time = |bits: u32, rate: u64| u64::from(bits) * 1_000_000_000 / rate.max(1);
         time(bits.nominal, self.nominal) + time(bits.data, self.data)
@@ -37,7 +37,8 @@ impl fmt::Display for Speed {
     }
 }
 
-/// The bitrates that the user states: of one interface, or of all without a name.
+/// The bitrates that the user states, each for the named interface, or without a name for all
+/// interfaces.
 pub type Stated = Vec<(Option<String>, Speed)>;
 
 /// Returns the stated bitrates of an interface. The last statement about it counts.

@@ -1,9 +1,11 @@
-//! Measures the load of buses by the frames of a source, at the times at which they will be played.
+//! Measures the load that the frames of a source put on CAN buses, at the times at which they will be
+//! played.
 
 use super::{BusFigures, Meter};
 use crate::item::{Details, Source, SourceError, Stamp, Stream};
 
-/// A source whose CAN frames are counted on their way.
+/// A source that passes on the items of another source, and adds their CAN frames to the meters of
+/// the buses.
 pub struct Offered<'s> {
     source: &'s mut dyn Source,
     meters: &'s mut [Meter],
@@ -14,7 +16,8 @@ pub struct Offered<'s> {
 }
 
 impl<'s> Offered<'s> {
-    /// Counts the frames of `source` at `rate` times the recorded speed.
+    /// Returns a source that counts the frames of `source` as if they were played at `rate` times the
+    /// recorded speed.
     pub fn new(
         source: &'s mut dyn Source,
         meters: &'s mut [Meter],
@@ -58,7 +61,8 @@ impl Source for Offered<'_> {
     }
 }
 
-/// Returns the sentence about a bus that is too slow for what will be played, or `None` if it is not.
+/// Returns a sentence that warns that the bus is too slow for what will be played, or `None` if it is
+/// fast enough.
 pub fn shortage(bus: &BusFigures) -> Option<String> {
     bus.is_too_slow().then(|| {
         format!(

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_without_runs_and_frames_of_zeros_have_the_known_lengths() {
+    fn frames_with_and_without_stuff_bits_have_the_known_lengths() {
         let mut wire = Stuffing::new();
         wire.bytes(b"123456789");
         assert_eq!(

@@ -4,8 +4,8 @@ use crate::item::{Kind, Stamp, Stream, StreamId};
 use crate::sink::qos::latched;
 use std::collections::VecDeque;
 
-/// The largest number of messages of a topic. Topics of several publishers, such as `/tf_static`, need more
-/// than one.
+/// The largest number of messages that are kept of a topic. Topics of several publishers, such as
+/// `/tf_static`, need more than one.
 const MOST: usize = 1000;
 const MOST_BYTES: usize = 64 << 20;
 

@@ -185,7 +185,8 @@ pub struct Difference {
     pub at: Vec<u32>,
     pub expected: Value,
     pub observed: Value,
-    /// The deviation: a number, seconds for times, `None` for texts.
+    /// The deviation of the observed value: a number in the field's unit, seconds for times, `None` for
+    /// texts.
     pub off: Option<f64>,
     pub relative: Option<f64>,
 }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 const MOST_EXAMPLES: usize = 10;
 const MOST_NS: u64 = 3_600_000_000_000;
 
-/// Whether a topic, or all of them, are as recorded.
+/// The answer to the question whether a device published a topic, or all topics, as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -22,7 +22,7 @@ pub enum Verdict {
     Different,
 }
 
-/// The result of a comparison.
+/// The result of comparing what a device published with a recording.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
     /// The worst verdict of all topics.
@@ -36,7 +36,7 @@ pub struct Compared {
 /// Messages without a partner in the other recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Alone {
-    /// The number of messages.
+    /// The number of messages without a partner.
     pub count: u64,
     /// The recorded times of the first ten, in ns since the comparison's begin.
     pub first_at_ns: Vec<i64>,
@@ -51,7 +51,7 @@ impl Alone {
     }
 }
 
-/// The differences of one topic.
+/// The differences between the recorded and the observed messages of one topic.
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicFindings {
     /// The name under which the device publishes the topic.
@@ -180,19 +180,20 @@ impl FieldTally {
 /// thousandth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {
-    /// The number of pairs.
+    /// The number of pairs whose shifts are distributed.
     pub count: u64,
     /// The smallest shift, exact.
     pub min: i64,
-    /// The first percentile.
+    /// The first percentile of the shifts.
     pub p1: i64,
-    /// The median.
+    /// The median of the shifts.
     pub p50: i64,
-    /// The 99th percentile.
+    /// The 99th percentile of the shifts.
     pub p99: i64,
     /// The largest shift, exact.
     pub max: i64,
-    /// The median minus that of the topic that this one follows. `None` if it follows none.
+    /// The median minus the median of the topic that the device makes this one from. `None` if the user
+    /// named no such topic.
     pub own_p50: Option<i64>,
 }
 
@@ -256,11 +257,11 @@ impl Shifts {
 /// The part of the shifts that a limit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// The median.
+    /// The median of the shifts.
     P50,
-    /// All but one per cent of the messages on each side.
+    /// The shifts of all messages except for the earliest and the latest 1 %.
     P99,
-    /// All messages.
+    /// The shifts of all messages.
     Max,
 }
 
@@ -309,7 +310,7 @@ impl ShiftLimit {
     }
 }
 
-/// One question about a topic, with its answer.
+/// One question about a topic, for example whether messages are missing, with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aspect {
     /// The state that the question expects, for example "no message is missing".
@@ -389,7 +390,8 @@ impl TopicFindings {
 }
 
 impl FieldFindings {
-    /// Returns a sentence about the field. `duration` formats times.
+    /// Returns a sentence about the field's differences in `of` compared messages. `duration` formats
+    /// times.
     pub fn sentence(&self, of: u64, duration: &dyn Fn(i64) -> String) -> String {
         let by = match (self.largest, self.largest_relative) {
             (Some(off), Some(share)) if share < 10.0 => {

@@ -81,7 +81,7 @@ pub enum CompareError {
     Field {
         /// The field as the user wrote it.
         field: String,
-        /// Some of the known fields.
+        /// Some of the fields that the compared topics have.
         known: String,
     },
     /// A topic in [`Rules::follows`] is not compared.
@@ -94,8 +94,8 @@ pub enum CompareError {
 /// Compares all streams of `expected` with the streams of the same names in `observed`. Reads both once, and
 /// holds the messages of a few seconds. After each message, calls `tell` with the number of messages so far.
 ///
-/// # Errors
-/// Fails if a recording cannot be read to its end, or if a rule names no field.
+/// # Errors Fails if a recording cannot be read to its end, or if a rule names a field that no compared
+/// topic has.
 pub fn compare(
     expected: &mut dyn Source,
     observed: &mut dyn Source,
@@ -254,8 +254,8 @@ impl Comparison {
         }
     }
 
-    /// Judges the topic's messages that can find no partner any more. To save work, this is done when many
-    /// have come together.
+    /// Judges the messages of the topic with index `place` that can find no partner any more. To save work,
+    /// it looks for them at most once per search time (`within_ns`), or when the topic is full.
     fn settle(&mut self, place: usize, now_ns: i64) {
         let times = self.times;
         let within_ns = i64::try_from(times.within_ns).unwrap_or(i64::MAX);

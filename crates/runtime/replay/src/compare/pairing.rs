@@ -15,7 +15,8 @@
 use super::fields::Digest;
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// The largest number of messages of each side in one alignment. Its memory is their product, in bytes.
+/// The largest number of messages of each side in one alignment. An alignment needs as many bytes of memory
+/// as the product of the two sides' numbers of messages.
 pub const MOST: usize = 1024;
 
 const ALONE: i64 = 1000;
@@ -94,8 +95,8 @@ pub fn by_stamp(expected: &[Mark], observed: &[Mark], within_ns: u64) -> Pairs {
     pairs
 }
 
-/// Pairs messages by their order, contents and times. Messages of equal and otherwise unique contents are
-/// also paired out of order.
+/// Pairs messages by their order, contents and times. `distance_ns` is the usual time between two messages.
+/// Messages of equal and otherwise unique contents are also paired out of order.
 pub fn by_order(expected: &[Mark], observed: &[Mark], distance_ns: u64, within_ns: u64) -> Pairs {
     let expected_counts = counts(expected);
     let observed_counts = counts(observed);
@@ -146,8 +147,9 @@ impl Distances {
         self.gaps_ns.push_back(gap_ns);
     }
 
-    /// Returns the median, so that losses do not count, but at least a quarter of the mean, because messages
-    /// may come in groups. Returns `None` if neither side has two messages.
+    /// Returns the usual time between two messages: the median, so that losses do not count, but at least a
+    /// quarter of the mean, because messages may come in groups. Returns `None` if neither side has two
+    /// messages.
     pub fn usual_ns(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.gaps_ns.iter().copied().collect();
         sorted.sort_unstable();

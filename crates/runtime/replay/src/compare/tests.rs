@@ -190,7 +190,7 @@ fn each_change_of_a_device_is_found_and_nothing_else() {
 }
 
 #[test]
-fn only_the_topic_with_a_slower_callback_of_its_own_is_later_than_the_one_before() {
+fn only_the_topic_with_a_slower_callback_is_later_than_the_topic_it_is_made_from() {
     let (mut expected, mut observed) = (recording(3, PLAIN), recording(3, PLAIN));
     for n in 0..200i64 {
         for stream in 0..3 {
@@ -300,7 +300,7 @@ fn messages_outside_of_the_observed_time_are_neither_missing_nor_additional() {
 }
 
 #[test]
-fn a_missing_message_that_did_not_reach_onbeat_is_not_known() {
+fn a_missing_message_that_may_have_been_lost_before_onbeat_gives_the_verdict_not_known() {
     let (expected, _) = changed(PLAIN);
     let mut observed = expected.clone();
     observed.items.remove(7);

@@ -16,7 +16,7 @@ pub enum Limit {
     Time(u64),
 }
 
-/// Names fields by a pattern, in all topics or in those that a pattern names.
+/// Names fields by a pattern, in all topics, or in the topics that another pattern names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// The pattern of topics, in which `*` stands for any characters. `None` means all topics.
@@ -144,7 +144,7 @@ impl Rule {
     }
 }
 
-/// Returns the rule of each leaf of a layout. Limits that name a field replace those that name none.
+/// Returns the rule of each leaf of a layout. Limits that name a field replace limits that name none.
 pub(super) fn rules(
     topic: &str,
     layout: &Layout,

@@ -36,7 +36,8 @@ pub(super) enum Side {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub begin_ns: i64,
-    /// The compared time. Messages outside of it may be partners, but are neither missing nor additional.
+    /// The compared time, up to `until_ns`. Messages outside of it may be partners, but are neither missing
+    /// nor additional.
     pub from_ns: i64,
     pub until_ns: i64,
     pub within_ns: u64,

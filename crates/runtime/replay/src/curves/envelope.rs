@@ -57,7 +57,7 @@ pub struct RateLatency {
 }
 
 impl RateLatency {
-    /// Returns the smallest number of units within any stretch of this length.
+    /// Returns the smallest number of units in any time interval of this length.
     pub fn at(self, time_ns: u64) -> u64 {
         self.rate.within(time_ns.saturating_sub(self.latency_ns))
     }
@@ -70,7 +70,7 @@ impl RateLatency {
     }
 }
 
-/// A concave upper curve: any closed stretch of length `d` has at most `at(d)` units.
+/// A concave upper curve: any closed time interval of length `d` has at most `at(d)` units.
 ///
 /// The curve is a polygon through `points`, followed by a ray of slope `rate`. The curve equals the minimum of
 /// leaky buckets, one for each point.
@@ -154,7 +154,7 @@ impl Upper {
         })
     }
 
-    /// Returns the largest number of units within any stretch of this length.
+    /// Returns the largest number of units in any time interval of this length.
     pub fn at(&self, time_ns: u64) -> u64 {
         let bucket = self
             .buckets()
@@ -164,8 +164,8 @@ impl Upper {
         units.saturating_add(rate.within(time_ns - ns))
     }
 
-    /// Returns the length of the shortest stretch that can hold this many units, rounded down, in ns. Returns
-    /// `None` if no stretch can.
+    /// Returns the length of the shortest time interval that can hold this many units, rounded down, in ns.
+    /// Returns `None` if no interval can.
     fn shortest(&self, units: u64) -> Option<u64> {
         let bucket = self.buckets().take_while(|bucket| bucket.1 < units).last();
         let (ns, there, rate) = match bucket {
@@ -175,8 +175,8 @@ impl Upper {
         (rate.units > 0).then(|| ns.saturating_add(rate.time_for(units - there).0))
     }
 
-    /// Returns the curve of the same traffic when it is played `times` as fast. Extreme values of `times` are
-    /// limited.
+    /// Returns the curve of the same traffic when it is played faster by the factor `times`. The factor is
+    /// limited to 1e-6 to 1e6. A factor that is not finite counts as 1.
     pub fn faster(&self, times: f64) -> Upper {
         let times = if times.is_finite() {
             times.clamp(1e-6, 1e6)

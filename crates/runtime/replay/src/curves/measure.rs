@@ -15,7 +15,7 @@ struct Clump {
     last_ns: i64,
     items: u64,
     bytes: u64,
-    /// The loader waited for room before this clump, so no stretch crosses the clump's beginning.
+    /// The loader waited for room before this clump, so no measured interval crosses the clump's beginning.
     resumed: bool,
 }
 
@@ -85,8 +85,8 @@ impl Trace {
         }
     }
 
-    /// Returns a lower bound for the length of the shortest closed stretch with at least this many items, in
-    /// ns.
+    /// Returns a lower bound for the length of the shortest closed time interval with at least this many
+    /// items, in ns.
     fn shortest(&self, items: u64) -> Option<u64> {
         let (mut from, mut sum) = (0, 0);
         let mut shortest = None;
@@ -104,7 +104,7 @@ impl Trace {
         shortest
     }
 
-    /// Returns upper bounds for the items and the bytes in a closed stretch of this length.
+    /// Returns upper bounds for the items and the bytes in a closed time interval of this length.
     fn most_within(&self, length_ns: u64) -> (u64, u64) {
         let (mut from, mut items, mut bytes) = (0, 0, 0u64);
         let mut most = (0, 0);
@@ -121,8 +121,8 @@ impl Trace {
         most
     }
 
-    /// Returns an upper bound for the length of open stretches with less than this many units in which the
-    /// loader did not wait for room, in ns.
+    /// Returns an upper bound, in ns, for the length of open time intervals that have less than this many
+    /// units, and in which the loader did not wait for room.
     fn longest(&self, units: u64, unit: Unit) -> u64 {
         // `sum` counts the units between `from` and the clump, without both.
         let (mut from, mut sum, mut longest) = (0, 0u64, 0);
@@ -287,8 +287,8 @@ impl ServiceMeter {
         self.resumed = false;
     }
 
-    /// Returns bounds that hold for every stretch in which the loader did not wait for room. The bounds are
-    /// empty if the loader brought too little for any bound.
+    /// Returns bounds that hold for every time interval in which the loader did not wait for room. The bounds
+    /// are empty if the loader brought too little for any bound.
     pub fn service(&self) -> Service {
         let (_, items, bytes) = self.trace.total();
         Service {
@@ -297,9 +297,9 @@ impl ServiceMeter {
         }
     }
 
-    /// Returns the bounds by units of one kind. If any stretch of length `g` has at least `x` units, then `n`
-    /// stretches of that length have at least `n x` units. So the rate `x / g` holds in the long run, after the
-    /// latency that shorter stretches need.
+    /// Returns the bounds by units of one kind. If any time interval of length `g` has at least `x` units,
+    /// then `n` intervals of that length have at least `n x` units. So the rate `x / g` holds in the long
+    /// run, after the latency that shorter intervals need.
     fn bounds(&self, all: u64, unit: Unit) -> Vec<RateLatency> {
         let mut stretches: Vec<(u64, u64)> = Vec::new();
         let mut bounds = Vec::new();

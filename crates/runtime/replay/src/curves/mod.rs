@@ -19,8 +19,8 @@ pub use envelope::{Rate, RateLatency, Upper};
 pub use measure::{measure, ArrivalMeter, Arrivals, ServiceMeter};
 pub use monitor::{Left, LoaderMonitor, Monitor, Seen};
 
-/// An upper bound of the items and bytes that playback takes within a stretch of time, as a function
-/// of the length of the stretch.
+/// An upper bound of the items and bytes that playback takes within a time interval, as a function of the
+/// interval's length.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
@@ -29,7 +29,7 @@ pub struct Arrival {
     pub largest_bytes: u64,
 }
 
-/// Lower bounds of the items and bytes that a loader brings within any stretch of time in which it does not
+/// Lower bounds of the items and bytes that a loader brings within any time interval in which it does not
 /// wait for room. All bounds hold at the same time.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,8 @@ impl Service {
 }
 
 impl Arrival {
-    /// Returns the curve of the same traffic, played `times` as fast. See [`Upper::faster`].
+    /// Returns the curve of the same traffic when it is played faster by the factor `times`. See
+    /// [`Upper::faster`].
     pub fn faster(&self, times: f64) -> Arrival {
         Arrival {
             items: self.items.faster(times),

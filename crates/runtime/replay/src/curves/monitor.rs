@@ -27,10 +27,11 @@ struct Bucket {
     from_ns: u64,
 }
 
-/// A violation of an envelope: more units came within a stretch of time than the envelope allows.
+/// A violation of an envelope: more units came within a time interval than the envelope allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The length of the stretches that have too many units, in ns. Longer stretches have too many as well.
+    /// The length of the time intervals that have too many units, in ns. Longer intervals have too many as
+    /// well.
     pub stretch_ns: u64,
     /// The number of units above the envelope, rounded up.
     pub units: u64,
@@ -120,8 +121,9 @@ pub struct LoaderMonitor {
     bound: RateLatency,
     reserve_ns: u64,
     last: Option<Seen>,
-    /// The units that the rate promised since the loader last waited for room, minus those that arrived. It
-    /// is the maximum over all stretches that end now, in nanoseconds times units of the rate.
+    /// The units that the loader must have brought at its rate since it last waited for room, minus those
+    /// that arrived. It is the largest value over all time intervals that end now, in nanoseconds times units
+    /// of the rate.
     missing: u128,
 }
 

@@ -84,7 +84,8 @@ struct Datagram {
     units: usize,
     length: Option<usize>,
     parts: u32,
-    /// The number of the fragment that arrived last. It shows which datagram has waited longest.
+    /// The number of the datagram's latest fragment, counted over all datagrams. The datagram with the
+    /// smallest number has waited longest.
     touched: u64,
 }
 

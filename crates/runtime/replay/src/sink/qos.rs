@@ -5,11 +5,11 @@ use onbeat_ros::rcl::{self, Qos, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The overrides of a file, by topic.
+/// The QoS settings that a file states, by topic. They replace recorded settings.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides(BTreeMap<String, Override>);
 
-/// The settings that replace those of the recording. Settings without a value stay as recorded.
+/// The settings that replace recorded settings. A setting without a value stays as recorded.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Override {
@@ -204,8 +204,9 @@ fn strongest(recorded: &str) -> Qos {
     qos
 }
 
-/// Sets one part of a time of the QoS if there is one profile. Several profiles would need the shortest time,
-/// which is not known before both parts are read, so no time is set then.
+/// Sets the part `key` (seconds or nanoseconds) of a time of the QoS, if only one publisher was recorded.
+/// With several publishers the QoS needs their shortest time, which is not known before both parts are read.
+/// The time then stays unset.
 fn set(time: &mut Time, key: &str, number: u64, profiles: usize) {
     match key {
         _ if profiles > 1 => *time = Time::default(),

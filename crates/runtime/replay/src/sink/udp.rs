@@ -30,7 +30,7 @@ pub struct Udp {
     fragments: Option<Fragments>,
 }
 
-/// The addresses of a sink.
+/// The addresses to which a sink sends.
 struct Places {
     to: SocketAddr,
     /// The address has no port: datagrams keep the port to which they were recorded.

@@ -61,7 +61,7 @@ fn open<R: Bytes>(
 struct Header {
     size: u64,
     /// The beginning of the log in ns since 1970, or 0 if the log does not state it. The file has no time
-    /// zone, so it counts as UTC.
+    /// zone, so the time counts as UTC.
     begin_ns: i64,
 }
 
@@ -86,8 +86,8 @@ impl Header {
     }
 }
 
-/// Returns the time of a `SYSTEMTIME` of Windows: year, month, day of the week, day, hour, minute, second,
-/// millisecond.
+/// Converts a `SYSTEMTIME` of Windows to ns since 1970, counted as UTC. It consists of year, month, day of
+/// the week, day, hour, minute, second and millisecond.
 fn begin(time: &[u8]) -> Option<i64> {
     let field = |at: usize| i64::from(u16::from_le_bytes([time[2 * at], time[2 * at + 1]]));
     let days = days(field(0), field(1), field(3))?;

@@ -4,7 +4,7 @@
 use crate::item::SourceError;
 
 /// The faults of a recording, counted by kind. The readers limit the number of kinds, so a damaged file
-/// cannot make it large.
+/// cannot make this value large.
 #[derive(Debug, Default)]
 pub struct Damage {
     faults: Vec<Fault>,
@@ -51,7 +51,8 @@ impl Damage {
         };
     }
 
-    /// Returns the error for a file without any items: `what` is missing, and the first kind of damage.
+    /// Returns the error for a file without any items. It states the reason `what`, for example "the log
+    /// has no frame of CAN", and the first kind of damage.
     pub fn refusal(&self, file: &str, what: &str) -> SourceError {
         let damage = self.sentences.first();
         let damage = damage.map_or(String::new(), |damage| format!(". {damage}"));

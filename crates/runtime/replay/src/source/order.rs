@@ -5,8 +5,8 @@ use crate::item::{Details, Source, SourceError, Stamp, Stream};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The largest number of bytes that the window holds. Beyond it, items are returned late, and the report
-/// counts them.
+/// The largest number of bytes that the window holds. If it is full, its earliest item is returned at once.
+/// Items that come afterwards although they are earlier still are played late, and the report counts them.
 pub const MOST_BYTES: usize = 64 << 20;
 const MOST_ITEMS: usize = 1 << 20;
 
@@ -26,7 +26,8 @@ pub fn disorder(source: &mut impl Source) -> Result<u64, SourceError> {
     Ok(back_ns)
 }
 
-/// Sorts a source whose items are earlier than previous ones by at most `back_ns`.
+/// Returns the source with its items sorted by time. In `source`, an item is earlier than a previous one by
+/// at most `back_ns`.
 pub fn sorted<S: Source + 'static>(source: S, back_ns: u64) -> Box<dyn Source> {
     match back_ns {
         0 => Box::new(source),

@@ -257,8 +257,8 @@ pub struct Unpacked {
 }
 
 impl Unpacked {
-    /// Returns a source that keeps the temporary file until it is dropped. It also reports the damage of
-    /// the packed file.
+    /// Returns a source that also reports the damage of the packed file. The temporary file is kept until the
+    /// returned source is dropped.
     pub fn keep(self, source: Box<dyn Source>) -> Box<dyn Source> {
         Box::new(Watched::new(source, self.damaged, Some(self.path)))
     }

@@ -108,7 +108,7 @@ impl<R: Bytes> Blocks for Bag<R> {
     }
 }
 
-/// Converts the messages of streams that have an equal type in ROS 2. Others stay as they are.
+/// Converts the messages of streams that have an equal type in ROS 2. Other messages stay as they are.
 struct Converted<S> {
     inner: S,
     layouts: Vec<Option<Layout>>,

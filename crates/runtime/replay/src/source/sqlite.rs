@@ -95,7 +95,7 @@ fn connect(path: &Path, is_torn: bool) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Returns a URI of the file with which sqlite writes nothing beside the file.
+/// Returns a URI of the file. If sqlite opens the file by this URI, it writes nothing beside the file.
 fn uri(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let mut uri = String::from("file:");

@@ -141,7 +141,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn frames_are_the_same_in_every_format_and_after_every_chain_of_conversions(mut recording in recordings()) {
+    fn frames_are_the_same_in_every_format_and_after_any_sequence_of_conversions(mut recording in recordings()) {
         let wanted = items(&mut recording);
         for first in OF_CAN {
             let (bytes, losses) = written(&mut recording, first);

@@ -119,11 +119,12 @@ fn promises(plan: &Plan) -> Vec<String> {
             percent(cost.asked)
         )
     }));
-    lines.extend(
-        p.utilisation
-            .iter()
-            .map(|(cpu, share)| format!("  CPU {cpu} used for {} at the worst", percent(*share))),
-    );
+    lines.extend(p.utilisation.iter().map(|(cpu, share)| {
+        format!(
+            "  CPU {cpu} used for at most {} of the time",
+            percent(*share)
+        )
+    }));
     lines.push(format!(
         "middleware on CPU {}, priority {}",
         plan.middleware.cpu, plan.middleware.priority

@@ -383,8 +383,8 @@ fn tables(report: &mut Report, cases: &[Case], cells: &[Cell], fifo_ms: &[f64]) 
                 of.latencies_ns.iter().max().map_or(0.0, |&v| v as f64 / 1e6),
                 fifo_ms[case],
             ),
-            "bands | optimal | random, mean | random, best | PySwarms, median | PySwarms, best | \
-onbeat's computing, ms | PySwarms' computing, ms | speedup",
+            "bands | optimum (onbeat) | random slots, mean | random slots, best | PySwarms, median | \
+PySwarms, best | onbeat's computing time, ms | PySwarms' computing time, ms | speedup, times",
         );
         for cell in cells.iter().filter(|c| c.case == case) {
             table.row([

@@ -161,8 +161,8 @@ impl Context {
         Rng::for_purpose(self.options.seed, purpose)
     }
 
-    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds
-    /// it counts as hanging. Choose a generous limit, because the machine may be busy.
+    /// Prints the next step on standard error and limits its time to `limit_s`. A step that exceeds this
+    /// limit counts as hanging. Choose a generous limit, because the machine may be busy.
     pub fn step(&self, what: impl AsRef<str>, limit_s: u64) {
         eprintln!("-- {}", what.as_ref());
         self.watch.borrow_mut().next_step();

@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The share of a turn that the host took from one CPU.
+    /// A turn is disturbed if the host took more than this share of it from one CPU, and at least
+    /// `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// The share of a turn for which a thread at the highest real-time priority did not get its CPU.
+    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for more than
+    /// this share of it.
     pub away: f64,
-    /// The CPU time of programs that do not belong to the experiment, in CPUs.
+    /// A turn is disturbed if programs outside of the experiment used more CPU time than this, as a number
+    /// of busy CPUs.
     pub foreign: f64,
 }
 
@@ -29,33 +32,34 @@ pub const RULE: Rule = Rule {
     foreign: 0.10,
 };
 
-/// The shortest stretch that is judged. Shorter turns of a round, and shorter steps, are judged
-/// together, because the kernel counts in ticks of some ms.
+/// The shortest time that is judged. Shorter turns of a round, and shorter steps, are judged together,
+/// because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in ticks, and a
 /// single tick can be a large share of a short turn.
 const LEAST_TICKS: u64 = 2;
 
-/// The disturbances that were observed during a stretch of time. Shares are of this stretch, from 0 to 1.
+/// The disturbances that were observed during a time, for example a turn. Shares are of this time, from 0
+/// to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Disturbance {
     pub seconds: f64,
-    /// The share that the host took, on the CPU that lost most.
+    /// The share of the time that the host took, on the CPU that lost most.
     pub stolen: f64,
     pub stolen_ticks: u64,
-    /// The share for which a thread that runs above all others did not get its CPU, on the worst CPU.
-    /// `None` without the right to real-time priorities.
+    /// The share of the time for which a thread that runs above all others did not get its CPU, on the
+    /// worst CPU. `None` without the right to real-time priorities.
     pub away: Option<f64>,
-    /// The longest delay of such a thread, in us.
+    /// The longest delay of a thread that runs above all others, in us.
     pub floor_us: Option<f64>,
-    /// The CPU time of other programs, in CPUs.
+    /// The CPU time of other programs, as a number of CPUs that they kept busy.
     pub foreign: f64,
     /// The time for which threads of the experiment waited for a CPU, summed over threads, as a multiple
-    /// of the stretch.
+    /// of the observed time.
     pub queued: f64,
-    /// The share in which some thread of the machine waited for a CPU. `None` if the kernel does not
-    /// count it.
+    /// The share of the time in which some thread of the machine waited for a CPU. `None` if the kernel
+    /// does not count it.
     pub pressure: Option<f64>,
 }
 
@@ -67,14 +71,17 @@ impl Disturbance {
             return Some(format!("the host took {} of a CPU", percent(self.stolen)));
         }
         if let Some(away) = self.away.filter(|away| *away > rule.away) {
-            return Some(format!("a CPU was away for {} of the time", percent(away)));
+            return Some(format!(
+                "a CPU did not run its most urgent thread for {} of the time",
+                percent(away)
+            ));
         }
         let foreign = self.foreign;
         (foreign > rule.foreign)
             .then(|| format!("other programs used {} of a CPU", percent(foreign)))
     }
 
-    /// Returns for each value the greater of the two.
+    /// Returns the worse value of the two disturbances for each figure.
     pub fn worst(self, other: Disturbance) -> Disturbance {
         let greater = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -246,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_is_told_from_the_experiments_own() {
+    fn another_program_is_distinguished_from_the_experiments_own() {
         let mut observer = Observer::start();
         observer.begin();
         let until = clock::thread_cpu_ns() + 30_000_000;

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const MARKS: [&str; 2] = ["<!-- runs: begin -->\n", "<!-- runs: end -->\n"];
-/// The prefix of figures that the table always shows. Other figures need a target to be shown.
+/// The prefix of the names of figures that the table always shows. Other figures need a target to
+/// be shown.
 const ALWAYS: &str = "target.";
 
 pub fn read(dirs: &[PathBuf]) -> Result<Vec<Results>> {

@@ -14,7 +14,8 @@ const USUAL_DELAY_NS: u64 = 200_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Lateness {
     pub longest_ns: u64,
-    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the CPU was away.
+    /// The sum of all delays beyond [`USUAL_DELAY_NS`]: the time for which the thread did not get its
+    /// CPU.
     pub away_ns: u64,
 }
 

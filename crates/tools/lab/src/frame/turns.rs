@@ -193,7 +193,7 @@ pub struct Turns {
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// Whether a stretch is being observed: a turn, or several short turns of a round.
+    /// A time is being observed: a turn, or several short turns of a round.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,
@@ -228,7 +228,7 @@ impl Turns {
         }
     }
 
-    /// Returns the number of planned rounds. The numbers of repeated rounds begin with it.
+    /// Returns the number of planned rounds. Repeated rounds are numbered from this number on.
     pub fn planned(&self) -> usize {
         self.plan.planned
     }

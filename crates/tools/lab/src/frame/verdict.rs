@@ -154,7 +154,7 @@ fn obstacle(evidence: &Evidence) -> Option<String> {
         (Some(rounds), _) if rounds < DECIDING_ROUNDS => {
             let all = evidence.with_disturbed.map_or(rounds, |all| all.rounds);
             Some(format!(
-                "{rounds} of {all} rounds were undisturbed, and {DECIDING_ROUNDS} decide"
+                "only {rounds} of {all} rounds were undisturbed, and a verdict needs {DECIDING_ROUNDS}"
             ))
         }
         (None, Some(why)) => Some(format!(
@@ -173,7 +173,7 @@ fn decide(
     let Some(verdict) = relation.decide(interval, target) else {
         return (
             Verdict::CannotBeToldHere,
-            format!("the target lies in {shown}"),
+            format!("the target lies within {shown}"),
         );
     };
     if let Some(floor) = evidence.floor.filter(|f| !relation.holds(*f, target)) {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_the_disturbed_rounds_turn_is_none() {
+    fn a_verdict_that_the_disturbed_rounds_would_reverse_is_not_given() {
         let with = |interval| {
             verdict(&Evidence {
                 with_disturbed: Some(Spread {

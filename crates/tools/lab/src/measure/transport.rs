@@ -236,7 +236,7 @@ impl Peers {
     }
 }
 
-/// Returns the settings of Cyclone DDS. It uses only the loopback interface. Each kind of arm has
+/// Returns settings with which Cyclone DDS uses only the loopback interface. Each kind of arm has
 /// its own domain, so that arms do not find each other.
 fn cyclone_uri(program: Program, shares_memory: bool) -> String {
     let domain = match (program, shares_memory) {

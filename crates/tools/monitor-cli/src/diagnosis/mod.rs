@@ -64,7 +64,7 @@ pub struct Diagnosis {
     /// Dropping the thread sends a last message.
     thread: Option<Diagnostics>,
     machine: String,
-    /// By incident number, for incidents that go on.
+    /// The evidence of each incident that goes on, by incident number.
     evidence: BTreeMap<u64, Evidence>,
     offered_ns: u64,
     reported: Standing,
@@ -99,7 +99,8 @@ impl Diagnosis {
         })
     }
 
-    /// Offers a process that runs callbacks to the publisher, which joins its ROS 2.
+    /// Offers the publisher a process that runs callbacks. The publisher then publishes in the ROS 2 domain
+    /// of that process.
     pub fn offer(&mut self, events: &[Event]) {
         // The publisher itself has no callbacks.
         let runs = |event: &&Event| {

@@ -10,7 +10,7 @@ pub struct Resource {
     pub host: String,
 }
 
-/// Times in ns since 1970.
+/// The times of a message's figures, in ns since 1970.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
     pub start_ns: u64,

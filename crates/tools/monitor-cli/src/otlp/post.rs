@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_are_judged_without_a_panic_and_none_waits_after_the_end() {
+    fn any_answer_is_judged_without_a_panic_and_at_its_end_without_waiting_for_more() {
         let parts: [&[u8]; 12] = [
             b"HTTP/1.1 200 OK\r\n",
             b"Content-Length: 18446744073709551615\r\n",

@@ -14,7 +14,7 @@ const REQUESTED: &str = "requests to send (TxRq), not replayed";
 const RTR: i64 = 0x10;
 const FDF: i64 = 0x1000;
 
-/// Splits a line into its time in ns and the event behind it.
+/// Splits a line into its time in ns and the event behind the time.
 pub fn event(line: &[u8]) -> Option<(i64, &[u8])> {
     let mut words = words(line);
     let time = words.next()?;
@@ -36,7 +36,7 @@ pub fn is_sent(event: &[u8]) -> bool {
     words(event).nth(2) == Some(b"Tx")
 }
 
-/// Clears `payload` and fills it with the bytes of the event's frame. Returns the number of its
+/// Clears `payload` and fills it with the bytes of the event's frame. Returns the number of the frame's
 /// channel, or `None` if the event is not about a frame.
 ///
 /// # Errors

@@ -57,7 +57,7 @@ pub struct Frame {
     pub is_sent: bool,
 }
 
-/// Reads the little-endian number of four bytes at `at`. The caller must make sure that they exist.
+/// Reads the little-endian number of four bytes at `at`. The caller must make sure that these bytes exist.
 pub fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

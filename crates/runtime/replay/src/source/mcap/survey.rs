@@ -104,8 +104,8 @@ impl<R: Read + Seek> Walk<'_, R> {
         Ok(opcode != op::FOOTER)
     }
 
-    /// Reads the content of a record, and returns the number of bytes read. `there` is the part of the
-    /// content that the file contains.
+    /// Reads the content of a record, and returns the number of bytes read. `there` is the number of
+    /// the content's bytes that the file contains.
     fn content(
         &mut self,
         opcode: u8,

@@ -279,8 +279,8 @@ const VIRTUAL_MASTER: u8 = 3;
 /// The kind of any other channel without bytes in the record. Its value follows from the record's number.
 const VIRTUAL_DATA: u8 = 6;
 
-/// Returns where a channel's number is in the record, and its conversion. `None` if the form of one of them
-/// is unknown.
+/// Returns where a channel's number is in the record, and how the number is converted to the real value.
+/// `None` if the number has an unknown form or conversion.
 fn number<R: Bytes>(input: &mut Input<R>, channel: &Block, sizes: Sizes) -> Result<Option<Number>> {
     let field = match channel.byte(0) {
         VIRTUAL_MASTER | VIRTUAL_DATA => None,

@@ -166,8 +166,8 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns the link with this number. It is 0 if the link leads nowhere, or if the block does not have
-    /// it.
+    /// Returns the link with this number. Returns 0 if the link leads nowhere, or if the block has no such
+    /// link.
     pub fn link(&self, number: usize) -> u64 {
         let links = &self.bytes[..self.data];
         let link = links.chunks_exact(8).nth(number);
@@ -201,7 +201,7 @@ impl Block {
     }
 }
 
-/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that they exist.
+/// Reads the little-endian number of eight bytes at `at`. The caller must make sure that these bytes exist.
 pub fn long(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
     eight.copy_from_slice(&bytes[at..at + 8]);

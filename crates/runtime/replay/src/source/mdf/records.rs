@@ -81,7 +81,7 @@ pub struct Frames {
     /// number if the file has no positions.
     values: VecDeque<(u64, Value)>,
     waiting: BTreeMap<u64, Frame>,
-    /// The key of the next value.
+    /// The key of the next value that is read.
     next_value: u64,
 }
 
@@ -287,7 +287,7 @@ impl Records {
             Found::Here => {}
             Found::Lost(_) => {
                 input.damage.add(
-                    "groups of mixed records, read up to the damage of their data",
+                    "groups with mixed records, read only up to damaged data",
                     || self.shown(),
                 );
                 return Ok(None);
@@ -302,7 +302,7 @@ impl Records {
         {
             let Some(&found) = self.numbers.get(&id) else {
                 input.damage.add(
-                    "records with an unknown number, their data was read up to there",
+                    "records with an unknown group number, behind which no data was read",
                     || self.shown(),
                 );
                 self.at = self.stream.end();

@@ -384,7 +384,7 @@ fn a_damaged_packed_block_costs_only_its_own_records() {
 }
 
 #[test]
-fn links_in_circles_and_shared_blocks_end() {
+fn reading_ends_although_links_lead_in_circles_or_blocks_share_bytes() {
     let group = |file: &mut File| {
         let channel = build::frame_channels(file, PLAIN, "Data", 0);
         let group = file.group(0, channel, "", (0, u64::MAX, 6), build::size(PLAIN));
@@ -484,7 +484,7 @@ fn what_cannot_be_read_is_counted_or_refused() {
     assert!(
         damage
             .iter()
-            .any(|d| d.starts_with("records with an unknown number")),
+            .any(|d| d.starts_with("records with an unknown group number")),
         "{damage:?}"
     );
 

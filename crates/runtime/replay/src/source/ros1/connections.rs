@@ -39,7 +39,7 @@ impl Connections {
         self.places.get(&connection).copied()
     }
 
-    /// Reads the record of a connection. Later declarations of the same one are ignored.
+    /// Reads the record of a connection. Ignores a connection that was declared before.
     pub fn declare(&mut self, header: Fields<'_>, data: &[u8], damage: &mut Damage) {
         let data = Fields(data);
         let number = header.number("conn");

@@ -11,7 +11,7 @@ const HEADER: &str = "std_msgs/Header";
 pub enum Part {
     /// The sequence number of a ROS 1 header, which ROS 2 does not have.
     Sequence,
-    /// A number of this size in bytes. It equals its alignment in ROS 2.
+    /// A number of this size in bytes, which is also its alignment in ROS 2.
     Number(usize),
     Text,
     Message(Vec<Member>),
@@ -201,7 +201,7 @@ fn count(array: &str) -> Option<Count> {
     }
 }
 
-/// Compares names as ROS 2 writes them, without capital letters: `K` became `k`.
+/// Compares a name with a name of ROS 2, which has no capital letters: `K` became `k`.
 fn is_same_name(own: &str, known: &str) -> bool {
     let letters = |name: &'_ str| -> String {
         let kept = name.chars().filter(|c| *c != '_');

@@ -53,8 +53,8 @@ pub fn is_first_version(line: &[u8]) -> bool {
         && length.and_then(digits).is_some_and(|length| length <= 8)
 }
 
-/// Parses a line with these columns. Returns the time in ns since the log's beginning and the channel, and
-/// fills `payload`. Returns `None` if the line is not about a frame.
+/// Parses a line with these columns. Returns the frame's time in ns since the log's beginning and the
+/// frame's channel, and fills `payload`. Returns `None` if the line is not about a frame.
 ///
 /// # Errors
 /// Returns the kind of fault.

@@ -63,7 +63,7 @@ impl Header {
     }
 
     /// Returns the instant to which the times of the log are relative, in ns since 1970, or 0 if the log does
-    /// not state it. Logs have no time zone, so it counts as UTC.
+    /// not state it. Logs have no time zone, so the instant counts as UTC.
     pub fn begin_ns(&self) -> i64 {
         self.start_ns.or(self.comment_ns).unwrap_or(0)
     }

@@ -56,7 +56,7 @@ pub fn set_priority(socket: &impl AsFd, priority: i32) -> Result<(), String> {
     set(socket, libc::SO_PRIORITY, priority).map_err(|e| format!("SO_PRIORITY: {e}"))
 }
 
-/// Sets `SO_SNDBUF`. The kernel allows twice as much, which includes its own records.
+/// Sets `SO_SNDBUF`. The kernel allows twice as much, which includes the kernel's own records.
 pub fn set_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<(), String> {
     let bytes = i32::try_from(bytes).map_err(|e| e.to_string())?;
     set(socket, libc::SO_SNDBUF, bytes).map_err(|e| format!("SO_SNDBUF: {e}"))

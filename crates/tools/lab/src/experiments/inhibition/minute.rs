@@ -11,7 +11,8 @@ const LOOPS: u32 = 6000;
 pub fn measure(context: &mut Context, report: &mut Report, programs: &Programs) -> Result<()> {
     let mut table = Table::new(
         "Runs of a minute: two processes, RR-TS, inhibitor started later on the same core",
-        "middleware | M1, s | M2 max, ms | M3 max, ms | M4 max, ms | late answers, %",
+        "middleware | M1 (whole run), s | M2 (sending) max, ms | M3 (answer) max, ms | \
+M4 (between wake-ups) max, ms | late answers, %",
     );
     let mut rng = context.rng("minute");
     let later = |c: &Condition| {

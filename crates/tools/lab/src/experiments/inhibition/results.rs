@@ -68,8 +68,9 @@ fn measures(middleware: Middleware, arms: &[Arm]) -> Table {
         middleware.name()
     );
     let head =
-        "condition | runs | M1, s | M1 max | start, ms | M2 p50, ms | M2 max | M3 p50, ms | \
-M3 max | M4 max, ms | late answers, % | unanswered pings | packets per loop";
+        "condition | runs | M1 (whole run), s | M1 max, s | start, ms | M2 (sending) p50, ms | \
+M2 max, ms | M3 (answer) p50, ms | M3 max, ms | M4 (between wake-ups) max, ms | late answers, % | \
+unanswered pings | packets per loop";
     let mut table = Table::new(title, head);
     for arm in arms {
         let all = |of: fn(&Run) -> &[f64]| Sorted::new(arm.runs.iter().flat_map(of).copied());
@@ -107,7 +108,7 @@ fn means(middleware: Middleware, arms: &[Arm]) -> Table {
          1.5 interquartile ranges outside of the box are replaced by the median)",
         middleware.name()
     );
-    let head = "condition | M1 | M2 | M3 | M3, replaced";
+    let head = "condition | M1 (whole run) | M2 (sending) | M3 (answer) | M3, replaced";
     let mut table = Table::new(title, head);
     for arm in arms {
         let over = |of: &dyn Fn(&Run) -> f64| {

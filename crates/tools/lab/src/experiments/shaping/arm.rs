@@ -12,8 +12,8 @@ use crate::measure::floor::{Cyclictest, Floor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The miss rates to try, in ascending order, until the profile supports one. A few starts with
-/// dependent executions count as few independent ones.
+/// The miss rates to try, in ascending order, until the profile supports one. The executions of one
+/// start depend on one another, so a profile of a few starts may not support a small miss rate.
 const MISS_RATES: [&str; 7] = ["0.01", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"];
 
 pub(super) struct Arm<'a> {

@@ -132,7 +132,8 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the number of recorded publications. The manifest must report the missing ones as lost.
+/// Returns the number of recorded publications. Fails if the manifest does not report all other
+/// publications as lost.
 fn hits(trace: &Path, all: u64) -> Result<u64> {
     let manifest = recorded(trace)?.manifest;
     let probes = manifest.observed.probes.iter();

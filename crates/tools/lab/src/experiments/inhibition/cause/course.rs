@@ -1,5 +1,5 @@
-//! Follows from the events of a run what each thread did at each moment, for which lock it slept,
-//! who held that lock, and who had the benchmark's core.
+//! Derives from the events of a run what each thread did at each moment, for which lock it slept,
+//! who held that lock, and which thread had the benchmark's core.
 
 use onbeat_trace::{Event, EventKind};
 use std::collections::BTreeMap;

@@ -183,7 +183,7 @@ impl Judged {
         let longest = waits.first().map_or(0, LockWait::length);
         report.value(name("lock_wait_max"), longest as f64 / 1e6, "ms");
         let head = "middleware | run | pattern | waiting thread | wait, ms | lock held by | holder ran, ms | \
-holder ready without a CPU, ms | inhibitor on the core, % | M4 max, ms";
+holder ready without a CPU, ms | inhibitor on the core, % | M4 (between wake-ups) max, ms";
         let title = "The longest sleeps of main threads for a lock (1 ms or longer)";
         let table = self.locks.get_or_insert_with(|| Table::new(title, head));
         for wait in waits.iter().take(LOCKS_SHOWN_PER_MIDDLEWARE) {

@@ -1,5 +1,5 @@
-//! Finds the cause of each pattern in recordings: a middleware thread without a CPU, who had the
-//! CPU, and which lock that thread held while a main thread slept for it.
+//! Finds the cause of each pattern in recordings: which middleware thread had no CPU, which thread
+//! had it instead, and which lock the middleware thread held while a main thread slept for it.
 
 mod course;
 mod judge;

@@ -44,8 +44,8 @@ pub struct Settings {
     /// The number of messages that a stream sends before the next stream sends. `None` if streams
     /// do not take turns.
     pub turn: Option<u64>,
-    /// The peers compute the two parts of the thesis's network (Figure 5.15) before sending and
-    /// after receiving.
+    /// The peers compute the two parts of the thesis's neural network (Figure 5.15): the sender the
+    /// first part before sending, the receiver the second part after receiving.
     pub network: bool,
 }
 

@@ -188,8 +188,8 @@ fn ms(ns: &u64) -> f64 {
 }
 
 /// Returns the average latency of Equation 4.1 in ns, for slots that end at `ends_ns` (ascending).
-/// Every execution counts as long as the end of the first slot that it reaches. An execution that
-/// reaches none counts for the last slot.
+/// The latency of an execution is the end of the first slot that it reaches. An execution that
+/// reaches no slot counts with the end of the last one.
 pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     let (mut sum, mut before) = (0u128, 0u64);
     for (i, &end) in ends_ns.iter().enumerate() {
@@ -262,8 +262,9 @@ impl Frame {
     }
 }
 
-/// Returns the ends of `count` slots with the least average by Equation 4.1, in ns, ascending. The
-/// result is exact: the module's documentation has the proof.
+/// Returns the ends of `count` slots, in ns, ascending, for which the average latency of the
+/// samples (Equation 4.1 of the thesis) is the smallest. The result is exact: the module's
+/// documentation has the proof.
 pub fn optimal(
     samples: &Samples,
     count: usize,
@@ -290,7 +291,8 @@ pub fn optimal(
     }
 }
 
-/// Returns the ends that slots would have if their distances did not matter.
+/// Returns the ends that a best placement chooses from if the slots may have any distances. These
+/// are the samples in range, the earliest end and the last one.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
@@ -405,9 +407,9 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
 /// The most bands that [`knee`] tries.
 pub const KNEE_UP_TO: usize = 8;
 
-/// Returns the number of bands beyond which more bands bring little. It is the number from 1 to
-/// [`KNEE_UP_TO`] whose average latency lies farthest below a straight line. This line leads from
-/// the average of the first number to that of the last.
+/// Returns the number of bands beyond which more bands bring little. Imagine a straight line from
+/// the average latency with one band to that with [`KNEE_UP_TO`] bands, or with the most that fit.
+/// The result is the number of bands whose average lies farthest below this line.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

@@ -212,8 +212,8 @@ impl<'m> Executors<'m> {
     }
 }
 
-/// Returns the part of each cycle that other callbacks take of slots that they share with a chain,
-/// in ns.
+/// Returns the time in ns that other callbacks take per cycle in the slots that they share with a
+/// chain.
 pub(crate) fn room_ns<'o, 'm: 'o>(
     others: impl Iterator<Item = &'o Other<'m>>,
     cycle_ns: u64,

@@ -183,8 +183,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at most until the next look is due. Returns two answers: the owner has sent a message,
-    /// and the owner has ended.
+    /// Waits for a message or the end of the owner, at most until the next look is due. Returns
+    /// whether the owner has sent a message, and whether it has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,

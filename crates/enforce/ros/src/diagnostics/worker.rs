@@ -30,7 +30,7 @@ pub trait Source: Send {
     /// Takes note that the message with this number was published.
     fn published(&mut self, number: u32);
 
-    /// Takes note that messages without an answer get none any more.
+    /// Takes note that the messages that have no answer yet will not get one.
     fn forget_sent(&mut self);
 
     /// Reports whether the publisher answers: only the latest messages have no answer yet.

@@ -79,7 +79,7 @@ pub struct Figure {
     pub name: String,
     /// The unit of both values: `ms`, `%`, `us`, or empty for a count.
     pub unit: &'static str,
-    /// The value that the plan promises. `None` if it has no promise for this figure.
+    /// The value that the plan promises. `None` if the plan has no promise for this figure.
     pub promised: Option<f64>,
     /// The value from the executions of the session.
     pub measured: f64,
@@ -178,7 +178,8 @@ pub struct Measured<'a> {
     /// The counts of each chain, which include executions that are no longer kept. A chain without
     /// an entry is counted from `judgements`.
     pub counts: &'a [Counts],
-    /// For each run of a server's thread: the longest stretch outside of its slots, in ns.
+    /// For each run of a server's thread: the longest time in ns, without a break, outside of its
+    /// slots.
     pub outside_ns: &'a [u64],
     /// The figures of bands that followed the load. `None` if the bands were fixed. With following
     /// bands the average latency is not judged, because the promised one is for another load.

@@ -31,7 +31,8 @@ use place::place;
 /// The most bands that can be placed.
 pub const MAX_BANDS: usize = MAX_SLOTS;
 
-/// The most candidates, which bounds time and memory. Only liveliness with many bands reaches it.
+/// The largest number of candidates for slot ends (see the module's documentation). It bounds time
+/// and memory. Only a plan with liveliness and many bands reaches it.
 const MAX_CANDIDATES: usize = 4_000_000;
 
 /// The measured latencies of a chain in ascending order, each with its number of executions.
@@ -61,8 +62,8 @@ impl Samples {
     }
 
     /// Returns the values of a measured distribution in ascending order, each with its count. A
-    /// bucket counts as its highest value (at most 0.006 % above the measured one). No execution
-    /// then counts for a slot that it missed.
+    /// bucket counts as its highest value (at most 0.006 % above the measured one). So no execution
+    /// counts for a slot that was over before the execution ended.
     pub(crate) fn pairs(dist: &Dist) -> Vec<(u64, u64)> {
         let value = |low: u64, width| low.saturating_add(width - 1).clamp(dist.min(), dist.max());
         let pair = |(low, width, count)| (value(low, width), count);

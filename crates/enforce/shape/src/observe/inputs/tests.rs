@@ -143,7 +143,7 @@ proptest! {
             }
             session.arrived(0, sensor.due(n, period_ns) + late);
         }
-        prop_assert_eq!(session.found_again, 0, "outliers are no restart");
+        prop_assert_eq!(session.found_again, 0, "outliers counted as another phase of the input");
         // Each outlier is late for its cycle, and the next message is the second of a cycle.
         let before = session.clock.slips();
         prop_assert!(before <= 2 * (3000 / outlier_every + 1), "{}", before);

@@ -32,7 +32,7 @@ pub(crate) struct Structure {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) callbacks: BTreeMap<String, KnownCallback>,
     pub(crate) chains: Vec<KnownChain>,
-    /// The chain of each path that belongs to one, an index into `chains`.
+    /// The chain of each path that belongs to a chain, as an index into `chains`.
     pub(crate) chain_of: FxHashMap<PathNumber, usize>,
     paths: FxHashSet<PathNumber>,
 }

@@ -213,8 +213,8 @@ impl Adapt {
         }
     }
 
-    /// Returns the slot ends with the least average latency if the last slot begins at `start_ns`,
-    /// or `None` if the slots do not fit.
+    /// Returns the slot ends for which the average latency of the samples is the smallest if the
+    /// last slot begins at `start_ns`. Returns `None` if the slots do not fit.
     fn best_ends(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
         let samples = samples.floored(self.room.first_start_ns).capped(start_ns);
         let limits = Constraints {

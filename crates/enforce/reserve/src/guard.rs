@@ -184,7 +184,7 @@ impl Run<'_> {
     }
 
     /// Waits for a message or the end of the owner, at most until the next look is due. Returns
-    /// whether the owner has sent a message, and whether it has ended.
+    /// whether the owner has sent a message, and whether the owner has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,

@@ -457,7 +457,7 @@ fn threads_started_by_a_gated_thread_are_put_back() {
     }
 }
 
-/// Middleware threads start others when a peer joins. No gate lists these threads.
+/// Middleware threads start other threads when a peer joins. No gate lists these other threads.
 #[test]
 fn threads_started_by_a_placed_thread_are_put_back() {
     let _alone = one_test_at_a_time();

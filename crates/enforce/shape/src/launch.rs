@@ -68,7 +68,8 @@ impl Moved {
 }
 
 /// Adds rules that remap the plan's topics to a command line. For `ros2 launch`, writes a launch
-/// file that remaps the topics and includes the original, and puts it in the command.
+/// file that remaps the topics and includes the original one. This file takes the original's place
+/// in the command.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {

@@ -33,7 +33,8 @@ pub trait Source: Send {
     /// Takes note that the messages that have no answer yet will not get one.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher answers: only the latest messages have no answer yet.
+    /// Reports whether the publisher answers. It does if only the latest messages have no answer
+    /// yet.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time from one message to the next.

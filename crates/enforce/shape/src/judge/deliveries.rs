@@ -55,8 +55,8 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Counts the cycles of `chains` chains from `since_ns` on. `worst_ns` is the promised worst
-    /// case.
+    /// Creates a counter for the cycles of `chains` chains, which begins to count at `since_ns`.
+    /// `worst_ns` is the promised worst case.
     pub(crate) fn new(
         cycle_ns: u64,
         worst_ns: u64,

@@ -226,9 +226,9 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Reports whether the latencies that a chain would have without shaping are known. They are if the
-/// plan holds back only the chain's output, which is then ready at the same time as without the
-/// plan.
+/// Reports whether the latencies that a chain would have without shaping are known. They are known
+/// if the plan holds back only the chain's output, which is then ready at the same time as without
+/// the plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan
         .outputs

@@ -28,8 +28,8 @@ pub const MOST_ARRIVALS: usize = 32;
 /// that has just started needs a while.
 const STEADY_PART: u64 = 16;
 
-/// Two times without inputs count as equally long if they differ by at most a cycle divided by this
-/// number.
+/// Two parts of the cycle without inputs count as equally long if their lengths differ by at most a
+/// cycle divided by this number.
 const STAY_PART: u64 = 8;
 
 /// The number of latest origins that are kept. An execution is complete a quarter of a second after

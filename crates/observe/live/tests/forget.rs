@@ -120,7 +120,8 @@ fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// Compares a live model's figures since the start with `model`, which its own synthesis made.
+/// Compares a live model's figures since the start with `model`, which the live model's own
+/// synthesis made.
 fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
     for callback in &model.callbacks {
         let ids = live.callback_ids().iter();

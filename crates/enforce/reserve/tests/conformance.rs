@@ -135,9 +135,9 @@ fn a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends() {
 }
 
 #[test]
-fn threads_get_their_slots_share_under_load() {
+fn threads_get_the_share_of_their_slot_under_load() {
     let _alone = one_test_at_a_time();
-    for backend in backends("threads_get_their_slots_share_under_load") {
+    for backend in backends("threads_get_the_share_of_their_slot_under_load") {
         let dir = Dir::new("slots");
         // One server has nearly half the time, and one has a twentieth in short slots. Below them,
         // a real-time thread and normal threads want all of the CPU.

@@ -144,7 +144,7 @@ impl Verdict {
 }
 
 /// Returns the `q` quantile (0 to 1) of sorted values by nearest rank, or the type's default value
-/// if there are no values.
+/// for an empty slice.
 pub fn quantile<T: Copy + Default>(sorted: &[T], q: f64) -> T {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;

@@ -94,7 +94,7 @@ impl Meta {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
-    /// Returns whether users other than the owner may write.
+    /// Returns whether users other than the owner may write to the file or directory.
     pub fn others_may_write(&self) -> bool {
         self.mode & 0o022 != 0
     }
@@ -227,8 +227,8 @@ impl Directory {
         })
     }
 
-    /// Gives every file that this value creates from now on to a user and group. `None` gives files to the
-    /// caller.
+    /// Returns the directory with a user and group, to which it gives every file that it creates from now on.
+    /// `None` leaves the files with the caller.
     #[must_use]
     pub fn owned_by(self, owner: Option<Owner>) -> Directory {
         Directory { owner, ..self }

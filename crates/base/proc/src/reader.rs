@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub const ANSWER_MAX: usize = 24 << 20;
 const PATH_MAX: usize = 256;
 
-/// The child process did not answer in time. The reader no longer uses this child.
+/// The error of a read: the child process did not answer in time. The reader no longer uses this child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
 

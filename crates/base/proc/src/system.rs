@@ -34,7 +34,8 @@ pub fn ticks_per_second() -> u64 {
     u64::try_from(ticks).unwrap_or(100).max(1)
 }
 
-/// Returns the share of a CPU that real-time threads may use (0 to 1), or `None` if the share is not limited.
+/// Returns the share of a CPU's time that the kernel lets real-time threads use (0 to 1), or `None` if the
+/// share is not limited.
 pub fn real_time_share() -> Option<f64> {
     let read = |name: &str| -> Option<i64> {
         line(&format!("/proc/sys/kernel/sched_rt_{name}_us"))

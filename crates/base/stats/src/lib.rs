@@ -33,15 +33,15 @@ pub fn share_at_least(hits: u64, all: u64, confidence: f64) -> f64 {
     1.0 - share_at_most(all - hits, all, confidence)
 }
 
-/// Returns the probability of at most `hits` hits in `all` trials if each is a hit with probability `p`: the
-/// regularised incomplete beta function. `hits` must be smaller than `all`.
+/// Returns the probability of at most `hits` hits in `all` trials if each trial is a hit with probability `p`:
+/// the regularised incomplete beta function. `hits` must be smaller than `all`.
 fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     let (yes, no) = ((hits + 1) as f64, (all - hits) as f64);
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
 }
 
-/// Returns how many executions without a hit are needed to show, with this confidence, that at most `share`
-/// of all executions are hits.
+/// Returns how many executions without a hit (an execution with the property) are needed to show, with this
+/// confidence, that at most `share` of all executions are hits.
 pub fn enough(share: f64, confidence: f64) -> u64 {
     if share >= 1.0 || confidence <= 0.0 {
         return 1;
@@ -83,8 +83,8 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     high
 }
 
-/// Returns the two-sided probability of a split that is as uneven as the observed one: `second` of `all` hits
-/// fell into the second of two samples. That sample has `share` of all trials.
+/// Returns the probability that chance alone splits hits between two samples at least as unevenly as observed
+/// (two-sided). `second` of `all` hits fell into the second sample, which has `share` of all trials.
 pub fn split_by_chance(second: u64, all: u64, share: f64) -> f64 {
     let few = |hits: u64, p: f64| {
         if hits >= all {

@@ -115,8 +115,8 @@ impl Cycle {
     }
 
     /// Returns the longest time within [from, until) that lies outside of all slots, in ns. Returns 0 if
-    /// `slots` is empty, because such a thread may run at any time. The slots must be in order, must not
-    /// overlap, and must start within the cycle.
+    /// `slots` is empty, because a thread without slots may run at any time. The slots must be in order, must
+    /// not overlap, and must start within the cycle.
     ///
     /// Takes at most four steps per slot. If the interval is longer than two periods, examines only the first
     /// two, because they contain every gap.

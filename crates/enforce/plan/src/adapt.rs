@@ -5,18 +5,20 @@
 //! its cycle. This time is known although the output is held back: without the plan the output
 //! would have left then.
 //!
-//! - **The last slot** begins one buffer after the longest of the last executions, or at their
-//!   limit for the plan's miss rate.
+//! - **The last slot** begins one buffer after the longest of the last executions. With a miss
+//!   rate, it begins at the latency limit that the last executions give for this rate.
 //! - **Raising** happens at once, when an output is ready within half of the buffer before the last
-//!   slot (a near miss). After a miss, the range of the last executions is added: when the load
-//!   grew by a step, its longest execution is at most that much longer.
+//!   slot (a near miss). After a miss, the slot also moves up by the range of the last executions
+//!   (longest minus shortest): when the load grew by a step, its longest execution is at most that
+//!   much longer.
 //! - **Lowering** is slow. Each placement lowers the last slot by a quarter of the way, and only if
 //!   2000 executions (6400 for a miss rate) support it.
-//! - **The other edges** are placed again every [`EVERY`] executions, where the average of the last
-//!   [`RECENT`] ones is least ([`crate::bands`]). They move only if that makes the average shorter
-//!   by [`LEAST_GAIN`]. Each half of the executions must confirm this with the edges of the other
-//!   half, so a steady load moves nothing. If the last [`EVERY`] executions alone gain
-//!   [`CLEAR_GAIN`], the earlier ones belong to another load and no longer count.
+//! - **The slots before the last one** are placed again every [`EVERY`] executions, where the
+//!   average of the last [`RECENT`] ones is least ([`crate::bands`]). They move only if that makes
+//!   the average shorter by [`LEAST_GAIN`]. Each half of the executions must confirm this with the
+//!   slots placed for the other half, so a steady load moves nothing. If the last [`EVERY`]
+//!   executions alone gain [`CLEAR_GAIN`], the earlier ones belong to another load and no longer
+//!   count.
 //! - **The plan's limits hold.** No slot begins after the end of the chain's slot, or ends after
 //!   the deadline or the cycle. No slot is closer to its neighbour than its length. Every change
 //!   passes [`crate::validate`].
@@ -60,8 +62,8 @@ pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
 
-/// The last slot moves to an earlier time only if it moves by at least its start divided by this
-/// number.
+/// The last slot moves to an earlier time only if the step is at least the slot's start divided by
+/// this number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 
 /// A plan whose bands follow the load.
@@ -211,8 +213,8 @@ impl Adapt {
         }
     }
 
-    /// Returns the slot ends with the least average latency if the last slot begins at `start_ns`,
-    /// or `None` if the slots do not fit.
+    /// Returns the slot ends for which the average latency of the samples is the smallest if the
+    /// last slot begins at `start_ns`. Returns `None` if the slots do not fit.
     fn best_ends(&self, samples: &Samples, start_ns: u64) -> Option<Vec<u64>> {
         let samples = samples.floored(self.room.first_start_ns).capped(start_ns);
         let limits = Constraints {

@@ -195,8 +195,8 @@ fn held_back(scope: &Scope<'_>, request: &Request, output_ns: u64) -> [String; 2
     );
     let mechanism = match request.outputs.hold {
         Hold::Republish => {
-            "The nodes that publish the outputs are started with these topics remapped, so that nobody but \
-             the shaper publishes on their own names."
+            "The nodes that publish the outputs are started with these topics remapped, so that only the \
+             shaper publishes on the topics' own names."
         }
         Hold::PublisherThread => {
             "The middleware publishes asynchronously, from a thread that differs by name from its other \

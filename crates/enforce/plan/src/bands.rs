@@ -31,7 +31,8 @@ use place::place;
 /// The most bands that can be placed.
 pub const MAX_BANDS: usize = MAX_SLOTS;
 
-/// The most candidates, which bounds time and memory. Only liveliness with many bands reaches it.
+/// The largest number of candidates for slot ends (see the module's documentation). It bounds time
+/// and memory. Only a plan with liveliness and many bands reaches it.
 const MAX_CANDIDATES: usize = 4_000_000;
 
 /// The measured latencies of a chain in ascending order, each with its number of executions.
@@ -61,8 +62,8 @@ impl Samples {
     }
 
     /// Returns the values of a measured distribution in ascending order, each with its count. A
-    /// bucket counts as its highest value (at most 0.006 % above the measured one). No execution
-    /// then counts for a slot that it missed.
+    /// bucket counts as its highest value (at most 0.006 % above the measured one). So no execution
+    /// counts for a slot that was over before the execution ended.
     pub(crate) fn pairs(dist: &Dist) -> Vec<(u64, u64)> {
         let value = |low: u64, width| low.saturating_add(width - 1).clamp(dist.min(), dist.max());
         let pair = |(low, width, count)| (value(low, width), count);
@@ -188,8 +189,8 @@ fn ms(ns: &u64) -> f64 {
 }
 
 /// Returns the average latency of Equation 4.1 in ns, for slots that end at `ends_ns` (ascending).
-/// Every execution counts as long as the end of the first slot that it reaches. An execution that
-/// reaches none counts for the last slot.
+/// The latency of an execution is the end of the first slot that it reaches. An execution that
+/// reaches no slot counts with the end of the last one.
 pub fn average_ns(samples: &Samples, ends_ns: &[u64]) -> f64 {
     let (mut sum, mut before) = (0u128, 0u64);
     for (i, &end) in ends_ns.iter().enumerate() {
@@ -262,8 +263,9 @@ impl Frame {
     }
 }
 
-/// Returns the ends of `count` slots with the least average by Equation 4.1, in ns, ascending. The
-/// result is exact: the module's documentation has the proof.
+/// Returns the ends of `count` slots, in ns, ascending, for which the average latency of the
+/// samples (Equation 4.1 of the thesis) is the smallest. The result is exact: the module's
+/// documentation has the proof.
 pub fn optimal(
     samples: &Samples,
     count: usize,
@@ -290,7 +292,8 @@ pub fn optimal(
     }
 }
 
-/// Returns the ends that slots would have if their distances did not matter.
+/// Returns the ends that a best placement chooses from if the slots may have any distances. These
+/// are the samples in range, the earliest end and the last one.
 fn anchors(samples: &Samples, frame: &Frame) -> Vec<u64> {
     let inside = |x: &u64| (frame.first..=frame.last - frame.least).contains(x);
     let mut places: Vec<u64> = [frame.first].into_iter().filter(inside).collect();
@@ -405,9 +408,9 @@ pub(crate) fn below(state: &mut u64, n: u64) -> u64 {
 /// The most bands that [`knee`] tries.
 pub const KNEE_UP_TO: usize = 8;
 
-/// Returns the number of bands beyond which more bands bring little. It is the number from 1 to
-/// [`KNEE_UP_TO`] whose average latency lies farthest below a straight line. This line leads from
-/// the average of the first number to that of the last.
+/// Returns the number of bands beyond which more bands bring little. Imagine a straight line from
+/// the average latency with one band to that with [`KNEE_UP_TO`] bands, or with the most that fit.
+/// The result is the number of bands whose average lies farthest below this line.
 pub fn knee(samples: &Samples, limits: &Constraints) -> Result<usize, BandsError> {
     let mut averages = Vec::new();
     for count in 1..=KNEE_UP_TO {

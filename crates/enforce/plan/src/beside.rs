@@ -97,8 +97,8 @@ impl<'m> Beside<'m> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Returns by how many ns the other plans' callbacks delay work of `alone_ns`, or `None` if no
-    /// bound below a cycle exists.
+    /// Returns by how many ns the other plans' callbacks can delay work that takes `alone_ns`
+    /// without them. Returns `None` if no bound below a cycle exists.
     pub(crate) fn wait_ns(
         &self,
         cpus: &BTreeSet<u16>,

@@ -97,7 +97,8 @@ pub enum PlanError {
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
     SharedTooLong {
-        /// The part of the plan that does not fit, as a noun in the plural.
+        /// The thing that takes too long, as a noun in the plural, for example `executions of the
+        /// chain`.
         what: String,
         need: Ms,
         have: Ms,
@@ -122,7 +123,8 @@ pub enum PlanError {
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Its slowest execution took {slowest}; 99 % took at most {usual}. {remedy}")]
     TooLong {
-        /// The part of the plan that does not fit, as a noun in the plural.
+        /// The thing that takes too long, as a noun in the plural, for example `executions of the
+        /// chain`.
         what: String,
         need: Ms,
         have: Ms,

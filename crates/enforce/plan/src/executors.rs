@@ -48,8 +48,9 @@ impl Other<'_> {
         gap.filter(|&gap| gap > 0)
     }
 
-    /// Returns the most time that this callback takes of a slot that opens once per cycle. The slot
-    /// serves all executions since its last end, and one that the slot before left over.
+    /// Returns the most time that this callback takes in a slot that opens once per cycle. The slot
+    /// serves all executions that became ready since the slot's last end, and one that was left
+    /// over from before.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
@@ -212,8 +213,8 @@ impl<'m> Executors<'m> {
     }
 }
 
-/// Returns the part of each cycle that other callbacks take of slots that they share with a chain,
-/// in ns.
+/// Returns the time in ns that other callbacks take per cycle in the slots that they share with a
+/// chain.
 pub(crate) fn room_ns<'o, 'm: 'o>(
     others: impl Iterator<Item = &'o Other<'m>>,
     cycle_ns: u64,

@@ -1,4 +1,4 @@
-//! Finds out what the latencies of measured starts promise of later executions.
+//! Bounds the latencies of later executions by the latencies of measured starts.
 //!
 //! Executions of one start are not independent of one another, so whole starts are drawn anew (a
 //! bootstrap by clusters).

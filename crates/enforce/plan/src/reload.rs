@@ -5,8 +5,8 @@ use crate::schema::{Ms, Output, Plan, Server};
 use onbeat_document::text::{shorten, visible};
 use std::fmt;
 
-/// A difference for which a new plan cannot replace a running one. These values are fixed when
-/// threads are assigned and topics remapped.
+/// A difference because of which a new plan cannot replace a running one. The values that differ
+/// are fixed when threads are assigned and topics remapped.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
@@ -83,8 +83,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Returns the differences for which `new` cannot replace `running`, the most general first. If the
-/// list is empty, the plans differ at most in slots, best cases, promises and texts.
+/// Returns the differences because of which `new` cannot replace `running`, the most general first.
+/// If the list is empty, the plans differ at most in slots, best cases, promises and texts.
 pub fn differences(running: &Plan, new: &Plan) -> Vec<Difference> {
     let mut found = Vec::new();
     if running.cycle_ms != new.cycle_ms {

@@ -43,8 +43,8 @@ impl Strategy {
         matches!(self.name(), "bands" | "random-bands")
     }
 
-    /// Reports whether the strategy promises the slots of the chain's threads. The other strategies
-    /// hold outputs back or promise nothing, so their latency servers need no end.
+    /// Reports whether the strategy's promises depend on the slots of the chain's threads. The
+    /// other strategies hold outputs back or promise nothing, so their latency servers need no end.
     pub(crate) fn is_about_slots(self) -> bool {
         matches!(self, Strategy::ServerPerCallback | Strategy::ServerPerChain)
     }
@@ -150,7 +150,7 @@ pub struct Request {
     pub cpus: CpuRequest,
     pub outputs: OutputRequest,
     pub inputs: InputRequest,
-    /// The callbacks or nodes that run in the time that the chain leaves.
+    /// The callbacks or nodes that run in the time that the chain leaves free.
     pub background: Vec<String>,
     pub priority: u8,
     /// The plans of chains with other origins that are enforced at the same time.

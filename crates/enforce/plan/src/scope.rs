@@ -98,8 +98,9 @@ pub(crate) struct Scope<'m> {
     pub(crate) others: Vec<Other<'m>>,
 }
 
-/// Returns the longest and the mean time in ns before and after a callback's execution. The server
-/// of the callback's thread must be open in this time too.
+/// Returns the longest and the mean of a time in ns around a callback's execution: the latency of
+/// an edge to the callback, plus that of an edge from it to a synchroniser. The server of the
+/// callback's thread must be open in this time too.
 fn around(model: &Model, callbacks: &BTreeMap<&str, &Callback>, id: &str) -> (u64, f64) {
     let feeds_sync = |to: &str| {
         callbacks

@@ -1,7 +1,8 @@
 //! Checks plans for executors that run more than the chain.
 //!
-//! The model is a graph of 24 nodes in one process, like Autoware's reference system, with its hot
-//! path cut out. A simulation checks the promises of random plans.
+//! The model is a graph of 24 nodes in one process, like Autoware's reference system. Its hot path,
+//! which is a part of the whole chain, is in the model as a chain of its own. A simulation checks
+//! the promises of random plans.
 mod common;
 
 use common::{callback, chain, dist, model, ms};

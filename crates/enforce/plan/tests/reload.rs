@@ -75,7 +75,7 @@ fn taken_over(running: &Plan, other: &Plan) -> Plan {
 
 proptest! {
     #[test]
-    fn any_pair_of_plans_is_swapped_completely_or_refused(numbers in prop::collection::vec(0usize..170, 0..6)) {
+    fn any_plan_replaces_a_running_one_completely_or_is_refused(numbers in prop::collection::vec(0usize..170, 0..6)) {
         let (running, mut new) = (plan(), plan());
         let changes: Vec<bool> = numbers.iter().map(|&n| change(&mut new, n)).collect();
         let may = !changes.contains(&false);

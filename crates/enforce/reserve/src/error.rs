@@ -99,13 +99,14 @@ pub enum AssignError {
     NoGuard(u32),
 }
 
-/// The reason why a table was not swapped. The reservation keeps its current table.
+/// The reason why a reservation did not replace its table of slots. The reservation keeps its
+/// current table.
 #[derive(Debug, Error)]
 #[allow(missing_docs)] // The messages say the rest.
 pub enum SwapError {
     #[error(transparent)]
     Table(#[from] TableError),
-    #[error("the new table has other servers than the running reservation. Change only slots, or start the reservation again.")]
+    #[error("the servers of the new table differ from those of the running reservation. Change only their slots, or start the reservation again.")]
     Servers,
     #[error("server {0:?} was started without slots and has no gate, so it cannot get slots now. Start the reservation again.")]
     NoGate(String),
@@ -116,8 +117,9 @@ pub enum SwapError {
 pub enum ReleaseError {
     #[error("cannot release thread {0}, because this reservation did not assign or place it. Release it where it was assigned.")]
     NotAssigned(u32),
-    /// The kernel refused to restore the thread's state. Stopping the reservation tries again.
-    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation, which tries again.")]
+    /// The kernel refused to restore the thread's state. When the reservation stops, it tries
+    /// again.
+    #[error("cannot restore the previous scheduling and cgroup of thread {tid}: {source}. Stop the reservation: it then tries again to restore the thread.")]
     Restore { tid: u32, source: io::Error },
 }
 
@@ -125,12 +127,13 @@ pub enum ReleaseError {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
-    /// The slots leave a CPU less time than the kernel takes from real-time threads.
+    /// The slots take more of a CPU's time than the kernel lets real-time threads use.
     RealTimeLimit {
         cpu: u16,
-        /// The share of the cycle in the slots of real-time servers.
+        /// The share of the cycle in which a slot of a real-time server on this CPU is open.
         share: f64,
-        /// The share that the kernel allows real-time threads.
+        /// The share of a CPU's time that the kernel lets real-time threads use
+        /// (`sched_rt_runtime_us` / `sched_rt_period_us`).
         limit: f64,
     },
     /// The process's memory could not be locked, so page faults may delay the dispatcher. The text
@@ -138,12 +141,13 @@ pub enum Warning {
     MemoryNotLocked(String),
     /// The dispatcher runs on a server's CPU and takes time from its threads.
     DispatcherAmongServers { cpu: u16 },
-    /// The kernel runs normal threads before the threads of servers, because they use sched_ext.
+    /// The reservation uses sched_ext. On a server's CPU, the kernel therefore runs normal threads
+    /// before the server's threads, even in their slots.
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
     Recovered { threads: usize, groups: usize },
-    /// After a killed reservation, some changes could not be undone or need a remark. The text says
-    /// which.
+    /// Some changes of a reservation that was killed could not be undone, or only in part. The text
+    /// says which.
     NotRecovered(String),
 }
 

@@ -27,8 +27,8 @@ const NAME: &std::ffi::CStr = c"gate-keeper";
 
 /// The owner's message to the guard that everything has been put back.
 const DONE: &[u8] = b"d";
-/// The first byte of the message that gives the guard a gate's descriptor. The text that opens the
-/// gate follows.
+/// The first byte of the message that gives the guard the descriptor of a gate's file. The text
+/// that opens the gate when written to this file follows.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 const ANSWER_MS: i32 = 30_000;
@@ -93,8 +93,8 @@ impl Guard {
         sys::is_running(self.pid)
     }
 
-    /// Gives the guard the file that moves a gate and the text that opens it. The guard has both
-    /// when this returns.
+    /// Gives the guard the file that opens and closes a gate, and the text that opens it when
+    /// written to the file. When this function returns, the guard has both.
     pub(crate) fn take_gate(&self, gate: &File, open: &[u8]) -> io::Result<()> {
         let message = [&[GATE], open].concat();
         sys::send(&self.socket, &message, Some(gate.as_raw_fd()))?;
@@ -183,8 +183,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits at most until the next look is due. Returns two answers: the owner has sent a message,
-    /// and the owner has ended.
+    /// Waits for a message or the end of the owner, at most until the next look is due. Returns
+    /// whether the owner has sent a message, and whether the owner has ended.
     fn wait(&self, now_ns: u64) -> (bool, bool) {
         let timeout_ms = match self.timer.set(self.heartbeat.next_look_ns(now_ns)) {
             Ok(()) => -1,

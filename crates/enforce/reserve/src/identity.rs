@@ -3,7 +3,8 @@
 use onbeat_proc::{Stat, Status};
 use onbeat_time::clock::{boottime_ns, monotonic_ns};
 
-/// The id and start time of a thread, which tell it from a later thread with the same id.
+/// The id and start time of a thread. Together they distinguish it from a later thread with the
+/// same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) tgid: u32,

@@ -1,8 +1,9 @@
-//! How long before its instant the dispatcher takes an event, based on its own measured delays.
+//! Decides how long before its instant the dispatcher begins to open or close a gate, from the
+//! delays of its earlier moves.
 //!
 //! A delay is the time from the requested wake-up until the gate has moved: the lateness plus the
 //! cost of the move. The lead covers nine of ten of the last 128 delays, so that a gate has moved
-//! at its instant and not long before. The lead is capped, and closes a slot early by at most a
+//! at its instant and not long before. The lead is limited. A slot ends early by at most a
 //! sixteenth of its length. Real-time safe: nothing allocates after the creation.
 
 use crate::table::{Event, Table};

@@ -141,8 +141,8 @@ impl PauseCounters {
     }
 }
 
-/// The number of times that gates stayed open although slots were over, by reason. Each time lasts
-/// at least from its detection to the end of the next round.
+/// The number of times that gates stayed open although slots were over, by reason. Each such pause
+/// lasts at least from its detection to the end of the next round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
     /// Counts how often the dispatcher did not run for a cycle, for example because it was stopped.

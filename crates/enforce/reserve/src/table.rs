@@ -34,8 +34,8 @@ pub struct Event {
     pub server: usize,
 }
 
-/// The slots of all servers within a cycle. One run through the events is a *round*, which begins
-/// before its cycle by the lead.
+/// The slots of all servers within a cycle. One pass through the events is a *round*. A round
+/// begins earlier than its cycle, by the lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     cycle: Cycle,
@@ -137,9 +137,9 @@ impl Table {
     }
 }
 
-/// Returns the intervals [start, end) in which the server's gate is open, since the start of a
-/// round. They are disjoint and ascending, and start within the cycle. The list is empty if the
-/// gate is always open.
+/// Returns the intervals [start, end) in which the server's gate is open, as times since the start
+/// of a round. They are disjoint and ascending, and start within the cycle. The list is empty if
+/// the gate is always open.
 fn open_intervals(
     cycle_ns: u64,
     lead_ns: u64,

@@ -135,9 +135,9 @@ fn a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends() {
 }
 
 #[test]
-fn threads_get_their_slots_share_under_load() {
+fn threads_get_the_share_of_their_slot_under_load() {
     let _alone = one_test_at_a_time();
-    for backend in backends("threads_get_their_slots_share_under_load") {
+    for backend in backends("threads_get_the_share_of_their_slot_under_load") {
         let dir = Dir::new("slots");
         // One server has nearly half the time, and one has a twentieth in short slots. Below them,
         // a real-time thread and normal threads want all of the CPU.
@@ -457,7 +457,7 @@ fn threads_started_by_a_gated_thread_are_put_back() {
     }
 }
 
-/// Middleware threads start others when a peer joins. No gate lists these threads.
+/// Middleware threads start other threads when a peer joins. No gate lists these other threads.
 #[test]
 fn threads_started_by_a_placed_thread_are_put_back() {
     let _alone = one_test_at_a_time();

@@ -527,8 +527,8 @@ impl Traced {
     }
 }
 
-/// Recovery kills a guard that does not continue, and does its work. Meanwhile other sessions are
-/// not delayed.
+/// Recovery kills a guard that does not continue, and then does the guard's work itself. Meanwhile
+/// other sessions are not delayed.
 #[test]
 fn recovery_kills_a_guard_that_stays_silent() {
     let _alone = one_test_at_a_time();

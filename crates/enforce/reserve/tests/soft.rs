@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The answers whether threads wait. They are complete before the dispatcher reads them.
+/// For each thread id, whether the thread waits. The map is complete before the dispatcher reads
+/// it.
 #[derive(Clone)]
 struct Reports(HashMap<u32, Arc<AtomicBool>>);
 

@@ -1,6 +1,6 @@
-//! Looks up when the execution of the chain began that published an item. The BPF programs of
-//! `onbeat-record` fill the table. With it, the cycle of an item need not be inferred from the
-//! item's arrival.
+//! Looks up when the execution of the chain that published an item began. The BPF programs of
+//! `onbeat-record` fill the table. With the table, the cycle of an item need not be inferred from
+//! the item's arrival.
 //!
 //! The table is mapped read-only. The hash of an item's source time stamp gives its place. Another
 //! item may be at that place, or the kernel may just be writing it: then the lookup returns

@@ -9,8 +9,9 @@
 use crate::remap::{Move, RemapError};
 use std::path::Path;
 
-/// Returns the text of a launch file that moves topics and then includes `launch_file` with the
-/// same arguments. The file's name must end in `.launch.py` for `ros2 launch`.
+/// Returns the text of a launch file that remaps the topics of `moves` and then includes
+/// `launch_file` with the same arguments. The file's name must end in `.launch.py` for `ros2
+/// launch`.
 pub fn overlay(launch_file: &Path, moves: &[Move]) -> Result<String, RemapError> {
     let mut remaps = String::new();
     for m in moves {

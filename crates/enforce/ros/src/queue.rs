@@ -43,7 +43,7 @@ pub struct Next {
     pub by_arrival: bool,
 }
 
-/// The greatest number of cycles by which an execution may have begun before the cycle of its
+/// The greatest number of cycles by which the start of an item's execution may precede the item's
 /// arrival. Older starts, and starts after the arrival, are ignored.
 const MAX_CYCLES_BACK: i64 = 1 << 10;
 

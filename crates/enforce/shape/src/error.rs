@@ -11,8 +11,8 @@ use thiserror::Error;
 #[allow(missing_docs)]
 #[derive(Debug, Error)]
 pub enum ShapeError {
-    /// The program has file capabilities. The calling user could then forge the notes by which
-    /// onbeat puts threads back.
+    /// The program has file capabilities. The calling user could then forge the ledger, from which
+    /// onbeat restores threads.
     #[error("onbeat shape refuses to run with file capabilities (setcap). Run it with sudo")]
     Elevated,
     #[error(transparent)]

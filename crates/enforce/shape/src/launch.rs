@@ -68,7 +68,8 @@ impl Moved {
 }
 
 /// Adds rules that remap the plan's topics to a command line. For `ros2 launch`, writes a launch
-/// file that remaps the topics and includes the original, and puts it in the command.
+/// file that remaps the topics and includes the original one. This file takes the original's place
+/// in the command.
 pub fn moved(plan: &Plan, command: &[String]) -> Result<Moved, LaunchError> {
     let moves = moves(plan);
     if command.is_empty() || moves.is_empty() {
@@ -125,7 +126,8 @@ fn write_overlay(text: &str) -> Result<(TempDir, PathBuf), LaunchError> {
 }
 
 /// Finds the launch file in `ros2 launch [OPTION...] FILE` or `ros2 launch [OPTION...] PACKAGE
-/// FILE`. Returns the index and number of its words, and its path.
+/// FILE`. Returns the index of the first word that names it, the number of these words, and its
+/// path.
 fn launch_file(command: &[String], prefixes: &[PathBuf]) -> Option<(usize, usize, PathBuf)> {
     let at = 2 + command.get(2..)?.iter().position(|w| !w.starts_with('-'))?;
     let first = Path::new(&command[at]);

@@ -60,8 +60,8 @@ impl Trust {
         self.users.as_ref().is_none_or(holds)
     }
 
-    /// Notes how many processes are outside of the limits: at the first one, and each time the
-    /// number has doubled.
+    /// Adds a note with the number of processes outside of the recording's limits: at the first
+    /// such process, and each time the number has doubled.
     pub(crate) fn report_outside(&mut self, outside: u64, limits: &Limits, notes: &mut Notes) {
         if outside > 0 && outside >= 2 * self.reported_outside {
             self.reported_outside = outside;

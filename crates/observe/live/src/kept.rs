@@ -62,7 +62,8 @@ impl<K: Eq + Hash + Copy, V> Kept<K, V> {
         self.forgotten += (before - self.entries.len()) as u64;
     }
 
-    /// Removes the entries whose keys the synthesis uses for other things from now on.
+    /// Removes the entries that `keep` rejects, because the synthesis uses their keys for other
+    /// things from now on.
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| keep(key));
     }

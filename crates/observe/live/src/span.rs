@@ -1,4 +1,5 @@
-//! Puts the figures of a span of time into a model, so that whatever judges models can judge windows.
+//! Puts the figures of a span of time into a model. Code that judges models can then judge spans,
+//! too.
 
 use crate::tally::{sum, Add, CallbackTally, ChainTally, EdgeTally};
 use crate::window::{Span, Windows};
@@ -8,7 +9,7 @@ use onbeat_document::schema::{Chain, ChainFigures, Edge, EdgeFigures, EndToEndFi
 use onbeat_document::Model;
 use rustc_hash::FxHashMap;
 
-/// The numbers of the callbacks that have each id.
+/// For each id, the numbers of the callbacks that have this id.
 type Numbers<'a> = FxHashMap<&'a str, Vec<u32>>;
 
 impl Live {
@@ -16,9 +17,9 @@ impl Live {
     /// [`Live::refresh`] returned last. `is_wanted` chooses callbacks and chains by their ids, and
     /// edges by their topics and by the ids of the callbacks to which they lead.
     ///
-    /// A span has no figures of the waiting on edges, of all paths between two ends, and of causes:
-    /// these become empty. Items count as lost on a chain if they were lost or overwritten on one of
-    /// its edges.
+    /// A span has no figures of three kinds: the waiting on edges, all paths between two ends, and
+    /// causes. In `model`, these become empty. Items count as lost on a chain if they were lost or
+    /// overwritten on one of its edges.
     pub fn set_figures(&self, model: &mut Model, span: Span, is_wanted: impl Fn(&str) -> bool) {
         let mut numbers = Numbers::default();
         for (number, id) in self.structure.ids.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The names of callbacks, and which paths of the synthesis are which chains of the model.
+//! The names of callbacks, and the chain of the model to which each path of the synthesis belongs.
 
 use crate::PathNumber;
 use onbeat_document::schema::{CallbackType, Chain};
@@ -32,7 +32,7 @@ pub(crate) struct Structure {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) callbacks: BTreeMap<String, KnownCallback>,
     pub(crate) chains: Vec<KnownChain>,
-    /// The chain of each path that belongs to one, an index into `chains`.
+    /// The chain of each path that belongs to a chain, as an index into `chains`.
     pub(crate) chain_of: FxHashMap<PathNumber, usize>,
     paths: FxHashSet<PathNumber>,
 }
@@ -55,8 +55,9 @@ impl Structure {
         self.paths.contains(&path)
     }
 
-    /// Takes callbacks and chains from a model of `synth`. `paths` are the paths on which executions
-    /// have ended, each with its cut and its steps.
+    /// Takes callbacks and chains from a model of `synth`. `paths` are the paths on which
+    /// executions have ended. Each has its number, whether it is a part of a chain (a cut), and its
+    /// steps.
     pub(crate) fn read<'a>(
         &mut self,
         synth: &Synth,
@@ -96,7 +97,7 @@ impl Structure {
         }
     }
 
-    /// Forgets callbacks and paths whose numbers the synthesis uses for others from now on.
+    /// Forgets the callbacks and paths whose numbers the synthesis gives to others from now on.
     pub(crate) fn forget(&mut self, callbacks: &[u32], is_gone: impl Fn(PathNumber) -> bool) {
         for &callback in callbacks {
             if let Some(id) = self.ids.get_mut(callback as usize) {

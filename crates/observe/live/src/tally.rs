@@ -10,7 +10,7 @@ pub trait Add: Default {
     fn add(&mut self, other: &Self);
 }
 
-/// Returns the sum of the parts of a span.
+/// Returns the sum of `parts`, the figures in the slots of a span of time.
 pub fn sum<T: Add>(parts: Vec<&T>) -> T {
     let mut all = T::default();
     parts.into_iter().for_each(|part| all.add(part));

@@ -120,7 +120,8 @@ fn compare(some: &Model, all: &Model, lives: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// Compares a live model's figures since the start with `model`, which its own synthesis made.
+/// Compares a live model's figures since the start with `model`, which the live model's own
+/// synthesis made.
 fn compare_figures(live: &Live, model: &Model) -> Result<(), TestCaseError> {
     for callback in &model.callbacks {
         let ids = live.callback_ids().iter();
@@ -247,7 +248,7 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
 }
 
 #[test]
-fn what_is_kept_is_flat_while_processes_come_and_go() {
+fn the_number_of_kept_entries_stays_flat_while_processes_come_and_go() {
     let recorded = recorded();
     let mut live = Live::new(options());
     let mut kept = Vec::new();
@@ -266,7 +267,7 @@ fn what_is_kept_is_flat_while_processes_come_and_go() {
 }
 
 #[test]
-fn a_jump_of_the_time_by_hours_leaves_the_windows_right() {
+fn windows_stay_right_when_the_time_jumps_by_hours() {
     let recorded = recorded();
     let mut live = live(HOUR_NS);
     let push = |live: &mut Live, start_ns: u64, is_first: bool| {
@@ -299,7 +300,7 @@ fn a_jump_of_the_time_by_hours_leaves_the_windows_right() {
 }
 
 #[test]
-fn a_process_that_creates_without_end_is_left_out_and_the_others_are_watched() {
+fn a_process_that_creates_nodes_without_end_is_left_out_and_the_others_are_watched() {
     let rounds = vec![
         Round {
             run: [1; 4],

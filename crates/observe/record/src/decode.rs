@@ -20,8 +20,8 @@ pub enum Decoded {
         tid: u32,
         time_ns: u64,
     },
-    /// A process has loaded a library that may need probes. With `loader`, the process is instead the first one
-    /// seen in its mount namespace.
+    /// A process has loaded a library that may need probes. If `loader` is set, the process is instead the
+    /// first one that onbeat has seen in its mount namespace.
     Library {
         pid: u32,
         loader: bool,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_woken_in_record_decodes_to_a_wakeup_and_a_switch_in() {
+    fn a_record_of_the_kind_woken_in_gives_two_events_a_wakeup_and_a_switch_in() {
         let fields: [(&str, &[u8]); 4] = [
             ("ready_ns", &300u64.to_le_bytes()),
             ("prev_tid", &9u32.to_le_bytes()),

@@ -102,8 +102,8 @@ pub struct KindInfo {
     pub code: u8,
     /// The name of the kind in the text form, for example `timer_init`.
     pub name: &'static str,
-    /// Later events cannot be understood without this kind, so a flight recorder must keep its
-    /// events.
+    /// Whether events of this kind are needed to understand later events. A flight recorder must keep them
+    /// then.
     pub state: bool,
     /// The fields of the kind, in the order in which they are stored.
     pub fields: &'static [FieldInfo],

@@ -7,9 +7,9 @@
 //! 3.5ms cpu1 12/14 switch_in
 //! ```
 //!
-//! Times and durations take the units `ns`, `us`, `ms` and `s`. An empty name is quoted, and one with
-//! spaces, quotes, control characters or characters outside of ASCII. The escapes are `\"`, `\\` and
-//! `\u{1F}`. A line may leave out the fields that [`DEFAULTS`] lists.
+//! Times and durations take the units `ns`, `us`, `ms` and `s`. A name is quoted if it is empty, or
+//! if it has spaces, quotes, control characters or characters outside of ASCII. The escapes are
+//! `\"`, `\\` and `\u{1F}`. A line may leave out the fields that [`DEFAULTS`] lists.
 use crate::event::{Event, Name};
 use crate::table::{self, FieldSink, FieldSource};
 use std::borrow::Cow;

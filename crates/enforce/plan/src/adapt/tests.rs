@@ -149,7 +149,7 @@ proptest! {
         // executions.
         prop_assert!(changes.len() <= 10, "{} changes: {:?}", changes.len(), changes);
         let moved = changes.iter().filter(|c| matches!(c.1.reason, Reason::Average { .. })).count();
-        prop_assert!(moved <= 1, "{moved} times the edges in between: {:?}", changes);
+        prop_assert!(moved <= 1, "the slots before the last one moved {moved} times: {:?}", changes);
         let way = adapt.last().1 .0.abs_diff(settled[settled.len() - 1].1 .0);
         prop_assert!(way <= 3 * MS, "the last slot moved by {way} ns");
         // Lowering stops near the longest execution and its buffer.
@@ -295,7 +295,7 @@ fn the_last_slot_is_lowered_only_when_the_miss_rate_is_supported() {
     assert_eq!(
         adapt.last().0,
         Ms(70 * MS),
-        "6200 executions do not carry one in 1000: {changes:?}"
+        "6200 executions do not support a miss rate of 1 in 1000: {changes:?}"
     );
     let (changes, late) = run(&mut adapt, (0..8_000).map(|_| load.next()));
     let by_rate = |c: &(usize, Change)| {

@@ -22,7 +22,7 @@ pub(super) fn place(
 }
 
 trait Cost: Copy + Ord {
-    /// More than any sum of costs. Adding it to a sum does not overflow.
+    /// A cost that is larger than any sum of costs. Adding it to a sum does not overflow.
     const NONE: Self;
     fn of(n: u64, x: u64) -> Self;
     fn plus(self, other: Self) -> Self;

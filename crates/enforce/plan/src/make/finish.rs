@@ -121,8 +121,8 @@ impl<'m> Maker<'_, 'm> {
         from + (best / 2).max(1)
     }
 
-    /// Refuses nodes that subscribe to one of their own topics that is remapped. The remapping
-    /// applies to the whole node, so the node would get its own message before the slot.
+    /// Refuses a node that subscribes to a topic of its own if the plan remaps this topic. The
+    /// remapping applies to the whole node, so the node would get its own message before the slot.
     fn hears_itself(&self, plan: &Plan) -> Result<(), PlanError> {
         let inputs = plan.inputs.iter().map(|i| (&i.node, &i.topic));
         let outputs = plan.outputs.iter().filter(|o| o.held_topic.is_some());

@@ -20,9 +20,9 @@ pub struct Average {
 }
 
 impl Profile {
-    /// Returns the fewest bands whose average exceeds the unshaped one by at most the share
-    /// `asked`, at [`CONFIDENCE`](super::CONFIDENCE). The last slot begins at `last_ns`; `start_ns`
-    /// is added to all latencies.
+    /// Returns the smallest number of bands with which the average latency exceeds the unshaped one
+    /// by at most the share `asked`, at [`CONFIDENCE`](super::CONFIDENCE). The last slot begins at
+    /// `last_ns`; `start_ns` is added to all latencies.
     ///
     /// # Errors
     /// Fails if the profile has too few starts, or if no number of bands suffices. The error names

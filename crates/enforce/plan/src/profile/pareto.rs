@@ -11,7 +11,7 @@ const MAX_GRID: usize = 40;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Pareto {
-    /// The shape of the tail. A tail is bounded below 0, exponential at 0 and heavy above 0.
+    /// The shape of the tail: below 0 the tail is bounded, at 0 exponential, above 0 heavy.
     pub(super) shape: f64,
     pub(super) scale: f64,
 }

@@ -15,10 +15,10 @@
 //! statistic does not support is refused.
 //!
 //! **Independent executions.** Starts differ in how many of their executions belong to the largest
-//! tenth of all. Chi-square of these counts by its degrees of freedom is the design effect: the
-//! factor by which their variance exceeds that of independent executions. The number of executions
-//! is divided by its upper confidence limit. Few starts cannot show that they are alike, so they
-//! count for less.
+//! tenth of all. The design effect is chi-square of these counts, divided by its degrees of
+//! freedom. It is the factor by which the counts' variance exceeds that of independent executions.
+//! The number of executions is divided by the upper confidence limit of the design effect. Few
+//! starts cannot show that they are alike, so they count for less.
 
 use super::pareto::Pareto;
 use super::{upper_limit, Profile, ProfileError, Random, CONFIDENCE, DRAW_COUNT};

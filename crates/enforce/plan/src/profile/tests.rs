@@ -114,15 +114,15 @@ fn latency_limits_hold_with_the_stated_confidence_or_are_refused() {
         // At 95 %, 3 of 60 are expected to be wrong. The seed is fixed.
         assert!(
             wrong * 20 <= given.max(20) + 20,
-            "{name}: {wrong} of {given} too low"
+            "{name}: {wrong} of {given} limits are too low"
         );
-        // So few starts, and they differ do not support a limit.
+        // Few starts that differ do not support a limit.
         let refused = starts < 10 && given * 2 < REPEAT;
         assert!(
             refused || given * 2 > REPEAT,
-            "{name}: {given} of {REPEAT} given"
+            "{name}: {given} of {REPEAT} profiles gave a limit"
         );
-        println!("{name}: {wrong} of {given} too low");
+        println!("{name}: {wrong} of {given} limits are too low");
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Chooses the mechanism that the options ask for and creates a gate for each gated server. `name`
-/// becomes the name of its cgroups.
+/// becomes the name of the gates' cgroups.
 ///
 /// Version 1 is tried before version 2, because it can gate single threads of a process without
 /// changing the process's cgroup. The error says why neither can be used.

@@ -45,8 +45,8 @@ pub trait Witness {
     /// Fails if the ledger cannot be written. The change must not be made then.
     fn note(&self, entry: Entry) -> io::Result<()>;
 
-    /// Gives the guard the file that moves a gate and the text that opens it, before a thread is
-    /// put behind the gate.
+    /// Gives the guard the file that opens and closes a gate, and the text that opens it when
+    /// written to the file, before a thread is put behind the gate.
     ///
     /// # Errors
     ///

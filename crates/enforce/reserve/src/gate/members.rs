@@ -14,14 +14,14 @@ pub(crate) const THREADS: usize = 256;
 pub(crate) struct Members {
     slots: Box<[Slot]>,
     used: AtomicUsize,
-    /// Counts the beginnings and ends of the dispatcher's passes over the slots. It is odd while
-    /// the dispatcher is in a pass.
+    /// Counts the beginnings and ends of the dispatcher's passes over the threads of the gate. It
+    /// is odd while the dispatcher is in a pass.
     pass: AtomicU32,
     files: Mutex<Vec<Option<File>>>,
 }
 
 struct Slot {
-    /// The thread id, or 0 for an empty slot.
+    /// The thread id, or 0 for an entry without a thread.
     tid: AtomicU32,
     /// A descriptor of a file of the thread in `/proc`. Reading it fails once the thread has ended,
     /// even if another thread has the same id.

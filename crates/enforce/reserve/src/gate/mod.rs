@@ -30,8 +30,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 const FIRST_PAUSE_NS: u64 = 200_000;
-/// The longest time between two looks at a working thread. Each pause is twice the previous one, so
-/// that a look is late by at most the time that has passed.
+/// The longest time between two looks at a working thread. Each pause is twice the previous one. So
+/// a look comes late by at most the time for which the thread has worked since the slot's end.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
 pub(crate) struct Gate {

@@ -221,7 +221,7 @@ fn a_working_thread_that_joins_a_shut_gate_is_released() {
 }
 
 #[test]
-fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
+fn a_thread_that_joins_a_frozen_soft_gate_gets_a_normal_priority_until_the_next_slot() {
     with_gates(GateKind::Soft, |gates, gate| {
         for wakes in [false, true] {
             now_waits(Waits::No);
@@ -234,7 +234,11 @@ fn a_thread_that_joins_a_gate_that_drained_gets_the_priority_of_the_others() {
             now_waits(Waits::No);
             gate.joined();
             gates.look_again(0);
-            assert_eq!(log(), ["priority 0"], "it has its server's still");
+            assert_eq!(
+                log(),
+                ["priority 0"],
+                "the new thread kept its server's priority"
+            );
             gates.look_again(gates.next_look_ns());
             assert_eq!(log(), ["thaw"]);
             gates.open(0).unwrap();

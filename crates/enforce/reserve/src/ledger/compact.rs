@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Removes entries that no longer count from the ledger. A ledger with torn lines is left as it
-    /// is, because these lines are reported at the end.
+    /// Removes from the ledger the entries that no longer count. A ledger with torn lines is left
+    /// as it is, because these lines are reported at the end.
     ///
     /// # Errors
     ///

@@ -22,9 +22,9 @@ const GUARD_LIMIT: Duration = Duration::from_secs(10);
 pub struct Recovery {
     /// Whether recovery only reports what it finds, and changes nothing.
     pub dry_run: bool,
-    /// The longest wait for a guard whose owner has died, while it puts everything back. A stopped
-    /// guard is continued. If the guard does not finish in this time, it is killed, and recovery
-    /// does its work.
+    /// The longest wait for a guard that puts everything back because its owner has died. A stopped
+    /// guard is continued. A guard that does not finish in this time is killed, and recovery puts
+    /// everything back itself.
     pub wait_for_guard: Duration,
 }
 

@@ -88,7 +88,7 @@ impl Companion {
     ///
     /// # Errors
     ///
-    /// Returns the system's error if it cannot say.
+    /// Returns the system's error if the process's state cannot be read.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.process.said.drain();
         self.process.try_wait()

@@ -43,7 +43,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Returns the system's error if it cannot say.
+    /// Returns the system's error if the process's state cannot be read.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         if self.status.is_none() {
             let ended = waitpid(Some(self.pid), WaitOptions::NOHANG)?;

@@ -30,10 +30,11 @@ pub trait Source: Send {
     /// Takes note that the message with this number was published.
     fn published(&mut self, number: u32);
 
-    /// Takes note that messages without an answer get none any more.
+    /// Takes note that the messages that have no answer yet will not get one.
     fn forget_sent(&mut self);
 
-    /// Reports whether the publisher answers: only the latest messages have no answer yet.
+    /// Reports whether the publisher answers. It does if only the latest messages have no answer
+    /// yet.
     fn is_confirmed(&self) -> bool;
 
     /// Returns the time from one message to the next.

@@ -36,7 +36,7 @@ impl Late {
 /// One thing that delayed a late output, for example a longer callback or a wait for the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// A description of the thing, as a sentence without its full stop.
+    /// The thing that delayed the output, as a sentence without its full stop.
     pub what: String,
     /// The delay beyond the usual, in ns.
     pub ns: u64,

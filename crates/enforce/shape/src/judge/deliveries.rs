@@ -28,8 +28,8 @@ struct OpenCycle {
     delivered: Box<[bool]>,
 }
 
-/// The time that passes at most between an ending application's last output and the end of its
-/// process. Cycles in this time break no promise.
+/// The longest time from the last output of an application that ends to the end of its process.
+/// Cycles in this time break no promise.
 pub(crate) const SHUTDOWN_NS: u64 = 5_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +55,8 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Counts the cycles of `chains` chains from `since_ns` on. `worst_ns` is the promised worst
-    /// case.
+    /// Creates a counter for the cycles of `chains` chains, which begins to count at `since_ns`.
+    /// `worst_ns` is the promised worst case.
     pub(crate) fn new(
         cycle_ns: u64,
         worst_ns: u64,

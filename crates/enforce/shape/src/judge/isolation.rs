@@ -31,9 +31,9 @@ impl Isolation {
         self.running_since_ns = Some(at_ns);
     }
 
-    /// Notes that the thread stops running. Returns the longest stretch of the run outside of all
-    /// slots, in ns, or `None` if the start of the run is unknown. `origin_ns` is the start of one
-    /// cycle.
+    /// Notes that the thread stops running. Returns the longest time in ns that the thread ran
+    /// without a break outside of all slots, or `None` if the start of the run is unknown.
+    /// `origin_ns` is the start of one cycle.
     pub fn stops(&mut self, at_ns: u64, origin_ns: u64) -> Option<u64> {
         let from_ns = self.running_since_ns.take()?;
         let origin_ns = i64::try_from(origin_ns).unwrap_or(i64::MAX);
@@ -191,8 +191,8 @@ impl IsolationMonitor {
         self.oldest = (self.oldest + 1) % most;
     }
 
-    /// Returns for each of the latest runs the longest stretch outside of its thread's slots, in
-    /// ns, in no particular order.
+    /// Returns for each of the latest runs the longest time in ns, without a break, outside of its
+    /// thread's slots. The order is arbitrary.
     pub fn outside_ns(&self) -> &[u64] {
         &self.outside_ns
     }

@@ -79,7 +79,7 @@ pub struct Figure {
     pub name: String,
     /// The unit of both values: `ms`, `%`, `us`, or empty for a count.
     pub unit: &'static str,
-    /// The value that the plan promises. `None` if it has no promise for this figure.
+    /// The value that the plan promises. `None` if the plan has no promise for this figure.
     pub promised: Option<f64>,
     /// The value from the executions of the session.
     pub measured: f64,
@@ -143,8 +143,8 @@ impl Verdict {
     }
 }
 
-/// Returns the `q` quantile (0 to 1) of sorted values by nearest rank, or the default value for
-/// none.
+/// Returns the `q` quantile (0 to 1) of sorted values by nearest rank, or the type's default value
+/// for an empty slice.
 pub fn quantile<T: Copy + Default>(sorted: &[T], q: f64) -> T {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     let at = rank.clamp(1, sorted.len().max(1)) - 1;
@@ -178,7 +178,8 @@ pub struct Measured<'a> {
     /// The counts of each chain, which include executions that are no longer kept. A chain without
     /// an entry is counted from `judgements`.
     pub counts: &'a [Counts],
-    /// For each run of a server's thread: the longest stretch outside of its slots, in ns.
+    /// For each run of a server's thread: the longest time in ns, without a break, outside of its
+    /// slots.
     pub outside_ns: &'a [u64],
     /// The figures of bands that followed the load. `None` if the bands were fixed. With following
     /// bands the average latency is not judged, because the promised one is for another load.
@@ -225,9 +226,9 @@ pub fn judge(plan: &Plan, measured: Measured<'_>) -> Verdict {
     verdict
 }
 
-/// Reports whether the latencies that a chain would have without shaping are known. They are if the
-/// plan holds back only the chain's output, which is then ready at the same time as without the
-/// plan.
+/// Reports whether the latencies that a chain would have without shaping are known. They are known
+/// if the plan holds back only the chain's output, which is then ready at the same time as without
+/// the plan.
 pub fn knows_unshaped(plan: &Plan, chain: &ChainRef) -> bool {
     let held = plan
         .outputs

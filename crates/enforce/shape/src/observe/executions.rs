@@ -46,7 +46,7 @@ pub enum Fate {
     Refused,
 }
 
-/// How onbeat knows to which cycle an output belongs.
+/// The source from which onbeat knows to which cycle an output belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Attribution {
     /// No shaper held the output back, so the recording shows the cycle.
@@ -88,7 +88,7 @@ impl Execution {
         self.output_ns.saturating_sub(self.start_ns)
     }
 
-    /// Returns the latency that the execution would have had without a shaper, ns.
+    /// Returns the latency that the execution would have had without a shaper, in ns.
     pub fn unshaped_ns(&self) -> u64 {
         self.left_ns.saturating_sub(self.start_ns)
     }

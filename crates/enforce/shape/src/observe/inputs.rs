@@ -97,7 +97,7 @@ pub enum Moved {
     FoundAgain(u64),
 }
 
-/// Moves the origin of the cycles with the arrivals of a throttled plan's inputs.
+/// Follows the arrivals of a throttled plan's inputs, and moves the origin of the cycles with them.
 #[derive(Debug, Clone)]
 pub struct InputClock {
     grid: Cycle,

@@ -1,9 +1,10 @@
 //! Finds how BPF programs can recognise joins in a chain (synchronisers, callbacks that store
 //! inputs). Pure.
 //!
-//! A join is recognised by the start of the callback that takes the chain's input, and by the
-//! publisher of its output. The callback whose input comes last publishes. If that is not the
-//! chain's input, the output belongs to the cycle of the stored input.
+//! onbeat recognises a join by two things: the start of the callback that takes the chain's input,
+//! and the publisher of the join's output. The callback whose input comes last publishes the
+//! output. If that input is not the chain's, the output belongs to the cycle of the stored chain's
+//! input.
 
 use super::{is_synchroniser, Roots};
 use onbeat_plan::Plan;

@@ -15,8 +15,8 @@ const STARTS_AFTER_RESTART: usize = 12;
 /// Starts form a grid only if their spread is at most a cycle divided by this number.
 const JUMP_PART: i64 = 8;
 
-/// With several inputs, cycles begin after the last input, by a cycle divided by this number. A
-/// late input is then still in its own cycle.
+/// With several inputs, a cycle begins some time after its last input. This time is a cycle divided
+/// by this number. A late input is then still in its own cycle.
 const BEHIND_PART: u64 = 10;
 
 const ARRIVALS: usize = 20;
@@ -28,8 +28,8 @@ pub const MOST_ARRIVALS: usize = 32;
 /// that has just started needs a while.
 const STEADY_PART: u64 = 16;
 
-/// Two times without inputs count as equally long if they differ by at most a cycle divided by this
-/// number.
+/// Two parts of the cycle without inputs count as equally long if their lengths differ by at most a
+/// cycle divided by this number.
 const STAY_PART: u64 = 8;
 
 /// The number of latest origins that are kept. An execution is complete a quarter of a second after

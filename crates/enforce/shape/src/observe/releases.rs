@@ -8,13 +8,13 @@
 //! - A message may arrive late, and the clock of its sensor drifts. The grid lies at the earliest
 //!   tenth of the starts and moves with it.
 
-/// After this many windows of starts without a start before the grid, a timer's grid moves to their
-/// earliest start.
+/// A timer's grid moves to a later time after this many consecutive windows without a start before
+/// the grid. It then moves to the earliest start in these windows.
 const WINDOWS: u32 = 8;
 
-/// If the early starts of a window differ from the grid by at most this, they were mostly delayed.
-/// The origin then moves only by one [`NEAR_PART`]th of the difference, because outputs would show
-/// the noise.
+/// If the early starts of a window differ from the grid by at most this, the difference comes
+/// mostly from delays of these starts. The origin then moves only by one [`NEAR_PART`]th of the
+/// difference, because outputs would show the noise.
 const NEAR_NS: i64 = 100_000;
 
 const NEAR_PART: i64 = 4;

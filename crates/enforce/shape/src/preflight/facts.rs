@@ -7,20 +7,23 @@ use std::path::{Path, PathBuf};
 
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The kernel's preemption model: when the kernel takes the CPU from a thread that is in a system
-/// call.
+/// The kernel's preemption model. It decides when a thread of higher priority gets the CPU of a
+/// thread that is in a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {
-    /// The kernel takes the CPU only at the end of the system call.
+    /// A thread of higher priority gets the CPU only at the end of the system call.
     None,
-    /// The kernel takes the CPU at the end of the system call and at chosen points within it.
+    /// A thread of higher priority gets the CPU at the end of the system call and at chosen points
+    /// within it.
     Voluntary,
-    /// The kernel takes the CPU at the next tick for normal threads, and at once for real-time
-    /// threads.
+    /// A real-time thread of higher priority gets the CPU at once, a normal thread at the next
+    /// tick.
     Lazy,
-    /// The kernel takes the CPU at once, except while the thread holds a spin lock.
+    /// A thread of higher priority gets the CPU at once, except while the running thread holds a
+    /// spin lock.
     Full,
-    /// The kernel takes the CPU at once, nearly everywhere (PREEMPT_RT).
+    /// A thread of higher priority gets the CPU at once, nearly everywhere in the kernel
+    /// (PREEMPT_RT).
     RealTime,
 }
 
@@ -35,10 +38,10 @@ pub struct Facts {
     pub hz: Option<u32>,
     /// The highest resolution of timers, in ns. `None` if it cannot be read.
     pub timer_resolution_ns: Option<u64>,
-    /// The freezers of cgroup version 1 and version 2: true if mounted.
+    /// Whether the freezers of cgroup version 1 and of version 2 are mounted.
     pub freezers: (bool, bool),
-    /// The share of each CPU that real-time threads may use, from 0 to 1. `None` if it is
-    /// unlimited.
+    /// The share of each CPU's time that the kernel lets real-time threads use, from 0 to 1
+    /// (`sched_rt_runtime_us` / `sched_rt_period_us`). `None` if it is unlimited or unknown.
     pub real_time_share: Option<f64>,
     /// Whether every cgroup has a budget of real-time CPU time (RT_GROUP_SCHED). `None` if the
     /// kernel has no such budgets, or if this is unknown.

@@ -76,8 +76,9 @@ fn highest_priority(config: &Config) -> u8 {
     places.filter_map(|place| place.priority).max().unwrap_or(0)
 }
 
-/// Returns the way in which a shaper beside this process gets its priorities. Threads that inherit their
-/// priority must not set another. In this case the call removes the priorities from `config`.
+/// Returns the way in which a shaper beside this application's process gets its priorities. If the
+/// shaper's threads inherit their priority, they must not set another one. The call then removes
+/// the priorities from `config`.
 fn priority(config: &mut Config, beside: &Beside) -> Priority {
     let highest = highest_priority(config);
     let keeps_rights = beside.container.is_empty() && beside.user.uid == 0;

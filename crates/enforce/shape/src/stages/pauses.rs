@@ -6,7 +6,7 @@ pub(crate) fn sentences(reported: Pauses, now: Pauses) -> Vec<String> {
     let mut sentences = Vec::new();
     if now.thawed_by_guard > reported.thawed_by_guard {
         sentences.push(format!(
-            "onbeat did not run for a cycle, because it was stopped or had no CPU. The guard opened all slots until the cycle after its return ({} so far).",
+            "onbeat did not run for a cycle, because it was stopped or had no CPU. The guard opened all slots until the cycle after onbeat ran again ({} so far).",
             times(now.thawed_by_guard)
         ));
     }

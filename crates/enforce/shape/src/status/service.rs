@@ -1,4 +1,5 @@
-//! A thread that answers requests on a Unix socket: one line of request, one answer, end.
+//! A thread that answers requests on a Unix socket. A client sends one line and gets one answer.
+//! Then the thread closes the connection.
 //!
 //! The socket lies in the directory of ledgers, which only root can access. The kernel also reports
 //! the peer's user. The number of clients, the length of a request and the time of a client are

@@ -35,7 +35,7 @@ const THREADS: &[(&str, &str)] = &[
     ("acc-", "accepts connections (Zenoh)"),
 ];
 
-/// The thread that holds outputs back inside the application.
+/// The name of the thread that holds outputs back inside the application.
 pub const SENDER: &str = onbeat_ros::inside::THREAD;
 
 pub const PUBLISHER: &str = "dds.asyn";

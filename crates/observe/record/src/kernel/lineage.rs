@@ -1,5 +1,5 @@
-//! The maps of lineage: what begins an execution of a chain, and when the execution of an item on
-//! its way began.
+//! The maps of lineage. They show which event begins an execution of a chain. For each item that is
+//! published and not yet taken, they show when the item's execution began.
 
 use crate::records::{
     JOIN_CALLBACK, JOIN_OUTPUT, JOIN_SUBSCRIPTION, LINEAGE_CHECK, LINEAGE_ENTRIES, LINEAGE_FACTOR,

@@ -260,7 +260,7 @@ impl Kernel {
     }
 
     pub fn lacks(&self) -> Option<String> {
-        let lacks = "The kernel has no type information of its own (--btf). It is not recorded for which mutex a thread sleeps.";
+        let lacks = "The kernel has no type information of its own (--btf). onbeat therefore does not record for which mutex a thread sleeps.";
         self.has_given_types.then(|| lacks.into())
     }
 

@@ -1,8 +1,8 @@
 //! Attaches and detaches uprobes so that a SIGKILL of the recorder cannot cut the kernel short.
 //!
 //! The kernel puts breakpoints into programs, and takes them out, for the process that asked for
-//! it. If that process is killed meanwhile, the kernel gives up in between. The breakpoint then
-//! stays in every program that has it, and the kernel keeps the probe for ever, with a copy of the
+//! it. If that process is killed meanwhile, the kernel stops half-way. The breakpoint then stays in
+//! every program that has it, and the kernel keeps the probe for ever, with a copy of the
 //! instruction below it. A later probe at the same place gets that copy. If the library was
 //! replaced meanwhile, the program executes an instruction of the old one, and crashes
 //! (docs/decisions.md).
@@ -89,8 +89,8 @@ fn reap(pid: libc::pid_t) {
 
 /// Detaches all probes of these links, and returns when the kernel has detached them.
 ///
-/// Other processes are the last holders of the links, and then end. The kernel cleans up after a process that
-/// ends, whatever signals arrive, even if all processes are killed at once.
+/// Other processes become the last holders of the links, and then end. The kernel cleans up after a process
+/// that ends, whatever signals arrive, even if all processes are killed at once.
 pub fn detach(links: Vec<impl AsFd>) {
     if links.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Probes the functions that listeners of plain DDS have for new data.
+//! Probes the functions that a plain DDS calls in an application's listeners when new data arrive.
 //!
 //! Each function is probed in its own process only, so that no user can have another user's
 //! functions probed.

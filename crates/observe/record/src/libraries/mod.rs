@@ -380,8 +380,8 @@ impl Libraries {
         self.unseen.sentences()
     }
 
-    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library. With
-    /// `unprobed`, only libraries without probes count.
+    /// Returns whether the process has mapped a tracing library or, without ROS 2, a DDS library. If `unprobed`
+    /// is set, libraries that have probes already do not count.
     pub fn is_traceable(&mut self, pid: u32, unprobed: bool) -> bool {
         let mapped = self.known(pid);
         self.budget.leave_out_of(pid, mapped.left_out);
@@ -396,8 +396,8 @@ impl Libraries {
         })
     }
 
-    /// Returns whether the process runs executors of onbeat-flow. With `unprobed`, only files
-    /// without probes count.
+    /// Returns whether the process has mapped a file with executors of onbeat-flow. If `unprobed` is set, files
+    /// that have probes already do not count.
     pub fn has_flow(&mut self, pid: u32, unprobed: bool) -> bool {
         self.budget.visit(Some(pid));
         let mapped = self.mapped(pid, files::own_files);

@@ -1,5 +1,5 @@
-//! Middlewares beside ROS 2's own that onbeat does not record. A sentence names those that observed
-//! processes have loaded.
+//! Finds middlewares that onbeat has no probes for, and that applications use beside ROS 2's own. A
+//! sentence names those that observed processes have loaded.
 
 use crate::names::file_name;
 use onbeat_proc::maps::MappedFile;
@@ -33,7 +33,8 @@ pub fn is_unseen(path: &str) -> bool {
     middleware(path).is_some() || file_name(path).starts_with(RMW_ZENOH)
 }
 
-/// The middlewares found so far: the name of the library and the processes that have loaded the library.
+/// The middlewares that onbeat has no probes for and that observed processes have loaded. For each: the name of
+/// the library, and the processes that have loaded the library.
 #[derive(Debug, Default)]
 pub struct Unseen(BTreeMap<&'static str, (String, BTreeSet<u32>)>);
 

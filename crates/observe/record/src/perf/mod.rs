@@ -63,8 +63,8 @@ fn without_events(threads: Vec<u32>, seen: &[Seen], known: &mut BTreeSet<u32>) -
     threads
 }
 
-/// Returns whether the error means that a thread has ended, or that its process has gained more rights. A
-/// process that gains rights also loses inherited events.
+/// Returns whether the error means that events cannot be opened for a thread: the thread has ended, or its
+/// process has gained more rights and therefore also lost inherited events.
 fn cannot_inherit(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -80,7 +80,7 @@ impl Head {
     }
 }
 
-/// Returns a position up to which each of the first `rings` rings is certainly written.
+/// Returns for each of the first `rings` rings a position up to which the ring is certainly written.
 ///
 /// Each position is read twice. The first reading counts if both agree, or if both are larger than the position
 /// in `known` and do not decrease. Otherwise the position in `known` counts.

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the trace is written, and how it is divided into files and blocks.
+/// The place of the trace, and its division into files and blocks.
 #[derive(Debug, Clone)]
 pub struct FileOptions {
     /// The trace directory, which must not exist yet.

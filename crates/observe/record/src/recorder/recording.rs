@@ -145,7 +145,8 @@ impl Recording {
         }
     }
 
-    /// Marks what the named processes have started, without this process and its children. Returns all marked processes.
+    /// Marks the processes that the named processes have started, except this process and its children. Returns
+    /// all marked processes.
     fn mark_descendants(&self, named: &[u32]) -> Vec<u32> {
         let own = onbeat_proc::tree(std::process::id());
         let mut marked = named.to_vec();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub trait Session: Sized {
     /// Starts a command and records the command and all its descendants from their first instruction on. With
-    /// BPF programs, they also load `library`.
+    /// BPF programs, the command and its descendants also load `library`.
     fn start_command(
         &mut self,
         words: &[String],

@@ -122,8 +122,8 @@ impl Table {
         Ok(record)
     }
 
-    /// Places a record's fields, small ones first. They fill the two bytes behind the head, so that no gaps
-    /// arise.
+    /// Places a record's fields, small ones first. The small fields fill the two bytes behind the head, so that
+    /// no gaps arise.
     fn place(&self, record: &mut Record) -> Result<(), String> {
         let alignment = |f: &Field| self.size_and_alignment(&f.ty).map_or(0, |(_, a)| a);
         // Texts need no alignment, so they follow the numbers.

@@ -146,7 +146,7 @@ impl Encoder {
     }
 }
 
-/// Estimates the offset between the clocks from the first clock sample or source time stamp of `events`.
+/// Estimates CLOCK_REALTIME minus CLOCK_MONOTONIC from the first clock sample or source time stamp of `events`.
 fn first_offset(events: &[Event]) -> Option<i64> {
     events.iter().find_map(|e| match e.kind {
         EventKind::ClockOffset {

@@ -2,8 +2,8 @@
 //! the layer before, with the truth about every output.
 //!
 //! The number of paths grows with `width` to the power of `layers`. The number of sources and of
-//! sinks stays `width`. A node publishes when the message of its own column arrives, with the latest
-//! values of the other columns. In a simulated message travel the starts of all executions of
+//! sinks stays `width`. A node publishes when the message of its own column arrives, with the
+//! latest values of the other columns. A simulated message carries the starts of all executions of
 //! sources on which it depends.
 use super::random::Random;
 use super::MS;

@@ -129,8 +129,8 @@ impl SchedExt {
     }
 }
 
-/// Refuses a table that is too large for the programs, or pauses that the kernel's watchdog does
-/// not allow.
+/// Refuses a table that is too large for the BPF programs. Also refuses a server that has no slot
+/// for longer than [`LONGEST_PAUSE_NS`], because of the kernel's watchdog.
 fn refuse(table: &Table, servers: &[RunningServer]) -> Result<(), SchedExtError> {
     if servers.len() > layout::MAX_SERVERS {
         return Err(SchedExtError::Room(format!("{} servers", servers.len())));

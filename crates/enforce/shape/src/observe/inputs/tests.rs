@@ -123,7 +123,7 @@ proptest! {
         // In 20 minutes, a drift of more than 10 ms causes a slip if the origin stays.
         let drift_ns = ppm.unsigned_abs() * 1200 * 1000;
         if ppm > 0 && drift_ns > 10_000_000 + 2 * jitter_ns {
-            prop_assert!(session.at_fixed.slips() > 0, "a fixed origin does not slip");
+            prop_assert!(session.at_fixed.slips() > 0, "no input slipped under a fixed origin");
         }
     }
 
@@ -143,7 +143,7 @@ proptest! {
             }
             session.arrived(0, sensor.due(n, period_ns) + late);
         }
-        prop_assert_eq!(session.found_again, 0, "outliers are no restart");
+        prop_assert_eq!(session.found_again, 0, "outliers counted as another phase of the input");
         // Each outlier is late for its cycle, and the next message is the second of a cycle.
         let before = session.clock.slips();
         prop_assert!(before <= 2 * (3000 / outlier_every + 1), "{}", before);

@@ -165,16 +165,12 @@ impl Reporter {
             ("slips of inputs", now.slips, before.slips),
             ("skipped slots", now.skipped_slots, before.skipped_slots),
             ("lost reports", now.lost_reports, before.lost_reports),
-            ("times slots opened by the guard", by.opened, guard.opened),
-            (
-                "times slots opened without the guard",
-                by.silent,
-                guard.silent,
-            ),
+            ("slots opened by the guard", by.opened, guard.opened),
+            ("slots opened without the guard", by.silent, guard.silent),
         ]
         .into_iter()
         .filter(|(_, now, before)| now > before)
-        .map(|(what, now, before)| format!("{} {what}", now - before))
+        .map(|(what, now, before)| format!("{what}: {}", now - before))
         .collect()
     }
 }

@@ -55,7 +55,7 @@ fn diagnostic_warnings_cover_the_time_since_the_last_message() {
     let (_, unheard) = reporter.report(&late, at(1));
     assert_eq!(unheard[0].level, Level::Warn);
     late.plan.counts[0].executions = 30;
-    let warning = "3 late outputs; 1 slips of inputs";
+    let warning = "late outputs: 3; slips of inputs: 1";
     assert_eq!(
         level_and_reason(&mut reporter, &late, at(2)),
         (Level::Warn, warning.into())
@@ -79,15 +79,12 @@ type Change = fn(&mut Status);
 #[test]
 fn diagnostics_name_every_cause_of_a_warning() {
     let causes: [(Change, &str); 6] = [
-        (|s| s.plan.counts[0].late = 1, "1 late outputs"),
-        (|s| s.plan.counts[0].discarded = 1, "1 discarded outputs"),
-        (|s| s.counts.skipped_slots = 4, "4 skipped slots"),
-        (|s| s.counts.lost_reports = 1, "1 lost reports"),
-        (|s| s.guard.opened = 1, "1 times slots opened by the guard"),
-        (
-            |s| s.guard.silent = 2,
-            "2 times slots opened without the guard",
-        ),
+        (|s| s.plan.counts[0].late = 1, "late outputs: 1"),
+        (|s| s.plan.counts[0].discarded = 1, "discarded outputs: 1"),
+        (|s| s.counts.skipped_slots = 4, "skipped slots: 4"),
+        (|s| s.counts.lost_reports = 1, "lost reports: 1"),
+        (|s| s.guard.opened = 1, "slots opened by the guard: 1"),
+        (|s| s.guard.silent = 2, "slots opened without the guard: 2"),
     ];
     for (change, reason) in causes {
         let mut changed = status(1);
@@ -143,7 +140,7 @@ fn a_diagnostic_error_lasts_as_long_as_its_cause() {
     assert_eq!(level_and_reason(&mut reporter, &broken, at(5)).0, Level::Ok);
     broken.promises.push(promise(Some(false)));
     broken.counts.slips = 1;
-    let reasons = "promise broken: average; 1 slips of inputs";
+    let reasons = "promise broken: average; slips of inputs: 1";
     assert_eq!(
         level_and_reason(&mut reporter, &broken, at(6)),
         (Level::Error, reasons.into())

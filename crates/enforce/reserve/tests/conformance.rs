@@ -255,12 +255,12 @@ fn a_new_table_replaces_the_current_one_at_the_end_of_a_cycle() {
         };
         refused(
             &servers(all, all)[..2],
-            "other servers than the running reservation",
+            "differ from those of the running reservation",
         );
         refused(&servers((MS, MS), all), "slot 0");
         let mut other = servers(all, all);
         other[0].priority = 21;
-        refused(&other, "other servers than the running reservation");
+        refused(&other, "differ from those of the running reservation");
         other = servers(all, all);
         other[2].slots = other[0].slots.clone();
         refused(&other, "\"always\" was started without slots");

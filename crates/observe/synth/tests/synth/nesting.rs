@@ -153,7 +153,7 @@ fn a_chain_follows_the_latest_of_several_takes_of_a_subscription() {
         chain.figures.latency_ns.max(),
         40_000_000 + 9_100_000 + 500_000
     );
-    let said = |c: &&String| c.starts_with("A callback took 20 items of /scan and then a newer");
+    let said = |c: &&String| c.starts_with("A callback took 20 items of /scan and then a later");
     assert!(m.coverage.iter().any(|c| said(&c)), "{:?}", m.coverage);
 }
 

@@ -32,7 +32,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the line of a process, or of the thread that has this id. Returns `None` if the process or
+    /// Reads `/proc/ID/stat` of the process or thread with this id. Returns `None` if the process or
     /// thread has ended.
     pub fn of(id: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{id}/stat"))

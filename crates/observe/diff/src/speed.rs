@@ -15,9 +15,9 @@ const FEWEST: usize = 5;
 /// the usual ones. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
-    /// The first model's runs: each run's id and the logarithm.
+    /// The first model's runs: each run's id and the logarithm of its speed.
     pub a: Vec<(String, f64)>,
-    /// The second model's runs: each run's id and the logarithm.
+    /// The second model's runs: each run's id and the logarithm of its speed.
     pub b: Vec<(String, f64)>,
 }
 

@@ -424,7 +424,7 @@ pub struct Edge {
     /// The id of the callback that takes the items.
     pub to: String,
     /// The topic, `service/request` or `service/response`. For an edge into a sync vertex, the
-    /// input of the publishing subscription.
+    /// topic of the subscription whose callback publishes the output.
     pub topic: String,
     /// The reason why onbeat assumes the edge. `None` if it followed the items.
     #[serde(

@@ -31,7 +31,8 @@ pub fn duration(ns: f64) -> String {
     format!("{} {unit}", significant(ns / length))
 }
 
-/// Formats a number with three significant digits: `0.62`, `27.1`, `1234`.
+/// Formats a number with its whole part, and so many digits after the point that it has about three digits:
+/// `0.62`, `27.1`, `1234`.
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {
         v if v < 1e-9 => return "0".into(),

@@ -506,7 +506,8 @@ impl Paths {
 
     /// Returns the callbacks of a path from which the data certainly came, last to first.
     ///
-    /// The list ends at a synchroniser if the path reaches it from a callback other than the publishing one.
+    /// The list ends at a synchroniser if the path enters it by an input whose callback did not publish the
+    /// output.
     pub(crate) fn certain<'a>(
         &'a self,
         path: PathId,

@@ -70,7 +70,7 @@ pub enum Loss {
     /// A synchroniser joined a later input of the same subscription.
     PassedOver {
         /// The number of the callback with the fewest inputs since the previous output. `None` if all
-        /// of the synchroniser's callbacks had as many inputs.
+        /// callbacks of the synchroniser had equally many inputs.
         lacks: Option<u32>,
     },
 }

@@ -364,7 +364,7 @@ impl Finding {
                 _ => format!("transport to {place}{}", with_culprit(", ")),
             },
             Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
-            Kind::Timer => format!("waits of stored data for {place}"),
+            Kind::Timer => format!("time that stored data wait until {place} uses them"),
             Kind::Stolen => format!("time that the host took from {place}"),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown at {place} ({})", reason.text()),

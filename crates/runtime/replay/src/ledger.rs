@@ -253,7 +253,7 @@ impl Ledger {
         }
     }
 
-    /// Counts fragments that were kept before and left now together with the last one. Real-time safe.
+    /// Counts fragments that waited for the last one of their packet, and have left with it. Real-time safe.
     pub(crate) fn joined(&mut self, stamp: Stamp, parts: u32) {
         if let Some(row) = self.rows.get_mut(stamp.stream.0 as usize) {
             let before = u64::from(parts.saturating_sub(1)).min(row.kept);

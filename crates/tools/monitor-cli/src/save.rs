@@ -212,7 +212,8 @@ impl Subject<'_> {
     }
 }
 
-/// Returns the execution that was the worst while the system ran, or else the longest.
+/// Returns the execution `known`, the worst one that was found while the system ran. If it is `None` or not
+/// explained, returns the longest one.
 fn worst<'e>(explanation: &'e Explanation, known: Option<&Late>) -> Option<&'e Execution> {
     let executions = &explanation.executions;
     let is_it = |e: &&Execution| {

@@ -38,7 +38,7 @@ pub struct Shared {
     recording: Mutex<Option<PathBuf>>,
 }
 
-/// Locks a value. A thread that panicked has not left it half changed.
+/// Locks a value, also if a thread panicked while it held the lock: no thread leaves the value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -121,7 +121,7 @@ fn check_slots(
     Ok(())
 }
 
-/// Fixes the seed, because a rare load breaks any limit.
+/// Uses a fixed seed: among enough random loads, one exceeds any limit that a test can set.
 fn fixed_seed() -> ProptestConfig {
     ProptestConfig {
         cases: 10,

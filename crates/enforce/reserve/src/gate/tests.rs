@@ -319,7 +319,7 @@ fn a_gate_that_could_be_shut_only_partly_is_opened_completely() {
 }
 
 #[test]
-fn an_empty_gate_is_closed_when_its_first_thread_joins() {
+fn an_empty_gate_is_already_closed_when_its_first_thread_joins() {
     for kind in [GateKind::Soft, GateKind::Hard] {
         let gates = [Gate {
             members: Members::default(),

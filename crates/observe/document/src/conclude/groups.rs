@@ -334,7 +334,7 @@ impl<'a> Deciding<'a> {
         self.evidence.outputs.saturating_sub(m.fresh) <= self.few()
     }
 
-    /// Reports whether the member had exactly one input between any two outputs. Also returns true
+    /// Reports whether the member had exactly one input between each output and the next. Also returns true
     /// if it had as many inputs as outputs, and each input came before its output. One irregular
     /// input at the start is allowed.
     fn one_input_per_output(&self, m: &MemberEvidence) -> bool {

@@ -251,7 +251,7 @@ fn of_note(note: &Note, n: u64) -> String {
         Note::Doubled(s) => format!("Items of the link {s} were received {times} at an end that had them already. They are counted only here."),
         Note::Foreign(s) => format!("Messages on {s} came {times} from publishers outside the recording."),
         Note::HelperTime => format!("Threads that were made by callbacks' threads, but run no callbacks and publish nothing (a pool, OpenMP), used {:.1} ms of CPU time. It is unknown for which callbacks, so it is missing in the callbacks' times.", n as f64 / 1e6),
-        Note::Ignored(s) => format!("No chain passes {s}, of which {n} items were taken, because it is infrastructure. Use --ignore to name other topics, or none."),
+        Note::Ignored(s) => format!("No chain goes through {s}, because it is infrastructure. {n} of its items were taken. Use --ignore to name other topics, or none."),
         Note::Input(s) => format!("Chains begin with {s}, whoever publishes it, as stated with --input. Their latency counts from its publication."),
         Note::Link(s) => format!("The link '{s}' was not followed: one of its callbacks did not run under that id."),
         Note::Junction(s) => format!("The junction '{s}' is used as stated with --junction."),

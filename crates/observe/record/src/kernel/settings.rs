@@ -16,7 +16,7 @@ pub fn write(programs: &[u8], image: &mut [u8], values: &[(&str, u64)]) -> Resul
         let (at, size) = (symbol.address() as usize, symbol.size() as usize);
         let target = image
             .get_mut(at..at + size)
-            .ok_or("a setting lies outside of the programs' data")?;
+            .ok_or("a setting lies outside of the data section of the BPF programs")?;
         target.copy_from_slice(&value.to_le_bytes()[..size]);
     }
     Ok(())

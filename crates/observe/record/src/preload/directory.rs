@@ -18,7 +18,7 @@ const YOUNG: Duration = Duration::from_secs(10);
 pub enum Access {
     /// Only this process's user.
     Own,
-    /// Only the user with these ids (uid, gid), who gets the directory.
+    /// Only the user with these ids (uid, gid), who becomes the owner of the directory.
     User(u32, u32),
     /// All users. Only this process's user can change the directory.
     All,

@@ -96,7 +96,7 @@ pub(crate) struct Part {
     /// Counts the subscription's inputs since the last output.
     since: u8,
     pub(crate) seen: Seen,
-    /// The number of the last input after which the subscription's own callback published the output.
+    /// The index of the latest input of this subscription whose own callback published an output.
     last: Option<u64>,
     /// The number of the next input that can go into an output.
     next: u64,

@@ -129,7 +129,7 @@ impl RequestKind {
             RequestKind::NotExecuted => "never answered: no callback ran",
             RequestKind::NoResponse => "never answered: a callback ran without a response",
             RequestKind::ResponseNotTaken => "response never taken",
-            RequestKind::RecordingEnded => "open when the recording ended",
+            RequestKind::RecordingEnded => "without a response at the end of the recording",
             RequestKind::Unknown => "unknown",
         }
     }

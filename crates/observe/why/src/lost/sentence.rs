@@ -178,7 +178,7 @@ impl ServiceLosses {
                 format!("{head} {is} never answered: {to} sent a response, and the client did not take it.")
             }
             RequestKind::RecordingEnded => {
-                format!("{head} {is} open when the recording ended.")
+                format!("{head} {is} without a response at the end of the recording.")
             }
             RequestKind::Unknown => format!(
                 "The outcome of {head} is unknown: events were lost, or the client of executed requests is unknown."

@@ -203,8 +203,8 @@ impl<'p> Arbiter<'p> {
     }
 
     /// Publishes what a seat wants next. `None` means that it wants nothing. Returns the number of
-    /// chunks that the port had granted up to this call. Wakes no thread. If the seat wants less
-    /// than before, call [`Arbiter::wake_next`].
+    /// chunks that the port had granted up to this call. Wakes no thread. If the seat's
+    /// wish is less urgent than before or gone, call [`Arbiter::wake_next`].
     pub fn publish(&self, seat: usize, next: Option<(Urgency, usize)>) -> u64 {
         let own = self.seat(seat);
         if let Some((_, need)) = next {

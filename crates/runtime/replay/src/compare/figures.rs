@@ -180,7 +180,7 @@ impl FieldTally {
 /// thousandth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Shift {
-    /// The number of pairs whose shifts are distributed.
+    /// The number of pairs of messages in this distribution.
     pub count: u64,
     /// The smallest shift, exact.
     pub min: i64,

@@ -23,7 +23,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Waits until the sender has listed its streams. Messages call the source `name`. `stop` returns `true`
+    /// Waits until the sender has listed its streams. Error messages call the source `name`. `stop` returns `true`
     /// when the caller no longer wants the recording. An item has at most `most` bytes, which also bounds the
     /// memory. Not real-time safe.
     ///

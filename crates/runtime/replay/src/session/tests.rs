@@ -205,7 +205,7 @@ fn a_slow_consumer_gets_all_items_in_order_without_allocations() {
 }
 
 #[test]
-fn no_item_leaves_before_it_is_due_at_any_rate() {
+fn at_every_rate_no_item_leaves_before_it_is_due() {
     for rate in [1.0, 4.0] {
         let (source, expected) = many(200, 400_000);
         let (catch, seen) = Catch::new(0, 0);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_four_digits_and_separated_thousands() {
+    fn numbers_have_four_significant_digits_and_separated_thousands() {
         let cases = [
             (0.0, "0"),
             (3.0, "3"),

@@ -30,8 +30,8 @@ struct Room {
 }
 
 impl Columns {
-    /// Computes the columns of all ranks. `bends` has the number of bends behind each rank, and
-    /// `back` the bends of nets that go back.
+    /// Computes the columns of all ranks. `bends` has, by rank, the number of bends to its right.
+    /// `back` has the number of bends of each net that leads back to an earlier rank.
     pub(super) fn new(plan: &Plan, bends: &[usize], back: &HashMap<usize, usize>) -> Self {
         let room = Room::new(plan, back);
         let mut columns = Columns {

@@ -11,7 +11,7 @@ const SOCKETCAN: u32 = 227;
 /// in newer captures.
 const LINUX_SLL: u32 = 113;
 const LINUX_SLL2: u32 = 276;
-/// The kernel's type number of CAN interfaces, which both headers contain.
+/// The kernel's type number of CAN interfaces. The headers of both link types above contain it.
 const ARPHRD_CAN: u16 = 280;
 const MOST: usize = 4096;
 

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `layout` | the layout of a page |
 //! | `page` | the page of an end |
+//! | `steps` | how long the steps of its threads take |
 //! | `counted` | wrappers that count messages |
 //! | `read` | the pages of this machine |
 
@@ -20,6 +21,7 @@ mod counted;
 mod layout;
 mod page;
 mod read;
+mod steps;
 
 pub(crate) use counted::{counted, Directions};
 pub(crate) use layout::Word;
@@ -27,3 +29,4 @@ pub use layout::{parse, Backend, LinkStatus, Passed, PortStatus, QosStatus, Stat
 pub use onbeat_flow::clock::now_ns;
 pub(crate) use page::Page;
 pub use read::{survey, Found, Survey};
+pub use steps::{class_ends_ns, Stall, Step, Steps, CLASSES};

@@ -72,7 +72,17 @@ impl Page {
         })
     }
 
-    fn word(&self, index: usize) -> &AtomicU64 {
+    pub(super) fn begun_ns(&self) -> u64 {
+        self.word(Word::BegunNs as usize).load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let words = (0..PAGE_BYTES / 8).map(|n| self.word(n).load(Ordering::Relaxed));
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < PAGE_BYTES / 8);
         // SAFETY: the word is aligned, lies within the mapping, lives as long as it, and is only
         // used as an atomic.

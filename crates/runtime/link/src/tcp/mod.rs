@@ -293,7 +293,7 @@ impl Backend for Tcp {
             },
             resume_within_ns: u64::try_from(self.resume_within.as_nanos()).unwrap_or(u64::MAX),
         };
-        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &self.peer());
+        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &self.peer(), page.clone());
         let seat = self.port.as_ref().map(seat).transpose()?;
         let address = self.address();
         let failed = |what| system(address, what);

@@ -8,8 +8,8 @@ use super::page::Page;
 use crate::bound::Cpu;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A step of a message's way, which a thread of one end takes. [`Step::Wire`] is no thread's: it is
-/// the part that happens between the ends.
+/// A step of a message's way, which a thread of one end takes. Only [`Step::Wire`] happens between
+/// the ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
@@ -95,9 +95,9 @@ pub struct Steps {
     pub recent: Vec<Stall>,
 }
 
-/// The end of the first class of which a histogram's steps take longer, in ns.
+/// Returns the time in ns below which the steps of a histogram's class take.
 pub fn class_ends_ns(class: usize) -> u64 {
-    1 << (FIRST_CLASS_BITS as usize + class)
+    1 << (FIRST_CLASS_BITS as usize + class.min(CLASSES - 1))
 }
 
 fn class(took_ns: u64) -> usize {

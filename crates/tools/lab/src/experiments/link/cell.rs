@@ -7,6 +7,7 @@ use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, used_ns, Peer};
+use onbeat_link::status::{survey, Stall};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,8 @@ pub struct Plan {
     /// then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
+    /// Whether the stalls that the links recorded are read after the run.
+    pub recorded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,7 @@ pub struct Outcome {
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
+    pub stalls: Vec<Stall>,
 }
 
 impl Outcome {
@@ -177,6 +181,11 @@ impl Testbed {
         let elapsed_ns = begun.elapsed().as_nanos() as f64;
         let used_ns = used_ns(&peers)?.saturating_sub(before_ns) as f64;
         let sent_bytes = self.hosts.sent_bytes(Host::Sender)? - sent_before;
+        let stalls = if plan.recorded {
+            recorded(&peers)?
+        } else {
+            vec![]
+        };
         stop_all(&mut peers)?;
         let packets = capture
             .map(|c| c.stop().map_err(capture_failed))
@@ -191,6 +200,7 @@ impl Testbed {
             sent_bytes,
             cpu: 100.0 * used_ns / (elapsed_ns * machine::cpus() as f64),
             packets: packets.unwrap_or_default(),
+            stalls,
         })
     }
 
@@ -259,6 +269,28 @@ impl Testbed {
         });
         started.map_err(capture_failed)
     }
+}
+
+/// Returns the stalls that the links of these programs have recorded.
+fn recorded(peers: &[Peer]) -> Result<Vec<Stall>> {
+    let mut links = survey().links;
+    links.retain(|link| peers.iter().any(|peer| peer.pid() == link.pid));
+    let mut stalls = vec![];
+    for link in links {
+        let steps = link.status.steps;
+        if std::env::var_os("STALLS").is_some() {
+            eprintln!(
+                "{} {} {:?} {}",
+                link.pid, link.status.name, steps.histogram, steps.stalls
+            );
+        }
+        if steps.stalls > steps.recent.len() as u64 {
+            let why = format!("{} stalls in one run", steps.stalls);
+            return Err(LabError::unexpected("a link's records", why));
+        }
+        stalls.extend(steps.recent);
+    }
+    Ok(stalls)
 }
 
 fn capture_failed(source: std::io::Error) -> LabError {

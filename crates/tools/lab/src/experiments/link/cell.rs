@@ -1,13 +1,14 @@
 //! Runs programs on both hosts once and returns their samples and their CPU time.
 
 use super::arms::{Arm, Arms};
+use super::records::Records;
 use crate::frame::children;
 use crate::frame::{files, machine};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, used_ns, Peer};
-use onbeat_link::status::{survey, Stall};
+use onbeat_link::status::Stall;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -97,7 +98,8 @@ pub struct Outcome {
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
-    pub stalls: Vec<Stall>,
+    /// The stalls that the links recorded. `None` if records are missing.
+    pub stalls: Option<Vec<Stall>>,
 }
 
 impl Outcome {
@@ -175,17 +177,14 @@ impl Testbed {
         let sent_before = self.hosts.sent_bytes(Host::Sender)?;
         let (before_ns, begun) = (used_ns(&peers)?, Instant::now());
         start_all(&mut peers, LEAD)?;
+        let records = plan.recorded.then(|| Records::of(&peers));
         for peer in &mut peers {
             peer.done()?;
         }
         let elapsed_ns = begun.elapsed().as_nanos() as f64;
         let used_ns = used_ns(&peers)?.saturating_sub(before_ns) as f64;
         let sent_bytes = self.hosts.sent_bytes(Host::Sender)? - sent_before;
-        let stalls = if plan.recorded {
-            recorded(&peers)?
-        } else {
-            vec![]
-        };
+        let stalls = records.map(Records::finish).transpose()?;
         stop_all(&mut peers)?;
         let packets = capture
             .map(|c| c.stop().map_err(capture_failed))
@@ -200,7 +199,7 @@ impl Testbed {
             sent_bytes,
             cpu: 100.0 * used_ns / (elapsed_ns * machine::cpus() as f64),
             packets: packets.unwrap_or_default(),
-            stalls,
+            stalls: stalls.flatten(),
         })
     }
 
@@ -269,28 +268,6 @@ impl Testbed {
         });
         started.map_err(capture_failed)
     }
-}
-
-/// Returns the stalls that the links of these programs have recorded.
-fn recorded(peers: &[Peer]) -> Result<Vec<Stall>> {
-    let mut links = survey().links;
-    links.retain(|link| peers.iter().any(|peer| peer.pid() == link.pid));
-    let mut stalls = vec![];
-    for link in links {
-        let steps = link.status.steps;
-        if std::env::var_os("STALLS").is_some() {
-            eprintln!(
-                "{} {} {:?} {}",
-                link.pid, link.status.name, steps.histogram, steps.stalls
-            );
-        }
-        if steps.stalls > steps.recent.len() as u64 {
-            let why = format!("{} stalls in one run", steps.stalls);
-            return Err(LabError::unexpected("a link's records", why));
-        }
-        stalls.extend(steps.recent);
-    }
-    Ok(stalls)
 }
 
 fn capture_failed(source: std::io::Error) -> LabError {

@@ -2,7 +2,9 @@
 
 use onbeat_document::text::duration;
 use onbeat_link::bound::Cpu;
-use onbeat_link::status::{class_ends_ns, survey, Found, Passed, PortStatus, Stall, Step, Steps, Survey, CLASSES};
+use onbeat_link::status::{
+    class_ends_ns, survey, Found, Passed, PortStatus, Stall, Step, Steps, Survey, CLASSES,
+};
 use onbeat_terminal::term::{self, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use onbeat_terminal::ExitStatus;

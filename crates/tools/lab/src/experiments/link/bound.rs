@@ -7,7 +7,7 @@ use super::cell::{Outcome, Plan, Sample, Stream, Testbed};
 use super::network::hog;
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{machine, Context, Kept, LabError, Result};
+use crate::frame::{machine, Context, Estimate, Kept, LabError, Result};
 use crate::measure::stats::over_blocks;
 use onbeat_link::bound::{Bound, Cpu, Load};
 use onbeat_link::port::Settings;
@@ -222,7 +222,8 @@ longest beside load | messages | later than the bound | without a broken assumpt
         report.value(name("bound_wire"), us(bounds[at].wire_ns), "us");
         report
             .figure(Figure::estimated(name("longest"), longest, "us").samples(quiet.len() as u64));
-        let wide = longest.map(|us| bound / us);
+        let ends = (bound / longest.high, bound / longest.low);
+        let wide = Estimate::within(bound / longest.value, ends);
         report.figure(Figure::estimated(name("bound_over_longest"), wide, "1").at_most(2.0));
         report.value(name("later"), counts[1] as f64, "messages");
         let unexplained = Figure::exact(name("later_unexplained"), counts[2] as f64, "messages");
@@ -267,6 +268,48 @@ fn add_late(report: &mut Report, late: &[Late]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_message_needs_stalls_beyond_the_assumption_by_as_much() {
+        let bounds = bounds(usual_jitter_ns()).unwrap();
+        let bound_ns = bounds[0].longest_ns() as i64;
+        let sample = Sample {
+            stream: 0,
+            number: 0,
+            intended_ns: 100_000_000,
+            sent_ns: 100_000_000,
+            received_ns: 100_000_000 + bound_ns + 2_000_000,
+            finished_ns: 0,
+        };
+        let is_explained = |stalled_ns: u64, done_ns| {
+            let stall = Stall {
+                step: Step::Read,
+                took_ns: stalled_ns + Cpu::default().wake_ns,
+                done_ns,
+            };
+            let outcome = Outcome {
+                samples: vec![sample],
+                stalls: Some(vec![stall]),
+                ..Outcome::default()
+            };
+            let (round, arm) = (0, 0);
+            let run = Run {
+                round,
+                arm,
+                outcome,
+            };
+            let late = late_of(&run, &bounds).unwrap();
+            assert_eq!(late[0].beyond_ns, 2_000_000);
+            late[0].is_explained
+        };
+        let during = 104_000_000;
+        // 1 ms is assumed, and the message was 2 ms late.
+        assert!(is_explained(3_000_000, during));
+        assert!(!is_explained(2_900_000, during) && !is_explained(0, during));
+        // A stall long before the message, and one after it.
+        assert!(!is_explained(3_000_000, during - 10_000_000));
+        assert!(!is_explained(3_000_000, during + 10_000_000));
+    }
 
     #[test]
     fn stalls_at_the_same_time_count_once() {

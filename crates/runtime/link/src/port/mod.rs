@@ -61,7 +61,7 @@ mod watch;
 
 use crate::error::LinkError;
 use crate::quiet::Quiet;
-use crate::status;
+use crate::steps::StepWords;
 use page::Mapped;
 use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -195,7 +195,7 @@ impl Port {
         &self,
         priority: u8,
         label: &str,
-        steps: Option<Arc<status::Page>>,
+        steps: Option<Arc<dyn StepWords>>,
     ) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
         let mapped = Arc::clone(&self.mapped);

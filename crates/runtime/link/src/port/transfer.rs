@@ -8,7 +8,7 @@ use super::settings::{wire_ns, InForce, Settings};
 use super::sys::{self, SocketEvent};
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
-use crate::status::{self, Step};
+use crate::steps::{Step, StepWords};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use onbeat_flow::clock::now_ns;
 use std::collections::VecDeque;
@@ -66,7 +66,7 @@ pub struct Transfer {
     /// grant.
     urgent: AtomicU64,
     wake: EventFd,
-    steps: Option<Arc<status::Page>>,
+    steps: Option<Arc<dyn StepWords>>,
 }
 
 #[derive(Default)]
@@ -93,7 +93,7 @@ impl Transfer {
         mapped: Arc<Mapped>,
         settings: Settings,
         (seat, priority): (usize, u8),
-        steps: Option<Arc<status::Page>>,
+        steps: Option<Arc<dyn StepWords>>,
     ) -> std::io::Result<Transfer> {
         let connection = Connection {
             stream: None,

@@ -1,7 +1,7 @@
 //! The layout of a status page: words of 64 bits, then two texts, then the words of its steps.
 
-use super::steps::{self, Steps};
 use crate::interface::Sizes;
+use crate::steps::{self, Steps};
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const WORDS: usize = 64;

@@ -13,7 +13,6 @@
 //! |---|---|
 //! | `layout` | the layout of a page |
 //! | `page` | the page of an end |
-//! | `steps` | how long the steps of its threads take |
 //! | `counted` | wrappers that count messages |
 //! | `read` | the pages of this machine |
 
@@ -21,12 +20,11 @@ mod counted;
 mod layout;
 mod page;
 mod read;
-mod steps;
 
+pub use crate::steps::{class_ends_ns, Stall, Step, Steps, CLASSES};
 pub(crate) use counted::{counted, Directions};
 pub(crate) use layout::Word;
 pub use layout::{parse, Backend, LinkStatus, Passed, PortStatus, QosStatus, State};
 pub use onbeat_flow::clock::now_ns;
 pub(crate) use page::Page;
 pub use read::{survey, Found, Survey};
-pub use steps::{class_ends_ns, Stall, Step, Steps, CLASSES};

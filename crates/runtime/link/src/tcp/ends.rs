@@ -7,7 +7,7 @@ use crate::helper;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use crate::pi::Guard;
 use crate::quiet::Waking;
-use crate::status::Step;
+use crate::steps::Step;
 use onbeat_flow::clock::now_ns;
 use std::io::PipeReader;
 use std::net::Shutdown;

@@ -6,7 +6,7 @@ use super::stream::{FrameReader, FrameWriter};
 use crate::interface::End;
 use crate::port::{Arrivals, Counted, Go, Seated, Turn};
 use crate::resume::Violation;
-use crate::status::Step;
+use crate::steps::Step;
 use onbeat_flow::clock::now_ns;
 use std::io::{ErrorKind, Read};
 use std::sync::atomic::Ordering;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// What is known of one end: how many stalls it had, and those that were read.
+/// The stalls that were read from one end, and their count by the end itself.
 #[derive(Default)]
 struct End {
     count: u64,

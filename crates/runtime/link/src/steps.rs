@@ -4,9 +4,8 @@
 //! Real-time: a few relaxed atomics for each step. No lock, no allocation. All threads of an end
 //! write the same words. A stall is one word, so readers never see half of it.
 
-use super::page::Page;
 use crate::bound::Cpu;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A step of a message's way, which a thread of one end takes. Only [`Step::Wire`] happens between
 /// the ends.
@@ -144,9 +143,15 @@ pub(crate) fn parse(at: impl Fn(usize) -> u64, begun_ns: u64) -> Steps {
     }
 }
 
-impl Page {
+/// The words in which an end's steps are counted.
+pub(crate) trait StepWords: Send + Sync {
+    fn word(&self, index: usize) -> &AtomicU64;
+
+    /// Returns when the end was made, ns of CLOCK_MONOTONIC.
+    fn begun_ns(&self) -> u64;
+
     /// Counts a step that was due at `due_ns` and done at `done_ns`. Real-time safe.
-    pub(crate) fn step(&self, step: Step, due_ns: u64, done_ns: u64) {
+    fn step(&self, step: Step, due_ns: u64, done_ns: u64) {
         let took_ns = done_ns.saturating_sub(due_ns);
         let class = step as usize * CLASSES + class(took_ns);
         self.word(Place::Histogram as usize + class)
@@ -174,47 +179,5 @@ impl Page {
                 return;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::layout::{self, Backend};
-    use super::*;
-    use crate::interface::Sizes;
-
-    #[test]
-    fn a_page_shows_its_steps_the_worst_and_the_most_recent_stalls() {
-        let page = Page::new(Backend::Tcp, true, "steps", Sizes::of_messages(1)).unwrap();
-        let begun_ns = page.begun_ns();
-        let at = |us: u64| begun_ns + 1000 * us;
-        // A usual step, and one that is exactly as long as usual.
-        page.step(Step::Push, at(0), at(5));
-        page.step(Step::Take, at(0), at(100));
-        // Each stall is 1 us longer than the one before, but the longest comes early.
-        page.step(Step::Hear, at(1000), at(2_500_000));
-        for n in 0..300 {
-            page.step(Step::Post, at(1000 * n), at(1000 * n + 200 + n));
-        }
-        let steps = layout::parse(&page.bytes()).unwrap().steps;
-        let counts = |step: Step| steps.histogram[step as usize];
-        assert_eq!((counts(Step::Push)[0], counts(Step::Take)[3]), (1, 1));
-        let posts = counts(Step::Post);
-        assert_eq!((posts[4], posts[5], posts.iter().sum()), (63, 237, 300));
-        assert!(class_ends_ns(3) > 100_000 && class_ends_ns(4) == 262_144);
-        assert_eq!((steps.stalls, counts(Step::Hear)[CLASSES - 1]), (301, 1));
-        // 21 bits of us.
-        assert_eq!(steps.worst[0].took_ns, 2_097_151_000);
-        let worst: Vec<_> = steps.worst.iter().map(|s| s.took_ns / 1000).collect();
-        assert_eq!(worst[1..], (485..500).rev().collect::<Vec<_>>());
-        assert_eq!(steps.recent.len(), RECENT);
-        let last = Stall {
-            step: Step::Post,
-            took_ns: 499_000,
-            done_ns: begun_ns + (((299_000 + 499) * 1000) >> 12 << 12),
-        };
-        assert!(steps.recent.contains(&last) && steps.worst.contains(&last));
-        let is_old = |s: &Stall| s.step == Step::Hear || s.took_ns < 244_000;
-        assert!(!steps.recent.iter().any(is_old));
     }
 }

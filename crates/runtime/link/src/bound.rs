@@ -7,10 +7,47 @@
 //! blocking, over the whole busy period (Davis, Burns, Bril and Lukkien, *Controller Area Network
 //! (CAN) schedulability analysis*, 2007, with chunks in the place of frames).
 //!
-//! It assumes that the sender's egress is the bottleneck and that nobody else sends through the
-//! port. It also assumes that the next chunk is posted before the window is empty, even if another
-//! link must be woken for it. A message counts from its push: from then on nothing less urgent is
-//! let go. Receivers that several senders share (incast) are not modelled.
+//! # Assumptions
+//!
+//! - The sender's egress is the bottleneck, keeps its rate and loses nothing. Nobody else sends
+//!   through the port. Receivers that several senders share (incast) are not modelled.
+//! - No channel sends more, or more often, than its [`Load`] says.
+//! - Between the departure of a message's last byte and its arrival in the receiver's kernel lie at
+//!   most [`Port::way_ns`]. The acknowledgement takes as long again.
+//! - The threads of all links get their CPUs as [`Cpu`] says. A *step* is one of six things: an
+//!   application hands a message over; a writer posts a chunk; a receiver reads what has arrived; an
+//!   application takes a message; a receiver answers; a sender hears an acknowledgement. A step is
+//!   due when its cause is there. It is done [`Cpu::wake_ns`] later at most, and its time beyond
+//!   that is a stall. The times at which some step stalls sum up to [`Cpu::stall_ns`] at most, over
+//!   one busy period of the port. Links record their stalls ([`crate::status`]).
+//!
+//! # Derivation
+//!
+//! Let *C* be the wire time of a whole chunk, *W* of the window, *w* the whole chunks in it, *u* the
+//! usual time of a step, *D* the sum of stalls. A chunk's bytes leave the window one *turn* after
+//! they left the wire: the way there and back, hearing of it, and posting the next chunk, *2 way +
+//! 2 u*. The last chunk of a message is acknowledged by the receiver's answer: *2 u* more.
+//!
+//! 1. **From the complete message to the wire.** The message has its place once it is handed over
+//!    (*u*). From then on nothing less urgent is granted. Chunks that were granted before take *W*
+//!    at most, or as much as less urgent messages have, and the first of them is posted *u* later at
+//!    most. A message of one chunk needs its own size of the window. This is free one turn after
+//!    that many bytes and one chunk have left. A message of several chunks, or behind one, needs the
+//!    whole window. So the start is delayed by *u + u + max(W, min(W, C + own size) + turn)*, with
+//!    the long turn of a last chunk, and *W* in the place of the minimum for several chunks.
+//! 2. **Messages that go first**: the more urgent ones, those of the same priority, and earlier ones
+//!    of the same channel. Each takes the wire time of its chunks, and the wire may idle for it: *u*
+//!    until its writer posts, *u* until the next writer is woken, and one long turn for each further
+//!    chunk of the window, because a small chunk in the window leaves no room for a whole one.
+//! 3. **Between whole chunks** the wire idles only if a turn takes longer than the rest of the
+//!    window, *(w - 1) C*, or a step longer than *C*.
+//! 4. **Stalls.** At any time, the wire sends bytes of 1 to 3, or it idles for a reason of 1 to 3,
+//!    or a step stalls. So stalls add *D* at most. If the most urgent writer stalls for the port's
+//!    patience, others pass it over: one window more for each whole patience in *D*.
+//! 5. **After the wire**: the way, *u* to read the message, *u* to take it.
+//!
+//! The sum over a busy period is a fixed point, since more messages arrive while it lasts.
+//! `tests/bound.rs` compares the bound with a simulation of port, wire, threads and stalls.
 
 use thiserror::Error;
 
@@ -26,8 +63,57 @@ pub struct Port {
     pub window_bytes: usize,
     /// The bytes that each chunk needs on the wire besides its content: the headers of all layers.
     pub overhead_bytes: usize,
-    /// The time from when a message's last byte leaves until the receiver gets the message.
+    /// The time from when a message's last byte leaves until it is in the receiver's kernel.
     pub way_ns: u64,
+    /// The time after which others pass over the most urgent writer if it does not post
+    /// ([`Settings::patience`](crate::port::Settings::patience)).
+    pub patience_ns: u64,
+}
+
+/// An assumption on how soon the threads of links get their CPUs, on both hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cpu {
+    /// The longest usual time of a step: from its cause until it is done.
+    pub wake_ns: u64,
+    /// The longest sum of the times at which some step takes longer than that, in one busy period
+    /// of the port. A busy period lasts from a message's push until it is taken, or longer if the
+    /// port was busy with messages as urgent before.
+    pub stall_ns: u64,
+}
+
+impl Cpu {
+    /// Threads that take no time: only the wire and the protocol count.
+    pub const IDEAL: Cpu = Cpu {
+        wake_ns: 0,
+        stall_ns: 0,
+    };
+}
+
+impl Default for Cpu {
+    /// Threads with a real-time priority on a machine that they do not fill: 0.1 ms for each step,
+    /// and stalls of 1 ms.
+    fn default() -> Cpu {
+        Cpu {
+            wake_ns: 100_000,
+            stall_ns: 1_000_000,
+        }
+    }
+}
+
+/// The longest latency of a channel's messages, in its two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bound {
+    /// The part of the wire and the protocol: the latency if no step of a thread took time.
+    pub wire_ns: u64,
+    /// The part of the assumption on CPUs: what steps and stalls add.
+    pub cpu_ns: u64,
+}
+
+impl Bound {
+    /// Returns the longest latency: the sum of both parts.
+    pub fn longest_ns(&self) -> u64 {
+        self.wire_ns.saturating_add(self.cpu_ns)
+    }
 }
 
 /// The messages that one channel sends through the port.
@@ -50,6 +136,8 @@ pub struct Load {
 pub enum NoBound {
     #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
     Overload { priority: u8, percent: u64 },
+    #[error("with the time that steps of threads may take, channels of priority {priority} and above use {percent} % of the port. Send less often, or assume shorter steps.")]
+    Steps { priority: u8, percent: u64 },
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,
 }
@@ -82,19 +170,47 @@ impl Port {
             .max(self.chunk_bytes + self.overhead_bytes) as u128
     }
 
-    /// Returns the longest time from a message's send until the receiver gets it, in ns, for each
-    /// channel in the order of `loads`. The bound is safe, but not exact: messages of the same
-    /// priority count as more urgent ones. Not real-time safe.
+    fn times(&self, cpu: &Cpu) -> Times {
+        let chunk_bytes = (self.chunk_bytes + self.overhead_bytes) as u128;
+        let (chunk, wake) = (self.wire_ns(chunk_bytes), u128::from(cpu.wake_ns));
+        let further = self.usable_window_bytes() / chunk_bytes - 1;
+        let turn = 2 * u128::from(self.way_ns) + 2 * wake;
+        let hidden = further * chunk;
+        Times {
+            wake,
+            long_turn: turn + 2 * wake,
+            between_chunks: match further {
+                0 => turn,
+                _ => turn.saturating_sub(hidden).max(wake.saturating_sub(chunk)),
+            },
+            of_message: 2 * wake + further * turn + 2 * wake,
+        }
+    }
+
+    /// Returns the longest time from when a message is complete at the sender until the receiver's
+    /// application gets it, for each channel in the order of `loads`. The bound is safe, but not
+    /// exact: messages of the same priority count as more urgent ones. Not real-time safe.
     ///
     /// # Errors
     ///
     /// [`NoBound`], separately for each channel: on an overloaded port the more urgent channels
     /// still have a bound.
-    pub fn bounds(&self, loads: &[Load]) -> Vec<Result<u64, NoBound>> {
-        (0..loads.len()).map(|at| self.bound(loads, at)).collect()
+    pub fn bounds(&self, loads: &[Load], cpu: &Cpu) -> Vec<Result<Bound, NoBound>> {
+        let of = |at| {
+            let wire_ns = self.longest_ns(loads, at, &Cpu::IDEAL)?;
+            let longest_ns = self.longest_ns(loads, at, cpu).map_err(|no| match no {
+                NoBound::Overload { priority, percent } => NoBound::Steps { priority, percent },
+                other => other,
+            })?;
+            Ok(Bound {
+                wire_ns,
+                cpu_ns: longest_ns.saturating_sub(wire_ns),
+            })
+        };
+        (0..loads.len()).map(of).collect()
     }
 
-    fn bound(&self, loads: &[Load], at: usize) -> Result<u64, NoBound> {
+    fn longest_ns(&self, loads: &[Load], at: usize, cpu: &Cpu) -> Result<u64, NoBound> {
         let own = loads[at];
         if self.bits_per_second == 0
             || self.chunk_bytes == 0
@@ -112,7 +228,12 @@ impl Port {
         let below: u128 = others(|other, own| other < own)
             .map(|l| self.wire_bytes(l.bytes))
             .sum();
-        let takes = |load: &Load| self.wire_ns(self.wire_bytes(load.bytes));
+        let times = self.times(cpu);
+        let itself = |load: &Load| {
+            let chunks = load.bytes.div_ceil(self.chunk_bytes).max(1) as u128;
+            self.wire_ns(self.wire_bytes(load.bytes)) + chunks * times.between_chunks
+        };
+        let takes = |load: &Load| itself(load) + times.of_message;
 
         let used: u128 = above
             .iter()
@@ -127,8 +248,8 @@ impl Port {
             return Err(overload);
         }
 
-        // The bytes that are posted when the message comes go first, even if they are less urgent.
-        let blocked = self.wire_ns(below.min(self.usable_window_bytes()));
+        let largest = above.iter().map(|l| l.bytes).fold(own.bytes, usize::max);
+        let blocked = self.start_ns(below, largest, &times) + self.stalled_ns(below, cpu);
         let last = self.wire_ns(self.last_chunk_wire_bytes(own.bytes));
         let (period, jitter) = (u128::from(own.period_ns), u128::from(own.jitter_ns));
         let mut steps = 0;
@@ -140,7 +261,7 @@ impl Port {
                 let arrived =
                     |l: &Load| (begin + u128::from(l.jitter_ns)) / u128::from(l.period_ns) + 1;
                 let before: u128 = above.iter().map(|l| arrived(l) * takes(l)).sum();
-                let next = blocked + (number + 1) * takes(&own) - last + before;
+                let next = blocked + number * takes(&own) + itself(&own) - last + before;
                 if next == begin {
                     return Ok(begin);
                 }
@@ -159,6 +280,36 @@ impl Port {
                 break;
             }
         }
-        Ok(u64::try_from(longest + u128::from(self.way_ns)).unwrap_or(u64::MAX))
+        let after = u128::from(self.way_ns) + 2 * times.wake;
+        Ok(u64::try_from(longest + after).unwrap_or(u64::MAX))
     }
+
+    /// Returns how long a complete message can wait for chunks that were granted before: the first
+    /// part of the derivation. `largest` is the size of the largest message that goes first, or of
+    /// the message itself.
+    fn start_ns(&self, below_bytes: u128, largest: usize, times: &Times) -> u128 {
+        let window = below_bytes.min(self.usable_window_bytes());
+        let first = (self.chunk_bytes + largest + 2 * self.overhead_bytes) as u128;
+        let is_one_chunk = largest <= self.chunk_bytes;
+        let before = if is_one_chunk { first } else { window };
+        let until_room = self.wire_ns(window.min(before)) + times.long_turn;
+        2 * times.wake + self.wire_ns(window).max(until_room)
+    }
+
+    /// Returns how much the stalls of a busy period delay a message.
+    fn stalled_ns(&self, below_bytes: u128, cpu: &Cpu) -> u128 {
+        let passed_over = cpu.stall_ns / self.patience_ns.max(1);
+        let window = below_bytes.min(self.usable_window_bytes());
+        u128::from(cpu.stall_ns) + u128::from(passed_over) * self.wire_ns(window)
+    }
+}
+
+/// Times of the derivation, in ns.
+struct Times {
+    wake: u128,
+    long_turn: u128,
+    /// The wire's longest idle time before each chunk.
+    between_chunks: u128,
+    /// The wire's longest idle time because of one message.
+    of_message: u128,
 }

@@ -44,6 +44,8 @@
 //! | this one | channels across processes |
 //! | `pi` | a lock with priority inheritance |
 //! | [`interface`] | the interface of all backends |
+//! | [`bound`] | the longest latency of channels that share a port |
+//! | `steps` | how long the steps of a link's threads take |
 //! | [`status`] | what links are doing, for `onbeat link status` |
 //! | `shm` | the interface over channels in shared memory |
 //! | [`resume`] | what two ends agree on after a broken connection |
@@ -54,7 +56,6 @@
 //! | [`auto`] | the fastest backend that both ends have |
 //! | [`qos`] | promises on messages over any of these, checked |
 //! | [`channels`] | channels of `onbeat-flow` between hosts |
-//! | [`bound`] | the longest latency of channels that share a port |
 //! | [`wire`] | the bytes that a chunk needs on the wire besides its content |
 //! | [`mod@bench`] | measuring the round trips and the rate of a link |
 pub mod auto;
@@ -76,6 +77,7 @@ mod sealed;
 mod shared;
 mod shm;
 pub mod status;
+mod steps;
 pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;

@@ -1,75 +1,243 @@
 //! Compares the bound of a port's latencies with a simulation of the port: chunk by chunk, with its
-//! window.
+//! window, its wire, and threads that do not always get their CPUs.
 
-use onbeat_link::bound::{Load, NoBound, Port};
+use onbeat_link::bound::{Cpu, Load, NoBound, Port};
 use proptest::prelude::*;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
-struct Message {
-    load: usize,
-    came_ns: u64,
-    left: usize,
+/// Numbers from 0 to 10 that a test case uses over and over: tenths of the longest time of a step.
+struct Chance<'a>(&'a [u64], usize);
+
+impl Chance<'_> {
+    fn tenths(&mut self) -> u64 {
+        self.1 += 1;
+        self.0[self.1 * 7 % self.0.len()]
+    }
 }
 
-fn simulate(port: &Port, loads: &[Load], arrivals: &[(u64, usize)]) -> Vec<u64> {
-    let wire = |bytes: usize| {
-        let bits = (bytes + port.overhead_bytes) as u128 * 8 * 1_000_000_000;
-        // Rounded down, so that the simulation is not slower than the wire.
-        (bits / u128::from(port.bits_per_second)) as u64
-    };
-    let mut arrivals: VecDeque<_> = arrivals.iter().copied().collect();
-    let (mut waiting, mut posted) = (Vec::<Message>::new(), VecDeque::new());
-    let (mut longest, mut bytes_posted, mut now) = (vec![0; loads.len()], 0, 0);
-    // The time at which the chunk on the wire has left.
-    let mut leaves: Option<u64> = None;
-    loop {
-        while arrivals.front().is_some_and(|(at, _)| *at <= now) {
-            let (came_ns, load) = arrivals.pop_front().unwrap();
-            let left = loads[load].bytes;
-            waiting.push(Message {
-                load,
-                came_ns,
-                left,
-            });
-        }
-        // The most urgent message goes first, and of equals the first that came (`max_by_key` takes
-        // the last of equals).
-        while let Some(at) = (0..waiting.len())
-            .rev()
-            .max_by_key(|i| loads[waiting[*i].load].priority)
-        {
-            let message = &mut waiting[at];
-            let bytes = message.left.min(port.chunk_bytes);
-            let whole = bytes + port.overhead_bytes;
-            if bytes_posted > 0 && bytes_posted + whole > port.window_bytes {
-                break;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A channel's application has handed over a message that was complete at this time.
+    Pushed(usize, u64),
+    /// A channel's writer asks for a chunk, and writes it if it gets it.
+    Asks(usize),
+    Writes(usize),
+    /// The chunk on the wire has left.
+    Left,
+    /// The sender has heard that the peer has a chunk of so many bytes on the wire.
+    Freed(usize),
+    /// Others pass over the most urgent channel if it has not asked since this time.
+    Passed(usize, u64),
+    /// A message that was complete at this time is taken.
+    Taken(usize, u64),
+}
+
+struct Chunk {
+    whole: usize,
+    /// The channel and the time at which the message was complete, if this is its last chunk.
+    last: Option<(usize, u64)>,
+    channel: usize,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// When each waiting message was complete, and when it was handed over.
+    waiting: VecDeque<(u64, u64)>,
+    sent_bytes: usize,
+    /// When the writer was rung, until it asks.
+    rung_ns: Option<u64>,
+    is_writing: bool,
+    is_passed: bool,
+}
+
+/// A sender's port with its wire and all threads, chunk by chunk. Each step takes up to
+/// [`Cpu::wake_ns`], and longer if it meets a stall.
+struct World<'a> {
+    port: &'a Port,
+    cpu: Cpu,
+    loads: &'a [Load],
+    /// Times during which threads do not get their CPUs. Chance decides which threads.
+    stalls: &'a [(u64, u64)],
+    chance: Chance<'a>,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    channels: Vec<Channel>,
+    wire: VecDeque<Chunk>,
+    posted_bytes: usize,
+    longest: Vec<u64>,
+}
+
+impl World<'_> {
+    fn at(&mut self, time_ns: u64, event: Event) {
+        self.events.push(Reverse((time_ns, event)));
+    }
+
+    /// Returns when `steps` steps of threads are done that are due now.
+    fn done(&mut self, now: u64, steps: u64) -> u64 {
+        let mut end = now;
+        for _ in 0..steps {
+            let due = end;
+            end += self.cpu.wake_ns * self.chance.tenths() / 10;
+            for &(from, to) in self.stalls {
+                if due < to && end >= from && self.chance.tenths() > 3 {
+                    end += to - from.max(due);
+                }
             }
-            bytes_posted += whole;
-            message.left -= bytes;
-            let done = (message.left == 0).then_some((message.load, message.came_ns));
-            posted.push_back((bytes, done));
-            if done.is_some() {
-                waiting.remove(at);
-            }
         }
-        if leaves.is_none() {
-            leaves = posted.front().map(|(bytes, _)| now + wire(*bytes));
-        }
-        let next = leaves
-            .into_iter()
-            .chain(arrivals.front().map(|(at, _)| *at))
-            .min();
-        let Some(next) = next else { return longest };
-        now = next;
-        if leaves == Some(now) {
-            leaves = None;
-            let (bytes, done) = posted.pop_front().unwrap();
-            bytes_posted -= bytes + port.overhead_bytes;
-            if let Some((load, came_ns)) = done {
-                longest[load] = longest[load].max(now - came_ns);
-            }
+        end
+    }
+
+    fn way(&mut self, most: u64) -> u64 {
+        most * self.chance.tenths() / 10
+    }
+
+    fn need(&self, channel: usize) -> usize {
+        let left = self.loads[channel].bytes - self.channels[channel].sent_bytes;
+        left.min(self.port.chunk_bytes) + self.port.overhead_bytes
+    }
+
+    /// The most urgent channel goes first, and of equals the message that was handed over first.
+    fn first(&self) -> Option<usize> {
+        let waits = |c: &usize| !self.channels[*c].waiting.is_empty();
+        let waits = (0..self.loads.len()).filter(waits);
+        waits
+            .filter(|c| !self.channels[*c].is_passed)
+            .min_by_key(|c| {
+                let since = self.channels[*c].waiting[0].1;
+                (Reverse(self.loads[*c].priority), since, *c)
+            })
+    }
+
+    fn has_room(&self, channel: usize) -> bool {
+        let whole = self.need(channel);
+        self.posted_bytes == 0 || self.posted_bytes + whole <= self.port.window_bytes
+    }
+
+    fn ring(&mut self, now: u64) {
+        let Some(first) = self.first().filter(|c| self.has_room(*c)) else {
+            return;
+        };
+        let channel = &mut self.channels[first];
+        if channel.rung_ns.is_none() && !channel.is_writing {
+            channel.rung_ns = Some(now);
+            // Asking and writing are one step.
+            let asks = self.done(now, 1);
+            self.at(asks, Event::Asks(first));
+            self.at(now + self.port.patience_ns, Event::Passed(first, now));
         }
     }
+
+    fn handle(&mut self, now: u64, event: Event) {
+        match event {
+            Event::Pushed(channel, complete_ns) => {
+                self.channels[channel].waiting.push_back((complete_ns, now));
+            }
+            Event::Asks(channel) => {
+                let is_first = self.first() == Some(channel);
+                self.channels[channel].is_passed = false;
+                self.channels[channel].rung_ns = None;
+                if (is_first || self.first() == Some(channel)) && self.has_room(channel) {
+                    self.posted_bytes += self.need(channel);
+                    self.channels[channel].is_writing = true;
+                    self.at(now, Event::Writes(channel));
+                }
+            }
+            Event::Passed(channel, rung_ns) => {
+                let one = &mut self.channels[channel];
+                one.is_passed |= one.rung_ns == Some(rung_ns);
+            }
+            Event::Writes(channel) => self.write(now, channel),
+            Event::Left => self.leave(now),
+            Event::Freed(whole) => self.posted_bytes -= whole,
+            Event::Taken(channel, complete_ns) => {
+                self.longest[channel] = self.longest[channel].max(now - complete_ns);
+            }
+        }
+        self.ring(now);
+    }
+
+    fn write(&mut self, now: u64, channel: usize) {
+        let whole = self.need(channel);
+        let own = &mut self.channels[channel];
+        own.is_writing = false;
+        own.sent_bytes += whole - self.port.overhead_bytes;
+        let mut last = None;
+        if own.sent_bytes >= self.loads[channel].bytes {
+            own.sent_bytes = 0;
+            last = own
+                .waiting
+                .pop_front()
+                .map(|(complete_ns, _)| (channel, complete_ns));
+        }
+        self.wire.push_back(Chunk {
+            whole,
+            last,
+            channel,
+        });
+        if self.wire.len() == 1 {
+            self.begin_chunk(now);
+        }
+    }
+
+    fn begin_chunk(&mut self, now: u64) {
+        if let Some(chunk) = self.wire.front() {
+            let bits = chunk.whole as u128 * 8 * 1_000_000_000;
+            // Rounded down, so that the simulation is not slower than the wire.
+            let takes = (bits / u128::from(self.port.bits_per_second)) as u64;
+            self.at(now + takes, Event::Left);
+        }
+    }
+
+    fn leave(&mut self, now: u64) {
+        let chunk = self.wire.pop_front().expect("a chunk has left");
+        self.begin_chunk(now);
+        let arrives = now + self.way(self.port.way_ns);
+        let mut acknowledged = arrives;
+        if let Some((channel, complete_ns)) = chunk.last {
+            assert_eq!(channel, chunk.channel);
+            let taken = self.done(arrives, 2);
+            self.at(taken, Event::Taken(channel, complete_ns));
+            // The receiver reads the message and answers.
+            acknowledged = self.done(arrives, 2);
+        }
+        let back = acknowledged + self.way(self.port.way_ns);
+        let freed = self.done(back, 1);
+        self.at(freed, Event::Freed(chunk.whole));
+    }
+}
+
+/// Returns the longest latency of each channel. `arrivals` are the times at which messages are
+/// complete, with their channels.
+fn simulate(
+    port: &Port,
+    cpu: Cpu,
+    loads: &[Load],
+    arrivals: &[(u64, usize)],
+    (stalls, chance): (&[(u64, u64)], &[u64]),
+) -> Vec<u64> {
+    let mut world = World {
+        port,
+        cpu,
+        loads,
+        stalls,
+        chance: Chance(chance, 0),
+        events: BinaryHeap::new(),
+        channels: loads.iter().map(|_| Channel::default()).collect(),
+        wire: VecDeque::new(),
+        posted_bytes: 0,
+        longest: vec![0; loads.len()],
+    };
+    let mut last_pushed = vec![0; loads.len()];
+    for &(complete_ns, channel) in arrivals {
+        // A channel hands over its messages one after the other.
+        let pushed = world.done(complete_ns, 1).max(last_pushed[channel]);
+        last_pushed[channel] = pushed;
+        world.at(pushed, Event::Pushed(channel, complete_ns));
+    }
+    while let Some(Reverse((now, event))) = world.events.pop() {
+        world.handle(now, event);
+    }
+    world.longest
 }
 
 const GIGABIT: Port = Port {
@@ -78,6 +246,7 @@ const GIGABIT: Port = Port {
     window_bytes: 2 * ((64 << 10) + 100),
     overhead_bytes: 100,
     way_ns: 0,
+    patience_ns: 20_000_000,
 };
 
 fn load(priority: u8, bytes: usize, period_ms: u64) -> Load {
@@ -98,9 +267,9 @@ fn the_bounds_of_a_cars_channels_are_at_most_twice_the_simulated_latency() {
         load(1, 4_000_000, 500),
     ];
     let bounds: Vec<u64> = GIGABIT
-        .bounds(&loads)
+        .bounds(&loads, &Cpu::IDEAL)
         .into_iter()
-        .map(|b| b.unwrap())
+        .map(|b| b.unwrap().longest_ns())
         .collect();
     // Computed by hand: the window of 131,272 bytes, and 1100 bytes of the message, 8 ns each.
     assert_eq!(bounds[0], (131_272 + 1100) * 8);
@@ -111,16 +280,70 @@ fn the_bounds_of_a_cars_channels_are_at_most_twice_the_simulated_latency() {
     arrivals.extend((0..40).map(|n| (1 + n * loads[0].period_ns, 0)));
     arrivals.extend((0..8).map(|n| (1 + n * loads[1].period_ns, 1)));
     arrivals.sort_unstable();
-    let seen = simulate(&GIGABIT, &loads, &arrivals);
+    let seen = simulate(&GIGABIT, Cpu::IDEAL, &loads, &arrivals, (&[], &[0]));
     for (bound, seen) in bounds.iter().zip(&seen) {
         assert!(seen <= bound && *bound <= 2 * seen, "{seen} of {bound} ns");
     }
 }
 
 #[test]
+fn steps_and_stalls_add_what_the_derivation_says() {
+    let port = Port {
+        way_ns: 50_000,
+        patience_ns: 2_000_000,
+        ..GIGABIT
+    };
+    let (step, stall) = (150_000, 5_000_000);
+    let (wake_ns, stall_ns) = (step, stall);
+    let loads = [load(9, 1000, 100), load(1, 1_000_000, 500)];
+    let bounds = port.bounds(&loads, &Cpu { wake_ns, stall_ns });
+    let [urgent, large] = [0, 1].map(|i| bounds[i].unwrap());
+    // Ideally, the first message waits for the window, or for a chunk, its own size and the way
+    // there and back.
+    let (chunk, window, way) = (65_636 * 8, 131_272 * 8, 50_000);
+    assert!(window > chunk + 1100 * 8 + 2 * way);
+    assert_eq!(urgent.wire_ns, window + 1100 * 8 + way);
+    // With steps, a turn is long: hear and post, but also receive and answer. The writer is passed
+    // over twice.
+    let until_room = chunk + 1100 * 8 + 2 * way + 4 * step;
+    assert!(until_room > window);
+    let before = 2 * step + until_room + stall + 2 * window;
+    assert_eq!(urgent.longest_ns(), before + 1100 * 8 + way + 2 * step);
+    // The large message waits for a turn before it has room, since the last chunk of its
+    // predecessor can be in the window. A turn of 0.4 ms hides behind a chunk.
+    let gaps = 4 * step + 2 * way + 2 * step;
+    let before = 2 * step + (2 * way + 4 * step) + stall + (1100 * 8 + gaps);
+    assert_eq!(large.longest_ns(), before + 1_001_600 * 8 + way + 2 * step);
+    // A turn that is longer than a chunk leaves the wire idle before each chunk.
+    let slow = [0, 100_000].map(|extra| {
+        let way_ns = port.way_ns + chunk / 2 + extra;
+        let bounds = Port { way_ns, ..port }.bounds(&loads, &Cpu::IDEAL);
+        bounds[1].unwrap().longest_ns()
+    });
+    // Sixteen chunks and one of the urgent message, twice the way before each, and once at the start,
+    // around the urgent message, and at the end.
+    assert_eq!(
+        slow[1] - slow[0],
+        2 * (16 + 1) * 100_000 + 2 * 2 * 100_000 + 100_000
+    );
+    let crowded = port.bounds(
+        &[load(9, 1000, 1), loads[1]],
+        &Cpu {
+            wake_ns: 2 * step,
+            stall_ns,
+        },
+    );
+    let steps = NoBound::Steps {
+        priority: 9,
+        percent: 209,
+    };
+    assert_eq!(crowded[0], Err(steps));
+}
+
+#[test]
 fn an_overloaded_port_has_bounds_only_for_urgent_channels() {
     let loads = [load(9, 1000, 10), load(1, 8_000_000, 50)];
-    let bounds = GIGABIT.bounds(&loads);
+    let bounds = GIGABIT.bounds(&loads, &Cpu::default());
     assert!(bounds[0].is_ok());
     let overload = NoBound::Overload {
         priority: 1,
@@ -131,15 +354,16 @@ fn an_overloaded_port_has_bounds_only_for_urgent_channels() {
         bits_per_second: 0,
         ..GIGABIT
     };
-    assert_eq!(stopped.bounds(&loads), [Err(NoBound::Zero); 2]);
+    assert_eq!(stopped.bounds(&loads, &Cpu::IDEAL), [Err(NoBound::Zero); 2]);
 }
 
 fn channels() -> impl Strategy<Value = Vec<(Load, u64)>> {
-    // Priority, bytes, the period as a multiple of the message's wire time, and jitter and offset
-    // as parts of the period.
-    let channel = (0u8..3, 1usize..20_000, 5u64..60, 0u64..8, 0u64..100);
+    // Priority, bytes, the period as a multiple of the message's wire time, jitter as a part of the
+    // period, and the offset in us: messages of all channels meet early.
+    let bytes = prop_oneof![1usize..600, 1usize..20_000];
+    let channel = (0u8..3, bytes, 5u64..200, 0u64..8, 0u64..60);
     proptest::collection::vec(channel, 1..5).prop_map(|channels| {
-        let of = |(priority, bytes, times, jitter, offset): (u8, usize, u64, u64, u64)| {
+        let of = |(priority, bytes, times, jitter, offset_us): (u8, usize, u64, u64, u64)| {
             let period_ns = (bytes as u64 + 2000) * 8 * times;
             let jitter_ns = period_ns * jitter / 10;
             let load = Load {
@@ -148,39 +372,61 @@ fn channels() -> impl Strategy<Value = Vec<(Load, u64)>> {
                 period_ns,
                 jitter_ns,
             };
-            (load, period_ns * offset / 100)
+            (load, 1000 * offset_us)
         };
         channels.into_iter().map(of).collect()
     })
 }
 
+/// Returns stalls whose lengths are at most `stall_ns` in all, spread over the simulated time.
+fn stalls(stall_ns: u64, places: &[(u64, u64)], until_ns: u64) -> Vec<(u64, u64)> {
+    let parts: u64 = places.iter().map(|(_, part)| part).sum();
+    let mut stalls = Vec::new();
+    for &(place, part) in places {
+        let from = until_ns * place / 10_000;
+        stalls.push((from, from + stall_ns * part / parts.max(1)));
+    }
+    stalls
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn no_message_takes_longer_than_its_bound(
         channels in channels(),
         late in proptest::collection::vec(0u64..=10, 200),
+        chance in proptest::collection::vec(prop_oneof![1 => 0u64..=10, 6 => Just(10)], 199),
+        places in proptest::collection::vec((0u64..500, 1u64..4), 1..4),
         chunk_bytes in 500usize..4000,
         chunks in 1usize..4,
+        (wake_ns, way_ns) in (0u64..20_000, 0u64..10_000),
+        (stall_ns, patience_ns) in (0u64..500_000, 100_000u64..1_000_000),
     ) {
         let port = Port {
             chunk_bytes,
             window_bytes: chunks * (chunk_bytes + 50),
             overhead_bytes: 50,
+            way_ns,
+            patience_ns,
             ..GIGABIT
         };
+        let cpu = Cpu { wake_ns, stall_ns };
         let loads: Vec<Load> = channels.iter().map(|(load, _)| *load).collect();
         let mut arrivals = Vec::new();
         for (i, (load, offset)) in channels.iter().enumerate() {
-            for n in 0..40 {
+            for n in 0..10 {
                 let late = late[(n + 7 * i) % late.len()] * load.jitter_ns / 10;
                 arrivals.push((offset + n as u64 * load.period_ns + late, i));
             }
         }
         arrivals.sort_unstable();
-        let seen = simulate(&port, &loads, &arrivals);
-        for (bound, seen) in port.bounds(&loads).iter().zip(&seen) {
+        let until_ns = arrivals.last().map_or(0, |(at, _)| *at);
+        let stalls = stalls(stall_ns, &places, until_ns);
+        let seen = simulate(&port, cpu, &loads, &arrivals, (&stalls, &chance));
+        for (bound, seen) in port.bounds(&loads, &cpu).iter().zip(&seen) {
             if let Ok(bound) = bound {
-                prop_assert!(seen <= bound, "{} of {} ns: {:?}", seen, bound, loads);
+                let longest = bound.longest_ns();
+                prop_assert!(*seen <= longest, "{} of {} ns: {:?}", seen, longest, loads);
             }
         }
     }

@@ -8,6 +8,7 @@
 use onbeat_flow::clock::now_ns;
 use onbeat_link::interface::{Backend, Halves, Memory, Sizes};
 use onbeat_link::port::{Port, PortError, PortStats, Sent, Settings, TransferStats};
+use onbeat_link::status::survey;
 use onbeat_link::{Key, Tcp};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -113,6 +114,43 @@ fn all_messages_arrive_and_are_counted() {
     assert_eq!(transfer.sent.chunks, 20 * (MESSAGE / CHUNK) as u64);
     // Chunks whose lease ended before they were written are granted again.
     assert!(stats.granted >= transfer.sent.chunks);
+}
+
+#[test]
+fn both_ends_record_every_step_of_a_message() {
+    const CHUNKS: u64 = (MESSAGE / CHUNK) as u64;
+    let port = Port::alone(settings()).unwrap();
+    let (receiver, address) = receiver();
+    let sender = Tcp::connect(address, key()).in_clear().on_port(&port, 1);
+    let ((mut out, _near), (_far, mut incoming)) = connect(&receiver, sender);
+    for _ in 0..5 {
+        out.send(MESSAGE, watchdog(), &mut |_| ()).unwrap();
+        assert_eq!(incoming.receive(watchdog(), &mut |_, _| ()), Ok(true));
+    }
+    let deadline = watchdog().unwrap();
+    loop {
+        let links = survey().links.into_iter();
+        let links = links.filter(|found| found.status.name == address.to_string());
+        let [mut sent, mut received] = [[0; 6]; 2];
+        for link in links {
+            let counts = link.status.steps.histogram.map(|h| h.iter().sum::<u64>());
+            *(if link.status.listens {
+                &mut received
+            } else {
+                &mut sent
+            }) = counts;
+        }
+        // Push, post, hear, read, take, wire. A writer that must wait asks once more. One report may
+        // tell of several chunks, and a writer that looks first needs none. The receiver sends no
+        // message.
+        let is_sender = sent[0] == 5 && sent[1] >= 5 * CHUNKS && sent[5] == 5 * CHUNKS;
+        let has_heard = sent[2] <= sent[5] && sent[3..5] == [0, 0];
+        if is_sender && has_heard && received == [0, 0, 0, 5 * CHUNKS, 5, 0] {
+            break;
+        }
+        assert!(now_ns() < deadline, "{sent:?} {received:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

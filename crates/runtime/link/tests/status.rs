@@ -161,7 +161,7 @@ fn foreign_status_pages_are_counted_and_do_no_harm() {
 fn page(numbers: &[u64], tail: &[u8]) -> Vec<u8> {
     let mut page = vec![0; 4096];
     page[..8].copy_from_slice(b"onbeatLS");
-    page[8] = 1;
+    page[8] = 2;
     for (place, number) in page[16..512].chunks_mut(8).zip(numbers) {
         place.copy_from_slice(&number.to_le_bytes());
     }

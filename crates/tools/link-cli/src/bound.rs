@@ -1,7 +1,7 @@
 //! The command `onbeat link bound`: computes the longest latency of each channel of a port.
 
 use onbeat_document::text::duration;
-use onbeat_link::bound::{Load, NoBound, Port};
+use onbeat_link::bound::{Bound, Cpu, Load, NoBound, Port};
 use onbeat_link::port::{self, PortStats, Settings};
 use onbeat_terminal::term::{self, Align, Screen, Table};
 use onbeat_terminal::units::{parse_duration, parse_rate, parse_size};
@@ -23,13 +23,18 @@ Examples:
   onbeat link bound --port eth0 --channel scans=1,4M,100ms
   onbeat link bound channels.json --json
 
+The bound has two parts: of the wire and the protocol, and of the CPUs. The part of the CPUs holds
+while each step of a link's thread takes at most --wake, and the time beyond that adds up to at
+most --stall until a message is taken. `onbeat link status` shows how long steps have taken.
+
 --port reads rate, chunk and window from a port that processes of this user have open
 (Port::shared). If the port has measured a lower rate than it was given, the bounds hold for the
 measured rate less an eighth, since the port does not notice smaller changes. Chunk and window are
 then those in force.
 
 A file holds the same values as the options, and may name hosts:
-  {\"rate\": \"1G\", \"chunk\": \"64K\", \"window\": \"128K\", \"mtu\": 1500, \"way\": \"50us\", \"channels\": [
+  {\"rate\": \"1G\", \"chunk\": \"64K\", \"window\": \"128K\", \"mtu\": 1500, \"way\": \"50us\",
+   \"wake\": \"100us\", \"stall\": \"1ms\", \"channels\": [
     {\"name\": \"stop\", \"priority\": 9, \"bytes\": \"1K\", \"period\": \"10ms\", \"deadline\": \"2ms\"},
     {\"name\": \"scans\", \"priority\": 1, \"bytes\": \"4M\", \"period\": \"100ms\", \"jitter\": \"2ms\",
      \"from\": \"lidar\", \"to\": \"fusion\"}]}
@@ -70,9 +75,15 @@ struct PortArgs {
     /// Largest packet of the network [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65535))]
     mtu: Option<u64>,
-    /// Time from the departure of the last byte until the message is handed over: 50us [default: 0]
+    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default: 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
+    /// Longest usual time of a thread's step, from its cause until it is done [default: 100us]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    wake: Option<Duration>,
+    /// Longest time for which steps may take longer, added up until a message is taken [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    stall: Option<Duration>,
     /// The channels are not encrypted: fewer bytes on the wire
     #[arg(long)]
     in_clear: bool,
@@ -110,6 +121,10 @@ struct Description {
     mtu: Option<u64>,
     #[serde(default, deserialize_with = "some_time")]
     way: Option<Duration>,
+    #[serde(default, deserialize_with = "some_time")]
+    wake: Option<Duration>,
+    #[serde(default, deserialize_with = "some_time")]
+    stall: Option<Duration>,
     #[serde(default)]
     in_clear: bool,
     channels: Vec<Channel>,
@@ -190,6 +205,8 @@ impl Args {
                 window: None,
                 mtu: None,
                 way: None,
+                wake: None,
+                stall: None,
                 in_clear: false,
                 channels: self.channel.clone(),
             },
@@ -198,6 +215,8 @@ impl Args {
         found.window = self.wire.window.or(found.window);
         found.mtu = self.wire.mtu.or(found.mtu);
         found.way = self.wire.way.or(found.way);
+        found.wake = self.wire.wake.or(found.wake);
+        found.stall = self.wire.stall.or(found.stall);
         found.in_clear |= self.wire.in_clear;
         Ok(found)
     }
@@ -280,7 +299,15 @@ impl Description {
         })
     }
 
-    fn bounds(&self, port: &Port) -> Vec<Result<u64, NoBound>> {
+    fn cpu(&self) -> Cpu {
+        let usual = Cpu::default();
+        Cpu {
+            wake_ns: self.wake.map_or(usual.wake_ns, ns),
+            stall_ns: self.stall.map_or(usual.stall_ns, ns),
+        }
+    }
+
+    fn bounds(&self, port: &Port) -> Vec<Result<Bound, NoBound>> {
         let load = |c: &Channel| Load {
             priority: c.priority,
             bytes: usize::try_from(c.bytes).unwrap_or(usize::MAX).min(1 << 40),
@@ -291,7 +318,8 @@ impl Description {
             let beside: Vec<&Channel> = self.channels.iter().filter(|o| o.from == c.from).collect();
             let at = beside.iter().position(|o| std::ptr::eq(*o, c));
             let loads: Vec<Load> = beside.into_iter().map(load).collect();
-            port.bounds(&loads).swap_remove(at.unwrap_or(0))
+            port.bounds(&loads, &self.cpu())
+                .swap_remove(at.unwrap_or(0))
         };
         self.channels.iter().map(of).collect()
     }
@@ -340,7 +368,8 @@ impl Rates {
     }
 }
 
-fn assumptions(port: &Port, rates: Option<&Rates>) -> Vec<String> {
+fn assumptions(port: &Port, cpu: &Cpu, rates: Option<&Rates>) -> Vec<String> {
+    let time = |ns: u64| duration(ns as f64);
     let rate = match rates {
         None => "the wire has this rate; a port can measure it (--port)".into(),
         Some(rates) if rates.measured.is_some() => String::from(
@@ -356,13 +385,21 @@ fn assumptions(port: &Port, rates: Option<&Rates>) -> Vec<String> {
         "answers to traffic in the other direction (40 bytes each) are few; they are left out"
             .into(),
         "no channel sends more messages, or larger ones, than stated here".into(),
-        "the sender's threads post the next chunk before the window is empty".into(),
-        "no packet is lost; a repeated packet can exceed every bound".into(),
+        format!(
+            "a step of a thread takes at most {}, from its cause until it is done (--wake)",
+            time(cpu.wake_ns)
+        ),
+        format!(
+            "the time beyond that adds up to at most {} until a message is taken (--stall)",
+            time(cpu.stall_ns)
+        ),
+        "no packet is lost, and TCP has left its slow start; else a message can exceed every bound"
+            .into(),
         match port.way_ns {
-            0 => "the way from the port to the receiver takes no time (--way)".into(),
+            0 => "the way to the receiver's kernel takes no time (--way)".into(),
             way => format!(
-                "the way from the port to the receiver takes at most {}",
-                duration(way as f64)
+                "the way to the receiver's kernel takes at most {}, and that back too",
+                time(way)
             ),
         },
     ]
@@ -379,9 +416,9 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
         return Err(CliError::Failed(why));
     }
     let (port, rates) = described.port(args.running.as_deref())?;
-    let bounds = described.bounds(&port);
-    let late = |c: &Channel, b: &Result<u64, NoBound>| match (b, c.deadline) {
-        (Ok(bound), deadline) => deadline.is_some_and(|d| *bound > ns(d)),
+    let (bounds, cpu) = (described.bounds(&port), described.cpu());
+    let late = |c: &Channel, b: &Result<Bound, NoBound>| match (b, c.deadline) {
+        (Ok(bound), deadline) => deadline.is_some_and(|d| bound.longest_ns() > ns(d)),
         (Err(_), _) => true,
     };
     let rows: Vec<_> = described.channels.iter().zip(&bounds).collect();
@@ -398,12 +435,25 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
             "window_bytes": port.window_bytes,
             "overhead_bytes": port.overhead_bytes,
             "way_ns": port.way_ns,
+            "wake_ns": cpu.wake_ns,
+            "stall_ns": cpu.stall_ns,
             "channels": channels,
-            "assumptions": assumptions(&port, rates.as_ref()),
+            "assumptions": assumptions(&port, &cpu, rates.as_ref()),
         });
         term::write_json(&mut out, &text)?;
     } else {
-        print(&mut out, (&port, rates.as_ref()), &rows)?;
+        print(&mut out, &rows)?;
+        if let Some(rates) = &rates {
+            say(&mut out, &rates.explain(port.bits_per_second))?;
+        }
+        let chunk = format!(
+            "Chunks of {} bytes (plus {} on the wire), a window of {} bytes.",
+            port.chunk_bytes, port.overhead_bytes, port.window_bytes
+        );
+        say(&mut out, &[chunk])?;
+        let assumed = assumptions(&port, &cpu, rates.as_ref()).into_iter();
+        let assumed = assumed.map(|line| format!("assumed: {line}"));
+        say(&mut out, &assumed.collect::<Vec<_>>())?;
     }
     Ok(match is_kept {
         true => ExitStatus::Success,
@@ -411,7 +461,8 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     })
 }
 
-fn as_json(channel: &Channel, bound: &Result<u64, NoBound>) -> Value {
+fn as_json(channel: &Channel, bound: &Result<Bound, NoBound>) -> Value {
+    let known = bound.as_ref().ok();
     json!({
         "name": channel.name,
         "from": channel.from,
@@ -421,15 +472,22 @@ fn as_json(channel: &Channel, bound: &Result<u64, NoBound>) -> Value {
         "period_ns": ns(channel.period),
         "jitter_ns": ns(channel.jitter),
         "deadline_ns": channel.deadline.map(ns),
-        "bound_ns": bound.as_ref().ok(),
+        "bound_ns": known.map(Bound::longest_ns),
+        "wire_ns": known.map(|b| b.wire_ns),
+        "cpu_ns": known.map(|b| b.cpu_ns),
         "reason": bound.as_ref().err().map(ToString::to_string),
     })
 }
 
+fn say(out: &mut dyn io::Write, lines: &[String]) -> Result<(), CliError> {
+    let mut lines = lines.iter();
+    let said = lines.try_for_each(|line| writeln!(out, "{}", term::one_line(line)));
+    said.map_err(CliError::Stdout)
+}
+
 fn print(
     out: &mut dyn io::Write,
-    (port, rates): (&Port, Option<&Rates>),
-    rows: &[(&Channel, &Result<u64, NoBound>)],
+    rows: &[(&Channel, &Result<Bound, NoBound>)],
 ) -> Result<(), CliError> {
     let screen = Screen::of_stdout();
     let mut table = Table::new()
@@ -438,14 +496,20 @@ fn print(
         .column("bytes", Align::Right)
         .column("period", Align::Right)
         .column("jitter", Align::Right)
+        .column("wire", Align::Right)
+        .column("CPU", Align::Right)
         .column("longest latency", Align::Right)
         .column("deadline", Align::Left);
     for (channel, bound) in rows {
         let time = |t: Duration| duration(t.as_nanos() as f64);
         let deadline = match (channel.deadline, bound) {
             (None, _) => String::from("-"),
-            (Some(d), Ok(bound)) if *bound <= ns(d) => format!("{} kept", time(d)),
+            (Some(d), Ok(bound)) if bound.longest_ns() <= ns(d) => format!("{} kept", time(d)),
             (Some(d), _) => format!("{} MISSED", time(d)),
+        };
+        let part = |of: fn(&Bound) -> u64| match bound {
+            Ok(bound) => duration(of(bound) as f64),
+            Err(_) => "none".into(),
         };
         table.row(vec![
             channel.name.clone(),
@@ -453,31 +517,16 @@ fn print(
             channel.bytes.to_string(),
             time(channel.period),
             time(channel.jitter),
-            match bound {
-                Ok(bound) => duration(*bound as f64),
-                Err(_) => "none".into(),
-            },
+            part(|b| b.wire_ns),
+            part(|b| b.cpu_ns),
+            part(Bound::longest_ns),
             deadline,
         ]);
     }
     table.write(out, &screen)?;
-    let mut say = |line: &str| writeln!(out, "{}", term::one_line(line)).map_err(CliError::Stdout);
-    for (channel, bound) in rows {
-        if let Err(reason) = bound {
-            say(&format!("{}: {reason}", channel.name))?;
-        }
-    }
-    if let Some(rates) = rates {
-        for line in rates.explain(port.bits_per_second) {
-            say(&line)?;
-        }
-    }
-    say(&format!(
-        "Chunks of {} bytes (plus {} on the wire), a window of {} bytes.",
-        port.chunk_bytes, port.overhead_bytes, port.window_bytes
-    ))?;
-    for line in assumptions(port, rates) {
-        say(&format!("assumed: {line}"))?;
-    }
-    Ok(())
+    let reason = |(channel, bound): &(&Channel, &Result<Bound, NoBound>)| {
+        let reason = bound.as_ref().err()?;
+        Some(format!("{}: {reason}", channel.name))
+    };
+    say(out, &rows.iter().filter_map(reason).collect::<Vec<_>>())
 }

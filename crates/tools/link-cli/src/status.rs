@@ -1,7 +1,10 @@
 //! The command `onbeat link status`: shows the state of this machine's links.
 
 use onbeat_document::text::duration;
-use onbeat_link::status::{survey, Found, Passed, PortStatus, Survey};
+use onbeat_link::bound::Cpu;
+use onbeat_link::status::{
+    class_ends_ns, survey, Found, Passed, PortStatus, Stall, Step, Steps, Survey, CLASSES,
+};
 use onbeat_terminal::term::{self, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use onbeat_terminal::ExitStatus;
@@ -21,7 +24,9 @@ Examples:
 LINK is the name in shared memory, or the address at which one end listens. USED is the number of
 credits in use: messages that the peer has not consumed. It is - if the backend does not report it.
 LAST is the time since the last message, in either direction. Counts begin when the end was made.
-Processes that have ended are not shown.
+Processes that have ended are not shown. The table does not show how long the steps of a link's
+threads take: --json has them all. A line below the table names the longest stall if it exceeds what
+`onbeat link bound` assumes.
 
 Exit codes: 0 done, also without any link; 1 failed; 2 wrong command line.")]
 pub struct Args {
@@ -112,12 +117,51 @@ fn as_json(found: &Survey, now_ns: u64) -> Value {
             "items_lost": status.lost,
             "port": port,
             "qos": qos,
+            "steps": steps(&status.steps, now_ns),
         })
     };
     json!({
         "links": found.links.iter().map(link).collect::<Vec<_>>(),
         "hidden_processes": found.hidden,
         "foreign_pages": found.foreign,
+    })
+}
+
+fn steps(steps: &Steps, now_ns: u64) -> Value {
+    let stalls = |stalls: &[Stall]| -> Vec<Value> {
+        let stall = |stall: &Stall| {
+            json!({
+                "step": stall.step.name(),
+                "took_ns": stall.took_ns,
+                "done_ns": stall.done_ns,
+                "age_ns": age(now_ns, stall.done_ns),
+            })
+        };
+        stalls.iter().map(stall).collect()
+    };
+    let counts = Step::ALL.iter().zip(&steps.histogram);
+    let counts = counts.map(|(step, counts)| (step.name().to_string(), json!(counts)));
+    let ends: Vec<u64> = (0..CLASSES - 1).map(class_ends_ns).collect();
+    json!({
+        "class_ends_ns": ends,
+        "histogram": counts.collect::<serde_json::Map<_, _>>(),
+        "stalls": steps.stalls,
+        "worst": stalls(&steps.worst),
+        "recent": stalls(&steps.recent),
+    })
+}
+
+/// Describes the longest stall of an end. Returns `None` if it is within the assumption of bounds.
+fn longest_stall(steps: &Steps, now_ns: u64) -> Option<String> {
+    let stall = steps.worst.first()?;
+    let beyond = stall.took_ns.saturating_sub(Cpu::default().wake_ns);
+    (beyond > Cpu::default().stall_ns).then(|| {
+        format!(
+            "step '{}' took {}, {} ago",
+            stall.step.name(),
+            duration(stall.took_ns as f64),
+            duration(age(now_ns, stall.done_ns) as f64)
+        )
     })
 }
 
@@ -139,7 +183,7 @@ fn row(found: &Found, now_ns: u64) -> Vec<String> {
     ]
 }
 
-fn notes(found: &Found) -> Vec<String> {
+fn notes(found: &Found, now_ns: u64) -> Vec<String> {
     let status = &found.status;
     let [resumed, refused] = status.resumed_refused;
     let mut said = vec![
@@ -157,7 +201,9 @@ fn notes(found: &Found) -> Vec<String> {
     said.retain(|(n, _)| *n > 0);
     let said = said.into_iter();
     let said = said.map(|(n, what)| format!("{n} {}", what.replace('_', " ")));
-    said.chain(status.port.as_ref().and_then(port)).collect()
+    said.chain(status.port.as_ref().and_then(port))
+        .chain(longest_stall(&status.steps, now_ns))
+        .collect()
 }
 
 /// Describes a port that has measured a lower rate than it was given. Returns `None` for other
@@ -194,7 +240,7 @@ fn print(out: &mut dyn Write, found: &Survey, now_ns: u64) -> Result<(), CliErro
         table.write(out, &screen)?;
     }
     for link in &found.links {
-        let notes = notes(link);
+        let notes = notes(link, now_ns);
         if !notes.is_empty() {
             let name = term::fit(&link.status.name, 40);
             let text = format!("{} {name}: {}", link.pid, notes.join(", "));

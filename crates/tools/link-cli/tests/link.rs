@@ -90,7 +90,11 @@ fn a_bound_equals_the_value_computed_by_hand() {
         "--chunk",
         "1500",
         "--in-clear",
+        "--wake",
+        "0ms",
         "--json",
+        "--stall",
+        "0us",
     ];
     let alone = [&port[..], &["--channel", "a=1,1500,1s"]].concat();
     let wire = 1500 + 24 + 3 * 110;
@@ -104,8 +108,28 @@ fn a_bound_equals_the_value_computed_by_hand() {
     // A less urgent channel of ten chunks delays the urgent one by the window: two chunks.
     let two = [&alone[..], &["--channel", "b=0,15K,1s", "--way", "1ms"]].concat();
     let (text, _) = run(dir.path(), &two, 0);
-    assert_eq!(bound(&text, 0), Some(3 * wire * 8_000 + 1_000_000));
+    // Its chunk gets its place in the window once the acknowledgement is back, after 2 ms.
+    assert_eq!(bound(&text, 0), Some(3 * wire * 8_000 + 3_000_000));
     assert!(text.contains("assumptions"), "{text}");
+
+    // Each of the parts is shown: stalls delay the channel by as much.
+    let stalled = two.iter().map(|word| match *word {
+        "0us" => "7ms",
+        word => word,
+    });
+    let stalled: Vec<&str> = stalled.collect();
+    let (text, _) = run(dir.path(), &stalled, 0);
+    assert_eq!(bound(&text, 0), Some(3 * wire * 8_000 + 10_000_000));
+    let shown: Vec<&str> = stalled
+        .into_iter()
+        .filter(|word| *word != "--json")
+        .collect();
+    let (text, _) = run(dir.path(), &shown, 0);
+    let row = text
+        .lines()
+        .find(|line| line.starts_with("a "))
+        .expect("a row");
+    assert!(row.contains(" 7 ms"), "{text}");
 }
 
 fn on_a_slow_wire() -> bool {
@@ -162,7 +186,7 @@ fn a_bound_uses_the_rate_that_a_port_has_measured() {
     let longest = |words: &[&str]| {
         let (text, _) = run(dir.path(), &[words, &["--json"]].concat(), 0);
         let value: Value = serde_json::from_str(&text).expect("JSON");
-        value["channels"][0]["bound_ns"].as_u64().expect("a bound")
+        value["channels"][0]["wire_ns"].as_u64().expect("a bound")
     };
     let given = ["bound", "--rate", "1G", "--channel", "a=1,100K,1s"];
     assert_eq!(longest(&bound), longest(&given));

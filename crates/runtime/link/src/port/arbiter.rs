@@ -15,6 +15,7 @@
 use super::meter::Load;
 use super::page::{Page, Seat, SEATS, SHARES};
 use super::sys;
+use onbeat_flow::clock::now_ns;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -152,7 +153,7 @@ impl<'p> Arbiter<'p> {
         }
     }
 
-    fn free_shares(&self, now_ns: u64) -> (usize, u64) {
+    pub fn free_shares(&self, now_ns: u64) -> (usize, u64) {
         let (mut free, mut next_ns) = (0, u64::MAX);
         for share in &self.page.shares[..self.rules.shares] {
             match self.lease_left_ns(share, now_ns) {
@@ -340,10 +341,19 @@ impl<'p> Arbiter<'p> {
 
     pub fn ring(&self, seat: usize) {
         let seat = self.seat(seat);
+        // The first of several rings counts.
+        let _ = seat.rung_ns.compare_exchange(0, now_ns(), Relaxed, Relaxed);
         seat.bell.fetch_add(1, SeqCst);
         if seat.asleep.load(SeqCst) == ON_BELL {
             sys::wake(&seat.bell);
         }
+    }
+
+    /// Returns since when the seat has to ask again, ns, and forgets it. Returns `None` if nobody has
+    /// rung its bell since the last call.
+    pub fn take_rung(&self, seat: usize) -> Option<u64> {
+        let rung_ns = self.seat(seat).rung_ns.swap(0, Relaxed);
+        (rung_ns > 0).then_some(rung_ns)
     }
 
     /// Returns the count of the seat's bell. Read it before asking: [`Arbiter::sleep`] returns at
@@ -383,7 +393,6 @@ impl<'p> Arbiter<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onbeat_flow::clock::now_ns;
     use proptest::prelude::*;
     use std::cell::Cell;
     use std::sync::atomic::AtomicUsize;

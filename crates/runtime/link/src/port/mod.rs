@@ -61,8 +61,9 @@ mod watch;
 
 use crate::error::LinkError;
 use crate::quiet::Quiet;
+use crate::steps::StepWords;
 use page::Mapped;
-use std::io::{IoSlice, Write};
+use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -189,10 +190,17 @@ impl Port {
         Ok(stats::of(&mapped, Settings::of_terms(terms).check()?))
     }
 
-    pub(crate) fn seat(&self, priority: u8, label: &str) -> Result<Seated, PortError> {
+    /// Takes a place on the port. The transfer's steps are counted in `steps`.
+    pub(crate) fn seat(
+        &self,
+        priority: u8,
+        label: &str,
+        steps: Option<Arc<dyn StepWords>>,
+    ) -> Result<Seated, PortError> {
         let seat = self.mapped.sit(priority, label).ok_or(PortError::Full)?;
         let mapped = Arc::clone(&self.mapped);
-        let transfer = Transfer::new(mapped, self.settings, seat, priority).map_err(|source| {
+        let transfer = Transfer::new(mapped, self.settings, (seat, priority), steps);
+        let transfer = transfer.map_err(|source| {
             let what = "make an event";
             PortError::System { what, source }
         })?;
@@ -251,6 +259,31 @@ impl Drop for Seated {
 /// wait for it.
 pub(crate) fn acknowledge_now(stream: &TcpStream) {
     sys::acknowledge_now(stream.as_fd());
+}
+
+/// A connection's receiving side, which remembers when the kernel received what was read last.
+pub(crate) struct Arrivals<'a> {
+    stream: &'a TcpStream,
+    arrived_ns: &'a AtomicU64,
+}
+
+impl<'a> Arrivals<'a> {
+    /// Reads from `stream`. Writes into `arrived_ns` when the kernel received the last byte of each
+    /// read, ns of CLOCK_MONOTONIC.
+    pub(crate) fn of(stream: &'a TcpStream, arrived_ns: &'a AtomicU64) -> Arrivals<'a> {
+        sys::stamp_arrivals(stream.as_fd());
+        Arrivals { stream, arrived_ns }
+    }
+}
+
+impl Read for Arrivals<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let (read, arrived_ns) = sys::read_stamped(self.stream.as_fd(), into)?;
+        if let Some(ns) = arrived_ns {
+            self.arrived_ns.store(ns, Ordering::Relaxed);
+        }
+        Ok(read)
+    }
 }
 
 pub(crate) struct Counted<'a> {

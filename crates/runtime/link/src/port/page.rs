@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const SEATS: usize = 64;
 pub const SHARES: usize = 256;
 const LABEL_WORDS: usize = 6;
-const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x05");
 pub const TERMS: usize = 6;
 
 /// The place of one transfer in the port's shared page. The transfer's process writes it. Other processes write
-/// only `want` (to withdraw the transfer's request), `bell`, and the count `passed_over`.
+/// only `want` (to withdraw the transfer's request), `bell`, `rung_ns`, and the count
+/// `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
     /// The urgency of the waiting chunk. Larger numbers are more urgent. 0 means that no chunk
@@ -28,6 +29,9 @@ pub struct Seat {
     /// A count that changes when the seat's thread has to ask again.
     pub bell: AtomicU32,
     pub asleep: AtomicU32,
+    /// The time since which the seat's thread has to ask again, ns of CLOCK_MONOTONIC. 0 if it need
+    /// not.
+    pub rung_ns: AtomicU64,
     pub priority: AtomicU32,
     pub pid: AtomicU32,
     label_bytes: AtomicU32,
@@ -56,6 +60,8 @@ pub struct Page {
     magic: AtomicU64,
     terms: [AtomicU64; TERMS],
     pub granted: AtomicU64,
+    /// When a chunk was last acknowledged, ns of CLOCK_MONOTONIC.
+    pub acknowledged_ns: AtomicU64,
     pub meter: Meter,
     pub seats: [Seat; SEATS],
     /// The shares of the window. A share is 0 if free, else the holder's seat and the end of the
@@ -90,6 +96,7 @@ impl Seat {
     fn begin(&self, priority: u8, label: &str) {
         self.want.store(0, Ordering::SeqCst);
         self.asleep.store(0, Ordering::SeqCst);
+        self.rung_ns.store(0, Ordering::Relaxed);
         self.counts.clear();
         self.priority.store(priority.into(), Ordering::Relaxed);
         self.pid.store(std::process::id(), Ordering::Relaxed);

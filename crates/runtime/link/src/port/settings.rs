@@ -182,7 +182,7 @@ impl Settings {
     }
 
     /// Builds the model of the port for the latency analysis. Packets have `mtu` bytes. `way_ns` is
-    /// the time from the departure of a message's last byte until the receiver gets the message.
+    /// the time from the departure of a message's last byte until it is in the receiver's kernel.
     pub fn model(&self, mtu: usize, sealed: bool, way_ns: u64) -> bound::Port {
         self.model_at(self.bits_per_second, mtu, sealed, way_ns)
     }
@@ -201,6 +201,7 @@ impl Settings {
             window_bytes: self.window_of(in_force, mtu, sealed),
             overhead_bytes: wire::overhead_bytes(in_force.chunk, mtu, sealed),
             way_ns,
+            patience_ns: self.patience_ns,
         }
     }
 

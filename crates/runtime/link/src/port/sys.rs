@@ -119,29 +119,113 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
 }
 
 const REPORTS_PER_CALL: usize = 8;
+/// The room for what the kernel reports about a message, in words. More is cut off.
+const CONTROL_WORDS: usize = 32;
 
 /// Removes the reports from a socket's error queue. The number per call is limited, so that a peer
-/// cannot keep the thread busy.
-pub fn take_reports(socket: BorrowedFd<'_>) {
+/// cannot keep the thread busy. Returns when the kernel made the first report after `since_ns`, ns of
+/// CLOCK_MONOTONIC.
+pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
+    let mut first = None;
     for _ in 0..128 {
-        // Nothing reads the reports, so all of them share one buffer.
-        let mut control = [0_u64; 32];
+        let mut control = [[0_u64; CONTROL_WORDS]; REPORTS_PER_CALL];
         // SAFETY: all zeros are empty messages.
         let mut messages: [libc::mmsghdr; REPORTS_PER_CALL] =
             unsafe { MaybeUninit::zeroed().assume_init() };
-        for message in &mut messages {
+        for (message, control) in messages.iter_mut().zip(&mut control) {
             message.msg_hdr.msg_control = control.as_mut_ptr().cast();
-            message.msg_hdr.msg_controllen = size_of_val(&control);
+            message.msg_hdr.msg_controllen = size_of_val(control) as _;
         }
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-        let (fd, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
+        let (fd, all) = (socket.as_raw_fd(), messages.as_mut_ptr());
         let count = REPORTS_PER_CALL as libc::c_uint;
         // SAFETY: the buffers live throughout the call and have the lengths given.
-        let taken = unsafe { libc::recvmmsg(fd, first, count, flags as _, std::ptr::null_mut()) };
-        if taken < REPORTS_PER_CALL as libc::c_int {
-            return;
+        let taken = unsafe { libc::recvmmsg(fd, all, count, flags as _, std::ptr::null_mut()) };
+        let count = usize::try_from(taken).unwrap_or(0);
+        // SAFETY: the kernel has filled these messages, and their buffers are still there.
+        let times = messages[..count]
+            .iter()
+            .filter_map(|m| unsafe { stamp_ns(&m.msg_hdr) });
+        first = times.chain(first).filter(|ns| *ns >= since_ns).min();
+        if count < REPORTS_PER_CALL {
+            break;
         }
     }
+    first
+}
+
+/// Returns when the kernel had received what a message reports or contains, ns of CLOCK_MONOTONIC.
+///
+/// # Safety
+///
+/// The message's control buffer is valid.
+unsafe fn stamp_ns(message: &libc::msghdr) -> Option<u64> {
+    // SAFETY: the caller promises a valid buffer.
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: the kernel wrote the headers in it.
+    while let Some(head) = unsafe { control.as_ref() } {
+        let is_stamp = matches!(
+            head.cmsg_type,
+            libc::SCM_TIMESTAMPING | libc::SCM_TIMESTAMPNS
+        );
+        if head.cmsg_level == libc::SOL_SOCKET && is_stamp {
+            // SAFETY: both kinds begin with a `timespec`, which need not be aligned.
+            let stamp = unsafe {
+                libc::CMSG_DATA(control)
+                    .cast::<libc::timespec>()
+                    .read_unaligned()
+            };
+            return monotonic_ns(&stamp);
+        }
+        // SAFETY: as above.
+        control = unsafe { libc::CMSG_NXTHDR(message, control) };
+    }
+    None
+}
+
+/// Converts a time of CLOCK_REALTIME in the last ten seconds. The clock may have been set since.
+fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
+    const LONGEST_AGO_NS: u64 = 10_000_000_000;
+    let ns = |time: &libc::timespec| time.tv_sec as i128 * 1_000_000_000 + time.tv_nsec as i128;
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel writes one time.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
+    let ago_ns = u64::try_from(ns(&now) - ns(stamp)).ok()?;
+    (ago_ns < LONGEST_AGO_NS).then(|| now_ns().saturating_sub(ago_ns))
+}
+
+/// Makes reads report when the kernel had received the bytes ([`read_stamped`]).
+pub fn stamp_arrivals(socket: BorrowedFd<'_>) {
+    let one: libc::c_int = 1;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+    let value = &raw const one;
+    // SAFETY: the kernel reads one int. If the call fails, reads report no times.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+}
+
+/// Reads from a socket. Also returns when the kernel had received the last of these bytes, ns of
+/// CLOCK_MONOTONIC.
+pub fn read_stamped(socket: BorrowedFd<'_>, into: &mut [u8]) -> Result<(usize, Option<u64>)> {
+    let mut control = [0_u64; CONTROL_WORDS];
+    let mut part = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
+    // SAFETY: all zeros are an empty message.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: everything that the message points to lives throughout the call.
+    let read = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    let read = usize::try_from(read).map_err(|_| Error::last_os_error())?;
+    // SAFETY: the kernel has filled the buffer, which is still there.
+    Ok((read, unsafe { stamp_ns(&message) }))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::settings::{wire_ns, InForce, Settings};
 use super::sys::{self, SocketEvent};
 use crate::pi::{Guard, Lock};
 use crate::quiet::Quiet;
+use crate::steps::{Step, StepWords};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use onbeat_flow::clock::now_ns;
 use std::collections::VecDeque;
@@ -27,6 +28,9 @@ struct Posted {
     /// The number of bytes that the connection has sent up to the end of the chunk. `None` while
     /// the chunk is being written.
     end: Option<u64>,
+    /// When the peer has acknowledged the chunk at the latest, ns of CLOCK_MONOTONIC: if it leaves at
+    /// the port's rate after the chunks before it.
+    due_ns: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +44,9 @@ struct Connection {
     posted: VecDeque<Posted>,
     counted: u64,
     listener: Listener,
+    /// When acknowledgements were last looked for. Reports from before say nothing new.
+    looked_ns: u64,
+    round_trip_ns: u64,
 }
 
 /// The sending side of a connection on a port. Only one thread posts chunks. Other threads may ring
@@ -59,6 +66,7 @@ pub struct Transfer {
     /// grant.
     urgent: AtomicU64,
     wake: EventFd,
+    steps: Option<Arc<dyn StepWords>>,
 }
 
 #[derive(Default)]
@@ -84,8 +92,8 @@ impl Transfer {
     pub(super) fn new(
         mapped: Arc<Mapped>,
         settings: Settings,
-        seat: usize,
-        priority: u8,
+        (seat, priority): (usize, u8),
+        steps: Option<Arc<dyn StepWords>>,
     ) -> std::io::Result<Transfer> {
         let connection = Connection {
             stream: None,
@@ -93,6 +101,8 @@ impl Transfer {
             posted: VecDeque::with_capacity(SHARES + 1),
             counted: 0,
             listener: Listener::Port,
+            looked_ns: 0,
+            round_trip_ns: 0,
         };
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Transfer {
@@ -106,6 +116,7 @@ impl Transfer {
             written: AtomicU64::new(0),
             published: AtomicU64::new(0),
             urgent: AtomicU64::new(0),
+            steps,
         })
     }
 
@@ -179,6 +190,7 @@ impl Transfer {
         connection.posted.clear();
         connection.counted = 0;
         connection.listener = Listener::Port;
+        connection.round_trip_ns = sys::shortest_round_trip_ns(stream.as_fd()).unwrap_or(0);
         connection.stream = Some(stream);
         self.written.store(0, Relaxed);
     }
@@ -237,8 +249,12 @@ impl Transfer {
             Answer::Wait { until_ns } => return Go::Later(until_ns),
         };
         let before = patience.granted_to_others();
-        let end = None;
-        connection.posted.push_back(Posted { lent, need, end });
+        connection.posted.push_back(Posted {
+            lent,
+            need,
+            end: None,
+            due_ns: 0,
+        });
         drop(connection);
         let now = now_ns();
         if lent.until_ns.saturating_sub(now) < self.rules.lease_ns / LEAST_LEFT {
@@ -288,6 +304,24 @@ impl Transfer {
         Some(now + self.rules.patience_ns)
     }
 
+    fn leaves_within_ns(&self, shares: usize) -> u64 {
+        let meter = &self.mapped.page().meter;
+        let rate = meter.rate(self.settings.bits_per_second());
+        wire_ns(self.settings.bytes_of(shares), rate)
+    }
+
+    /// Counts how much later than expected a chunk was acknowledged. Chunks leave one after the
+    /// other, so the delay of the one before is not counted again.
+    fn count_acknowledged(&self, posted: &Posted, at_ns: u64) {
+        let Some(steps) = &self.steps else {
+            return;
+        };
+        let last = &self.mapped.page().acknowledged_ns;
+        let last_ns = last.fetch_max(at_ns, Relaxed).min(at_ns);
+        let after_it_ns = last_ns + self.leaves_within_ns(posted.need);
+        steps.step(Step::Wire, posted.due_ns.max(after_it_ns), at_ns);
+    }
+
     fn give_back_last(&self) {
         let last = self.connection().posted.pop_back();
         if let Some(posted) = last {
@@ -311,8 +345,12 @@ impl Transfer {
         Counts::add(&counts.preemptions, u64::from(offset > 0 && turn.preempted));
         let mut connection = self.connection();
         let written = self.written.load(Relaxed);
+        let (now, round_trip_ns) = (now_ns(), connection.round_trip_ns);
         if let Some(posted) = connection.posted.back_mut() {
             posted.end.get_or_insert(written);
+            let arbiter = self.arbiter();
+            let shares = arbiter.rules.shares - arbiter.free_shares(now).0;
+            posted.due_ns = now + self.leaves_within_ns(shares) + round_trip_ns;
         }
         let listener = connection.listener;
         drop(connection);
@@ -353,12 +391,12 @@ impl Transfer {
         let Some(stream) = &connection.stream else {
             return false;
         };
-        if reported {
-            sys::take_reports(stream.as_fd());
-        }
+        let looked_ns = connection.looked_ns;
+        let reported_ns = reported.then(|| sys::take_reports(stream.as_fd(), looked_ns));
         if connection.posted.is_empty() {
             return false;
         }
+        connection.looked_ns = now_ns();
         // `written` is read before the count, so that no byte counts as acknowledged too early.
         let written = self.written.load(Relaxed);
         let Ok(left) = sys::unacknowledged_bytes(stream.as_fd()) else {
@@ -366,7 +404,7 @@ impl Transfer {
         };
         let acknowledged = written.saturating_sub(left);
         let before = connection.counted;
-        if !self.free_acknowledged(connection, acknowledged) {
+        if !self.free_acknowledged(connection, acknowledged, reported_ns.flatten()) {
             return false;
         }
         if let Some(stream) = &connection.stream {
@@ -375,16 +413,26 @@ impl Transfer {
         true
     }
 
-    fn free_acknowledged(&self, connection: &mut Connection, acknowledged: u64) -> bool {
+    fn free_acknowledged(
+        &self,
+        connection: &mut Connection,
+        acknowledged: u64,
+        reported_ns: Option<u64>,
+    ) -> bool {
         let mut is_freed = false;
+        let now = now_ns();
         while let Some(first) = connection.posted.front() {
             if first.end.is_none_or(|end| end > acknowledged) {
                 break;
             }
             let lost = self.arbiter().give_back(self.seat, &first.lent);
             Counts::add(&self.own_seat().counts.expired, lost);
+            self.count_acknowledged(first, reported_ns.unwrap_or(now));
             connection.posted.pop_front();
             is_freed = true;
+        }
+        if let (Some(steps), Some(due_ns), true) = (&self.steps, reported_ns, is_freed) {
+            steps.step(Step::Hear, due_ns, now);
         }
         if is_freed {
             connection.counted = acknowledged;
@@ -403,7 +451,7 @@ impl Transfer {
     #[cfg(feature = "verbs")]
     pub fn acknowledged(&self, chunks: u64) {
         let mut connection = self.connection();
-        self.free_acknowledged(&mut connection, chunks);
+        self.free_acknowledged(&mut connection, chunks, None);
     }
 
     pub(super) fn sleep(&self, bell: u32, until_ns: u64) {
@@ -428,6 +476,11 @@ impl Transfer {
             // Otherwise the thread could not sleep again before the reading thread has found out.
             turn.has_ended = heard == Some(SocketEvent::Ended);
         }
+    }
+
+    /// Returns since when this transfer has to ask again, ns. `None` if nothing has changed.
+    pub fn take_rung(&self) -> Option<u64> {
+        self.arbiter().take_rung(self.seat)
     }
 
     pub fn bell(&self) -> u32 {
@@ -485,7 +538,7 @@ mod tests {
         let name = format!(".port/transfer-{}", std::process::id());
         let mapped = Mapped::alone(&name, settings.terms()).unwrap();
         let seat = mapped.sit(1, "test").unwrap();
-        Transfer::new(Arc::new(mapped), settings, seat, 1).unwrap()
+        Transfer::new(Arc::new(mapped), settings, (seat, 1), None).unwrap()
     }
 
     fn connection() -> (TcpStream, TcpStream) {

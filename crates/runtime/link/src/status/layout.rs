@@ -1,12 +1,13 @@
-//! The layout of a status page: words of 64 bits, then two texts.
+//! The layout of a status page: words of 64 bits, then two texts, then the words of its steps.
 
 use crate::interface::Sizes;
+use crate::steps::{self, Steps};
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const WORDS: usize = 64;
 pub(crate) const TEXT_BYTES: usize = 254;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbeatLS");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -196,6 +197,8 @@ pub struct LinkStatus {
     pub port: Option<PortStatus>,
     /// The counts of the link's promises. `None` if the link has no promises.
     pub qos: Option<QosStatus>,
+    /// The steps of the end's threads. Only links over TCP record them.
+    pub steps: Steps,
 }
 
 /// Decodes the bytes of a status page. Returns `None` if they are not a page of this version.
@@ -251,6 +254,7 @@ pub fn parse(bytes: &[u8]) -> Option<LinkStatus> {
             chunk_bytes: word(Word::PortChunk),
         }),
         lost: word(Word::Lost).checked_sub(1),
+        steps: steps::parse(at, word(Word::BegunNs)),
         qos: (word(Word::HasQos) != 0).then(|| QosStatus {
             counts: std::array::from_fn(|n| at(Word::Qos as usize + n)),
         }),

@@ -21,6 +21,7 @@ mod layout;
 mod page;
 mod read;
 
+pub use crate::steps::{class_ends_ns, Stall, Step, Steps, CLASSES};
 pub(crate) use counted::{counted, Directions};
 pub(crate) use layout::Word;
 pub use layout::{parse, Backend, LinkStatus, Passed, PortStatus, QosStatus, State};

@@ -2,6 +2,7 @@
 
 use super::layout::{Backend, State, Text, Word, HEAD, PAGE_BYTES, TEXT_BYTES};
 use crate::interface::{Shown, Sizes};
+use crate::steps::StepWords;
 use nix::fcntl::{self, FcntlArg, SealFlag};
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use nix::sys::mman::{mmap, munmap, MapFlags, ProtFlags};
@@ -72,6 +73,12 @@ impl Page {
         })
     }
 
+    #[cfg(test)]
+    fn bytes(&self) -> Vec<u8> {
+        let words = (0..PAGE_BYTES / 8).map(|n| self.word(n).load(Ordering::Relaxed));
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < PAGE_BYTES / 8);
         // SAFETY: the word is aligned, lies within the mapping, lives as long as it, and is only
@@ -120,6 +127,16 @@ impl Page {
     }
 }
 
+impl StepWords for Page {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        Page::word(self, index)
+    }
+
+    fn begun_ns(&self) -> u64 {
+        Page::word(self, Word::BegunNs as usize).load(Ordering::Relaxed)
+    }
+}
+
 impl Shown for Page {
     fn has_promises(&self) {
         self.set(Word::HasQos, 1);
@@ -141,5 +158,47 @@ impl Drop for Page {
     fn drop(&mut self) {
         // SAFETY: mapped with this size, and no reference is left.
         let _ = unsafe { munmap(self.base.cast(), PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout;
+    use super::*;
+    use crate::steps::{class_ends_ns, Stall, Step, CLASSES, RECENT};
+
+    #[test]
+    fn a_page_shows_its_steps_the_worst_and_the_most_recent_stalls() {
+        let page = Page::new(Backend::Tcp, true, "steps", Sizes::of_messages(1)).unwrap();
+        let begun_ns = page.begun_ns();
+        let at = |us: u64| begun_ns + 1000 * us;
+        // A usual step, and one that is exactly as long as usual.
+        page.step(Step::Push, at(0), at(5));
+        page.step(Step::Take, at(0), at(100));
+        // Each stall is 1 us longer than the one before, but the longest comes early.
+        page.step(Step::Hear, at(1000), at(2_500_000));
+        for n in 0..300 {
+            page.step(Step::Post, at(1000 * n), at(1000 * n + 200 + n));
+        }
+        let steps = layout::parse(&page.bytes()).unwrap().steps;
+        let counts = |step: Step| steps.histogram[step as usize];
+        assert_eq!((counts(Step::Push)[0], counts(Step::Take)[3]), (1, 1));
+        let posts = counts(Step::Post);
+        assert_eq!((posts[4], posts[5], posts.iter().sum()), (63, 237, 300));
+        assert!(class_ends_ns(3) > 100_000 && class_ends_ns(4) == 262_144);
+        assert_eq!((steps.stalls, counts(Step::Hear)[CLASSES - 1]), (301, 1));
+        // 21 bits of us.
+        assert_eq!(steps.worst[0].took_ns, 2_097_151_000);
+        let worst: Vec<_> = steps.worst.iter().map(|s| s.took_ns / 1000).collect();
+        assert_eq!(worst[1..], (485..500).rev().collect::<Vec<_>>());
+        assert_eq!(steps.recent.len(), RECENT);
+        let last = Stall {
+            step: Step::Post,
+            took_ns: 499_000,
+            done_ns: begun_ns + (((299_000 + 499) * 1000) >> 12 << 12),
+        };
+        assert!(steps.recent.contains(&last) && steps.worst.contains(&last));
+        let is_old = |s: &Stall| s.step == Step::Hear || s.took_ns < 244_000;
+        assert!(!steps.recent.iter().any(is_old));
     }
 }

@@ -7,6 +7,7 @@ use crate::helper;
 use crate::interface::{End, Incoming, Outgoing, SendError};
 use crate::pi::Guard;
 use crate::quiet::Waking;
+use crate::steps::Step;
 use onbeat_flow::clock::now_ns;
 use std::io::PipeReader;
 use std::net::Shutdown;
@@ -156,6 +157,7 @@ impl Outgoing for TcpOutgoing {
         }
         let place = shared.slot_of(number);
         fill(&mut shared.slots.out[place].lock()[..bytes]);
+        let complete_ns = now_ns();
         let mut state = not_ended(shared.lock())?;
         state.messages.out[place] = Posted {
             number,
@@ -170,6 +172,7 @@ impl Outgoing for TcpOutgoing {
         shared.show_in_flight(&state);
         drop(state);
         shared.wake_writer();
+        shared.done(Step::Push, complete_ns);
         Ok(number)
     }
 
@@ -212,6 +215,7 @@ impl Incoming for TcpIncoming {
         take: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<bool, End> {
         let shared = &*self.shared;
+        let called_ns = now_ns();
         let mut state = shared.lock();
         let number = loop {
             if let Some(number) = state.receiver.to_consume() {
@@ -230,7 +234,9 @@ impl Incoming for TcpIncoming {
         };
         let place = shared.slot_of(number);
         let bytes = state.messages.incoming_bytes[place];
+        let due_ns = state.messages.complete_ns[place].max(called_ns);
         drop(state);
+        shared.done(Step::Take, due_ns);
         take(number, &shared.slots.incoming[place].lock()[..bytes]);
         let mut state = shared.lock();
         state.receiver.consume();

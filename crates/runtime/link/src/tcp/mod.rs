@@ -48,6 +48,7 @@ use crate::interface::{Backend, Halves, Memory, Refusal, SetupError, Sizes};
 use crate::port::Port;
 use crate::quiet::Waking;
 use crate::status::{self, counted, Directions, Page};
+use crate::steps::StepWords;
 use door::Door;
 use ends::{TcpIncoming, TcpOutgoing, Threads};
 use handshake::{Agreed, Failed, Hello};
@@ -293,7 +294,9 @@ impl Backend for Tcp {
             },
             resume_within_ns: u64::try_from(self.resume_within.as_nanos()).unwrap_or(u64::MAX),
         };
-        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &self.peer());
+        let steps = page.clone().map(|page| page as Arc<dyn StepWords>);
+        let seat =
+            |(port, priority): &(Port, u8)| port.seat(*priority, &self.peer(), steps.clone());
         let seat = self.port.as_ref().map(seat).transpose()?;
         let address = self.address();
         let failed = |what| system(address, what);

@@ -7,6 +7,7 @@ use crate::pi::{Bell, Guard, Lock};
 use crate::port::{acknowledge_now, Seated};
 use crate::resume::{Receiver, Sender, Violation};
 use crate::status::{self, Page, Word};
+use crate::steps::{Step, StepWords};
 use onbeat_flow::clock::now_ns;
 use snow::StatelessTransportState;
 use std::net::{Shutdown, TcpStream};
@@ -62,6 +63,8 @@ pub struct Posted {
 pub struct Messages {
     pub out: Vec<Posted>,
     pub incoming_bytes: Vec<usize>,
+    /// When each message was complete, ns of CLOCK_MONOTONIC.
+    pub complete_ns: Vec<u64>,
 }
 
 pub struct State {
@@ -95,6 +98,10 @@ pub struct Shared {
     /// longer than a closing end waits.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
+    /// Since when the writer has been free to post a message, ns of CLOCK_MONOTONIC.
+    writer_free_ns: AtomicU64,
+    /// When the kernel received what the reader read last, ns of CLOCK_MONOTONIC.
+    pub arrived_ns: AtomicU64,
 }
 
 impl Shared {
@@ -114,6 +121,7 @@ impl Shared {
             messages: Messages {
                 out: vec![Posted::default(); sizes.credits],
                 incoming_bytes: vec![0; sizes.credits],
+                complete_ns: vec![0; sizes.credits],
             },
             values: Values::default(),
             questions: Questions::default(),
@@ -137,6 +145,8 @@ impl Shared {
             connection_bell: Bell::new(),
             chunks: AtomicU64::new(0),
             page: None,
+            writer_free_ns: AtomicU64::new(0),
+            arrived_ns: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -165,6 +175,23 @@ impl Shared {
             page.set(Word::PortChunk, self.chunk_now() as u64);
             page.set(Word::PortGiven, given);
         }
+    }
+
+    /// Counts a step that was due at `due_ns` and is done now. Returns the present time.
+    pub fn done(&self, step: Step, due_ns: u64) -> u64 {
+        let now = now_ns();
+        if let Some(page) = &self.page {
+            page.step(step, due_ns, now);
+        }
+        now
+    }
+
+    pub fn writer_is_free(&self, since_ns: u64) {
+        self.writer_free_ns.store(since_ns, Ordering::Relaxed);
+    }
+
+    pub fn writer_free_since_ns(&self) -> u64 {
+        self.writer_free_ns.load(Ordering::Relaxed)
     }
 
     pub fn chunk_now(&self) -> usize {
@@ -394,6 +421,7 @@ impl State {
         self.receiver.on_message(chunk.number)?;
         let place = chunk.number % self.messages.incoming_bytes.len() as u64;
         self.messages.incoming_bytes[place as usize] = chunk.total;
+        self.messages.complete_ns[place as usize] = now_ns();
         if self.receives_no_more {
             self.receiver.consume();
         }

@@ -4,10 +4,12 @@ use super::frame::{self, Chunk, Head, Status, HEAD_BYTES};
 use super::state::{Connection, Posted, Shared, Value, Work};
 use super::stream::{FrameReader, FrameWriter};
 use crate::interface::End;
-use crate::port::{Counted, Go, Seated, Turn};
+use crate::port::{Arrivals, Counted, Go, Seated, Turn};
 use crate::resume::Violation;
+use crate::steps::Step;
 use onbeat_flow::clock::now_ns;
 use std::io::{ErrorKind, Read};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +50,7 @@ pub fn write(shared: &Shared) {
             marked: false,
         };
         let mut writer = FrameWriter::new(counted, keys);
+        shared.writer_is_free(now_ns());
         while let Some(work) = next_work(shared, generation) {
             // A peer may have closed the link before it ended the connection. The reader finds this
             // out once it has read everything that came.
@@ -110,12 +113,15 @@ fn wait_for_port(
     generation: u64,
     writer: &mut Frames<'_>,
     (bytes, since_ns): (usize, u64),
+    due_ns: &mut u64,
 ) -> std::io::Result<Turn> {
     let mut turn = Turn::default();
     let Some(seat) = &shared.seat else {
         return Ok(turn);
     };
     let mut beat_ns = now_ns() + BEAT_NS;
+    // Rings until now say nothing about this chunk.
+    let _ = seat.take_rung();
     loop {
         let bell = seat.bell();
         let (until_ns, is_full) = match seat.ask(bytes, since_ns, &mut turn) {
@@ -123,8 +129,9 @@ fn wait_for_port(
             Go::Later(until_ns) => (until_ns, false),
             Go::Full(until_ns) => (until_ns, true),
         };
-        if now_ns() >= beat_ns {
-            beat_ns = now_ns() + BEAT_NS;
+        let asked_ns = shared.done(Step::Post, *due_ns);
+        if asked_ns >= beat_ns {
+            beat_ns = asked_ns + BEAT_NS;
             shared.lock().status_due = true;
         }
         write_due_status(shared, generation, writer)?;
@@ -135,6 +142,8 @@ fn wait_for_port(
         } else {
             seat.sleep(bell, until_ns);
         }
+        // Without a ring, the thread has slept until its time or has heard of an acknowledgement.
+        *due_ns = seat.take_rung().unwrap_or_else(|| now_ns().min(until_ns));
     }
 }
 
@@ -143,7 +152,7 @@ fn write_chunk(
     writer: &mut Frames<'_>,
     (head, body): (&[u8], &[u8]),
     chunk: &Chunk,
-    turn: &Turn,
+    (turn, due_ns): (&Turn, &mut u64),
 ) -> std::io::Result<()> {
     writer.stream().marked = true;
     let written = writer.write(head, body);
@@ -151,6 +160,8 @@ fn write_chunk(
     written?;
     if let Some(seat) = &shared.seat {
         seat.wrote(chunk.bytes, chunk.offset, chunk.is_last(), turn);
+        *due_ns = shared.done(Step::Post, *due_ns);
+        shared.writer_is_free(*due_ns);
     }
     Ok(())
 }
@@ -164,6 +175,7 @@ fn write_message(
     let (number, total) = (message.number, message.bytes);
     let slot = &shared.slots.out[shared.slot_of(number)];
     let mut offset = 0;
+    let mut due_ns = message.since_ns.max(shared.writer_free_since_ns());
     loop {
         let bytes = shared.chunk_now().min(total - offset);
         let chunk = Chunk {
@@ -172,10 +184,11 @@ fn write_message(
             bytes,
             total,
         };
-        let turn = wait_for_port(shared, generation, writer, (bytes, message.since_ns))?;
+        let since_ns = message.since_ns;
+        let turn = wait_for_port(shared, generation, writer, (bytes, since_ns), &mut due_ns)?;
         let content = slot.lock();
         let frame: (&[u8], &[u8]) = (&chunk.message_head(), &content[offset..offset + bytes]);
-        write_chunk(shared, writer, frame, &chunk, &turn)?;
+        write_chunk(shared, writer, frame, &chunk, (&turn, &mut due_ns))?;
         drop(content);
         shared.chunk_written();
         offset += bytes;
@@ -250,6 +263,7 @@ fn write_value(
         version: number,
     } = value.unwrap_or(none);
     let (mut offset, mut since_ns) = (0, now_ns());
+    let mut due_ns = since_ns;
     // The value takes the turn of a message that waits already.
     if let Some(message) = shared.lock().next_message() {
         since_ns = since_ns.min(message.since_ns);
@@ -262,10 +276,10 @@ fn write_value(
             bytes,
             total,
         };
-        let turn = wait_for_port(shared, generation, writer, (bytes, since_ns))?;
+        let turn = wait_for_port(shared, generation, writer, (bytes, since_ns), &mut due_ns)?;
         let value = shared.slots.values[slot].lock();
         let frame: (&[u8], &[u8]) = (&chunk.value_head(), &value[offset..offset + bytes]);
-        write_chunk(shared, writer, frame, &chunk, &turn)?;
+        write_chunk(shared, writer, frame, &chunk, (&turn, &mut due_ns))?;
         drop(value);
         offset += bytes;
         if chunk.is_last() {
@@ -290,7 +304,8 @@ pub fn read(shared: &Shared, left: impl Fn()) {
     while let Some(connection) = next_connection(shared, generation, &shared.connection_bell) {
         generation = connection.generation;
         let _ = connection.stream.set_read_timeout(Some(SILENCE_LIMIT));
-        let mut reader = FrameReader::new(&connection.stream, connection.keys.as_ref());
+        let arrivals = Arrivals::of(&connection.stream, &shared.arrived_ns);
+        let mut reader = FrameReader::new(arrivals, connection.keys.as_ref());
         match read_frames(shared, generation, &mut reader) {
             Stopped::Broken(reason) => shared.on_broken(generation, reason),
             Stopped::Protocol(what) => shared.ended(End::Protocol { what }),
@@ -390,6 +405,9 @@ fn read_frame<R: Read>(
                 shared.application_bell.ring();
                 shared.wake_writer();
             }
+            // Without the kernel's time, the step takes no time.
+            let arrived_ns = shared.arrived_ns.swap(u64::MAX, Ordering::Relaxed);
+            shared.done(Step::Read, arrived_ns);
         }
         Head::Status { flags, sent } => {
             let mut body = [0; 16];
@@ -403,6 +421,7 @@ fn read_frame<R: Read>(
             state.on_status(Status::of(flags, sent, &body))?;
             let changes = could_go != state.next_message().is_some();
             if changes {
+                shared.writer_is_free(now_ns());
                 shared.report_next_to_port(&state);
             }
             shared.show_in_flight(&state);

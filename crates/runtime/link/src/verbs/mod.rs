@@ -169,7 +169,7 @@ impl Verbs {
             });
         }
         let label = self.address().to_string();
-        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &label);
+        let seat = |(port, priority): &(Port, u8)| port.seat(*priority, &label, None);
         let seat = self.port.as_ref().map(seat).transpose()?;
         Ok(seat.map(|seat| Egress { seat, chunk }))
     }

@@ -1,13 +1,17 @@
-//! Compares the computed bound of each stream on a port with its longest measured latency.
+//! Compares the computed bound of each stream on a port with its longest measured latency, on the
+//! machine as it is and beside a load of all CPUs. A message that is later than its bound must have
+//! stalls in the records of its links, which break the bound's assumption by at least as much.
 
 use super::arms::{OURS, RATE};
 use super::cell::{Outcome, Plan, Sample, Stream, Testbed};
+use super::network::hog;
 use super::size::name_of;
 use crate::frame::report::{number, Figure, Report, Table};
-use crate::frame::{Context, Estimate, LabError, Result};
+use crate::frame::{machine, Context, Estimate, Kept, LabError, Result};
 use crate::measure::stats::over_blocks;
-use onbeat_link::bound::Load;
+use onbeat_link::bound::{Bound, Cpu, Load};
 use onbeat_link::port::Settings;
+use onbeat_link::status::{Stall, Step};
 
 /// The priority, the size in bytes and the period in ns of each stream. The periods have no common
 /// phase, so messages meet in many ways.
@@ -17,50 +21,68 @@ const STREAMS: [(u8, usize, u64); 3] = [
     (0, 1 << 20, 43_310_000),
 ];
 const MTU: usize = 1500;
+/// The longest time in the kernels and on the virtual wire, beside that of a message's bytes.
+const WAY_NS: u64 = 100_000;
+const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
+/// The precision of a stall's record, for its time and its place.
+const RECORD_NS: i64 = 10_000;
+const MOST_SHOWN: usize = 12;
 
-struct Row {
-    alone: f64,
-    longest: Estimate,
-    bound: f64,
-    samples: u64,
+struct Run {
+    round: usize,
+    arm: usize,
+    outcome: Outcome,
 }
 
-/// Compares the bounds on latency with the measured latencies. The time outside of the port
-/// (kernels, wake-ups) is measured with each stream alone. It is the stream's longest latency minus
-/// the time of its bytes on the wire. The longest of the three times is used.
+/// A message that was later than its bound.
+struct Late {
+    arm: usize,
+    stream: usize,
+    latency_ns: i64,
+    beyond_ns: i64,
+    /// The time for which steps stalled, and the longest stall of each step.
+    stalled_ns: i64,
+    steps: Vec<(Step, u64)>,
+    is_explained: bool,
+}
+
 pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) -> Result<()> {
-    let last_ns = context.pick_of_three(120, 30, 3) * 1_000_000_000;
-    let streams = STREAMS.map(|s| stream(s, last_ns));
-    let (mut alone, mut alone_ns) = (vec![], vec![]);
-    for each in streams {
-        let what = format!(
-            "bound: {} of priority {} alone",
-            name_of(each.bytes),
-            each.priority
-        );
-        context.step(&what, 150);
-        let outcome = testbed.run(context, &OURS, true, &plan(vec![each]))?;
-        alone_ns.push(longest_ns(&outcome, 0));
-        alone.push(load(&each, &outcome, 0));
+    let (rounds, seconds) = context.pick_of_three((60, 30), (15, 10), (3, 8));
+    let streams = STREAMS.map(|s| stream(s, seconds * 1_000_000_000));
+    let plan = Plan {
+        streams: streams.to_vec(),
+        credits: 4,
+        real_time: true,
+        recorded: true,
+        ..Plan::default()
+    };
+    let mut turns = context.turns("bound", ARMS.len(), rounds);
+    let mut runs = vec![];
+    for (round, arm) in turns.by_ref() {
+        context.step(format!("bound: three streams, {}", ARMS[arm]), 150);
+        let hogs = hog(context, testbed, arm * machine::cpus())?;
+        let outcome = testbed.run(context, &OURS, true, &plan)?;
+        drop(hogs);
+        runs.push(Run {
+            round,
+            arm,
+            outcome,
+        });
     }
-    context.step("bound: all three", 150);
-    let outcome = testbed.run(context, &OURS, true, &plan(streams.to_vec()))?;
-    let loads: Vec<Load> = (0..3)
-        .map(|i| load(&streams[i], &outcome, i as u32))
-        .collect();
-    let mut behind_port_ns = 0;
-    for (load, longest) in alone.iter().zip(&alone_ns) {
-        let wire = bounds_ns(&[*load], 0)?[0];
-        behind_port_ns = behind_port_ns.max(longest.saturating_sub(wire));
+    let kept = turns.finish();
+    let all = runs.len();
+    runs.retain(|run: &Run| run.outcome.stalls.is_some());
+    if runs.len() < all {
+        let without = all - runs.len();
+        report.note(format!("bound: {without} of {all} runs do not count, since a link had more stalls at once than it keeps"));
     }
-    let bounds = bounds_ns(&loads, behind_port_ns)?;
-    let rows = (0..3).map(|i| Row {
-        alone: alone_ns[i] as f64 / 1000.0,
-        longest: longest_us(&outcome, i as u32),
-        bound: bounds[i] as f64 / 1000.0,
-        samples: streams[i].count,
-    });
-    add_results(report, behind_port_ns, &rows.collect::<Vec<_>>());
+    let bounds = bounds(usual_jitter_ns())?;
+    let mut late = vec![];
+    for run in &runs {
+        late.extend(late_of(run, &bounds)?);
+    }
+    add_results(report, &bounds, (&runs, &kept), &late);
+    add_late(report, &late);
     Ok(())
 }
 
@@ -74,77 +96,244 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-fn plan(streams: Vec<Stream>) -> Plan {
-    Plan {
-        streams,
-        credits: 4,
-        real_time: true,
-        ..Plan::default()
-    }
+/// The assumption on CPUs also says how late a sender wakes up for its next message.
+fn usual_jitter_ns() -> u64 {
+    Cpu::default().wake_ns + Cpu::default().stall_ns
 }
 
-/// Estimates the longest latency of a stream from blocks of the run. One late message shows that the
-/// bound can be exceeded, but not how often.
-fn longest_us(outcome: &Outcome, stream: u32) -> Estimate {
-    let taken: Vec<f64> = outcome.of(stream).map(Sample::transfer_us).collect();
-    over_blocks(&taken, |taken| taken.quantile(1.0))
-}
-
-fn longest_ns(outcome: &Outcome, stream: u32) -> u64 {
-    let taken = outcome.of(stream).map(|s| s.received_ns - s.sent_ns);
-    taken.max().map_or(0, |ns| ns as u64)
-}
-
-/// Describes a stream as it was measured, for the bound. The delay until a message was complete
-/// counts as jitter.
-fn load(stream: &Stream, outcome: &Outcome, id: u32) -> Load {
-    let late = outcome.of(id).map(|s| s.sent_ns - s.intended_ns);
-    let jitter_ns = late.max().map_or(0, |ns| ns.max(0) as u64);
-    Load {
-        priority: stream.priority,
-        bytes: stream.bytes,
-        period_ns: stream.period_ns,
+fn bounds(jitter_ns: u64) -> Result<Vec<Bound>> {
+    let load = |(priority, bytes, period_ns)| Load {
+        priority,
+        bytes,
+        period_ns,
         jitter_ns,
-    }
-}
-
-fn bounds_ns(loads: &[Load], behind_port_ns: u64) -> Result<Vec<u64>> {
-    let port = Settings::of_rate(RATE).model(MTU, false, behind_port_ns);
-    let bounds: Result<Vec<u64>, _> = port.bounds(loads).into_iter().collect();
+    };
+    let port = Settings::of_rate(RATE).model(MTU, false, WAY_NS);
+    let bounds = port.bounds(&STREAMS.map(load), &Cpu::default());
+    let bounds: Result<Vec<Bound>, _> = bounds.into_iter().collect();
     bounds.map_err(|e| LabError::unexpected("a bound", e))
 }
 
-fn add_results(report: &mut Report, behind_port_ns: u64, rows: &[Row]) {
+fn latency_ns(sample: &Sample) -> i64 {
+    sample.received_ns - sample.sent_ns
+}
+
+fn late_of(run: &Run, bounds: &[Bound]) -> Result<Vec<Late>> {
+    let mut late = vec![];
+    for sample in &run.outcome.samples {
+        let stream = sample.stream as usize;
+        if latency_ns(sample) > bounds[stream].longest_ns() as i64 {
+            late.push(explain(run, sample, bounds)?);
+        }
+    }
+    Ok(late)
+}
+
+/// Looks for what broke the assumptions, from one bound before the message on: it may have waited
+/// for messages that were delayed then.
+fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
+    let stream = sample.stream as usize;
+    let bound_ns = bounds[stream].longest_ns() as i64;
+    let window = (sample.sent_ns - bound_ns, sample.received_ns);
+    let met = |s: &&Sample| s.received_ns >= window.0 && s.intended_ns <= window.1;
+    let senders = run.outcome.samples.iter().filter(met);
+    let jitter = senders.map(|s| s.sent_ns - s.intended_ns).max();
+    let jitter_ns = usual_jitter_ns().max(jitter.unwrap_or(0).max(0) as u64);
+    let allowed_ns = self::bounds(jitter_ns)?[stream].longest_ns() as i64;
+    let (stalled_ns, steps) = stalled(run.outcome.stalls.iter().flatten(), window);
+    let beyond_assumption = (stalled_ns - Cpu::default().stall_ns as i64).max(0);
+    let latency_ns = latency_ns(sample);
+    Ok(Late {
+        arm: run.arm,
+        stream,
+        latency_ns,
+        beyond_ns: latency_ns - bound_ns,
+        stalled_ns,
+        steps,
+        is_explained: latency_ns <= allowed_ns + beyond_assumption + RECORD_NS,
+    })
+}
+
+/// Returns for how long at least one step stalled within a window, and the longest stall of each
+/// step.
+fn stalled<'s>(
+    stalls: impl Iterator<Item = &'s Stall>,
+    (from, to): (i64, i64),
+) -> (i64, Vec<(Step, u64)>) {
+    let usual_ns = Cpu::default().wake_ns;
+    let (mut parts, mut steps) = (vec![], vec![]);
+    for stall in stalls {
+        let end = stall.done_ns as i64 + RECORD_NS;
+        let begin = end - (stall.took_ns - usual_ns.min(stall.took_ns)) as i64 - RECORD_NS;
+        if end > from && begin < to {
+            parts.push((begin.max(from), end.min(to)));
+            steps.push((stall.step, stall.took_ns));
+        }
+    }
+    parts.sort_unstable();
+    let (mut stalled, mut covered) = (0, from);
+    for (begin, end) in parts {
+        stalled += (end - begin.max(covered)).max(0);
+        covered = covered.max(end);
+    }
+    let longest = |step: Step| {
+        let of_step = steps.iter().filter(|(s, _)| *s == step);
+        of_step
+            .map(|(_, took)| *took)
+            .max()
+            .map(|took| (step, took))
+    };
+    (stalled, Step::ALL.into_iter().filter_map(longest).collect())
+}
+
+fn add_results(
+    report: &mut Report,
+    bounds: &[Bound],
+    (runs, kept): (&[Run], &Kept),
+    late: &[Late],
+) {
     let title = "Longest latency and its bound on a port of 1 Gbit/s that three streams share, us";
-    let head = "priority, message | period, ms | longest, alone | longest, beside the others | \
-bound | bound / longest";
+    let head = "priority, message | bound: wire | CPU | both | longest | bound / longest | \
+longest beside load | messages | later than the bound | without a broken assumption";
     let mut table = Table::new(title, head);
-    for ((priority, bytes, period_ns), row) in STREAMS.into_iter().zip(rows) {
-        let ratio = row.bound / row.longest.value;
-        table.row(vec![
-            format!("{priority}, {}", name_of(bytes)),
-            number(period_ns as f64 / 1e6),
-            number(row.alone),
-            number(row.longest.value),
-            number(row.bound),
-            number(ratio),
-        ]);
-        let figure = |name: &str, value: Estimate, unit| {
-            let name = format!("bound.priority{priority}.{name}");
-            Figure::estimated(name, value, unit).samples(row.samples)
+    for (at, (priority, bytes, _)) in STREAMS.into_iter().enumerate() {
+        let us = |ns: u64| ns as f64 / 1000.0;
+        let bound = us(bounds[at].longest_ns());
+        let latencies = |arm: usize, counts: &dyn Fn(usize) -> bool| {
+            let runs = runs.iter().filter(|r| r.arm == arm && counts(r.round));
+            let all = runs.flat_map(|r| r.outcome.of(at as u32).map(Sample::transfer_us));
+            all.collect::<Vec<f64>>()
         };
-        report.figure(figure("longest", row.longest, "us"));
-        report.value(format!("bound.priority{priority}.bound"), row.bound, "us");
-        let kept = figure(
-            "longest_over_bound",
-            row.longest.map(|us| us / row.bound),
-            "1",
-        );
-        report.figure(kept.at_most(1.0));
-        let ends = (row.bound / row.longest.high, row.bound / row.longest.low);
-        let wide = figure("bound_over_longest", Estimate::within(ratio, ends), "1");
-        report.figure(wide.at_most(2.0));
+        let quiet = latencies(0, &|round| kept.shown().contains(&round));
+        let longest = over_blocks(&quiet, |taken| taken.quantile(1.0));
+        let loaded = latencies(1, &|_| true);
+        let samples = loaded.len() + latencies(0, &|_| true).len();
+        let of_stream = late.iter().filter(|l| l.stream == at);
+        let unexplained = of_stream.clone().filter(|l| !l.is_explained).count();
+        let counts = [samples, of_stream.count(), unexplained];
+        let mut row = vec![format!("{priority}, {}", name_of(bytes))];
+        row.extend([bounds[at].wire_ns, bounds[at].cpu_ns].map(|ns| number(us(ns))));
+        row.extend([bound, longest.value, bound / longest.value].map(number));
+        row.push(number(loaded.iter().copied().fold(0.0, f64::max)));
+        row.extend(counts.map(|n| n.to_string()));
+        table.row(row);
+        let name = |name: &str| format!("bound.priority{priority}.{name}");
+        report.value(name("bound"), bound, "us");
+        report.value(name("bound_wire"), us(bounds[at].wire_ns), "us");
+        report
+            .figure(Figure::estimated(name("longest"), longest, "us").samples(quiet.len() as u64));
+        let ends = (bound / longest.high, bound / longest.low);
+        let wide = Estimate::within(bound / longest.value, ends);
+        report.figure(Figure::estimated(name("bound_over_longest"), wide, "1").at_most(2.0));
+        report.value(name("later"), counts[1] as f64, "messages");
+        let unexplained = Figure::exact(name("later_unexplained"), counts[2] as f64, "messages");
+        report.figure(unexplained.samples(samples as u64).at_most(0.0));
     }
     report.tables.push(table);
-    report.note(format!("bound: from the complete message at the sender to the readable one at the receiver. It includes {} us behind the port: the longest time that a stream alone took in addition to its bytes on the wire", number(behind_port_ns as f64 / 1000.0)));
+    let Cpu { wake_ns, stall_ns } = Cpu::default();
+    report.note(format!(
+        "bound: from the complete message at the sender to the readable one at the receiver. Assumed: steps of threads take {} us, stalls add up to {} us, the way takes {} us. Longest: runs on the machine as it is. A message may be later than its bound if stalls in the links' records exceed the assumption by as much",
+        wake_ns / 1000,
+        stall_ns / 1000,
+        WAY_NS / 1000,
+    ));
+}
+
+fn add_late(report: &mut Report, late: &[Late]) {
+    let title = "The messages that were latest after their bounds, and their links' records, us";
+    let head = "priority, message | latency | after the bound | stalled in all | longest stall of each step | run | explained";
+    let mut table = Table::new(title, head);
+    let mut shown: Vec<&Late> = late.iter().collect();
+    shown.sort_by_key(|l| (l.is_explained, -l.beyond_ns));
+    for late in shown.into_iter().take(MOST_SHOWN) {
+        let (priority, bytes, _) = STREAMS[late.stream];
+        let us = |ns: i64| number(ns as f64 / 1000.0);
+        let steps = late.steps.iter();
+        let steps = steps.map(|(step, took)| format!("{} {}", step.name(), us(*took as i64)));
+        table.row([
+            format!("{priority}, {}", name_of(bytes)),
+            us(late.latency_ns),
+            us(late.beyond_ns),
+            us(late.stalled_ns),
+            steps.collect::<Vec<_>>().join(", "),
+            ARMS[late.arm].into(),
+            String::from(if late.is_explained { "yes" } else { "NO" }),
+        ]);
+    }
+    if !late.is_empty() {
+        report.tables.push(table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_message_needs_stalls_beyond_the_assumption_by_as_much() {
+        let bounds = bounds(usual_jitter_ns()).unwrap();
+        let bound_ns = bounds[0].longest_ns() as i64;
+        let sample = Sample {
+            stream: 0,
+            number: 0,
+            intended_ns: 100_000_000,
+            sent_ns: 100_000_000,
+            received_ns: 100_000_000 + bound_ns + 2_000_000,
+            finished_ns: 0,
+        };
+        let is_explained = |stalled_ns: u64, done_ns| {
+            let stall = Stall {
+                step: Step::Read,
+                took_ns: stalled_ns + Cpu::default().wake_ns,
+                done_ns,
+            };
+            let outcome = Outcome {
+                samples: vec![sample],
+                stalls: Some(vec![stall]),
+                ..Outcome::default()
+            };
+            let (round, arm) = (0, 0);
+            let run = Run {
+                round,
+                arm,
+                outcome,
+            };
+            let late = late_of(&run, &bounds).unwrap();
+            assert_eq!(late[0].beyond_ns, 2_000_000);
+            late[0].is_explained
+        };
+        let during = 104_000_000;
+        // 1 ms is assumed, and the message was 2 ms late.
+        assert!(is_explained(3_000_000, during));
+        assert!(!is_explained(2_900_000, during) && !is_explained(0, during));
+        // A stall long before the message, and one after it.
+        assert!(!is_explained(3_000_000, during - 10_000_000));
+        assert!(!is_explained(3_000_000, during + 10_000_000));
+    }
+
+    #[test]
+    fn stalls_at_the_same_time_count_once() {
+        let stall = |step, done_ns, took_ns| Stall {
+            step,
+            took_ns,
+            done_ns,
+        };
+        let ms = 1_000_000;
+        let stalls = [
+            stall(Step::Read, 10 * ms, 2 * ms + 100_000),
+            stall(Step::Post, 9 * ms, 3 * ms + 100_000),
+            stall(Step::Post, 40 * ms, 500_000),
+            stall(Step::Hear, 5 * ms, 4 * ms + 100_000),
+        ];
+        let window = (4 * ms as i64, 30 * ms as i64);
+        let (stalled, steps) = stalled(stalls.iter(), window);
+        // From 4 to 5 and from 6 to 10 ms.
+        assert!((stalled - 5_000_000).abs() <= 3 * RECORD_NS, "{stalled}");
+        let expected = [
+            (Step::Post, 3_100_000),
+            (Step::Hear, 4_100_000),
+            (Step::Read, 2_100_000),
+        ];
+        assert_eq!(steps, expected);
+    }
 }

@@ -1,12 +1,14 @@
 //! Runs programs on both hosts once and returns their samples and their CPU time.
 
 use super::arms::{Arm, Arms};
+use super::records::Records;
 use crate::frame::children;
 use crate::frame::{files, machine};
 use crate::frame::{Context, LabError, Result};
 use crate::measure::capture::{Capture, Direction, Packet};
 use crate::measure::hosts::{Host, Hosts, INTERFACE};
 use crate::measure::peer::{end_all, start_all, stop_all, used_ns, Peer};
+use onbeat_link::status::Stall;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +48,8 @@ pub struct Plan {
     /// then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
+    /// Whether the stalls that the links recorded are read after the run.
+    pub recorded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +98,8 @@ pub struct Outcome {
     pub cpu: f64,
     pub sent_bytes: u64,
     pub packets: Vec<Packet>,
+    /// The stalls that the links recorded. `None` if records are missing.
+    pub stalls: Option<Vec<Stall>>,
 }
 
 impl Outcome {
@@ -171,12 +177,14 @@ impl Testbed {
         let sent_before = self.hosts.sent_bytes(Host::Sender)?;
         let (before_ns, begun) = (used_ns(&peers)?, Instant::now());
         start_all(&mut peers, LEAD)?;
+        let records = plan.recorded.then(|| Records::of(&peers));
         for peer in &mut peers {
             peer.done()?;
         }
         let elapsed_ns = begun.elapsed().as_nanos() as f64;
         let used_ns = used_ns(&peers)?.saturating_sub(before_ns) as f64;
         let sent_bytes = self.hosts.sent_bytes(Host::Sender)? - sent_before;
+        let stalls = records.map(Records::finish).transpose()?;
         stop_all(&mut peers)?;
         let packets = capture
             .map(|c| c.stop().map_err(capture_failed))
@@ -191,6 +199,7 @@ impl Testbed {
             sent_bytes,
             cpu: 100.0 * used_ns / (elapsed_ns * machine::cpus() as f64),
             packets: packets.unwrap_or_default(),
+            stalls: stalls.flatten(),
         })
     }
 

@@ -11,6 +11,7 @@ mod network;
 mod order;
 mod priority;
 mod qperf;
+mod records;
 mod size;
 mod window;
 

@@ -174,7 +174,7 @@ fn add_contention_figures(report: &mut Report, arm: &Arm, beside: [&Vec<f64>; 2]
     }
 }
 
-fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {
+pub fn hog(context: &Context, testbed: &Testbed, count: usize) -> Result<Vec<Guarded>> {
     let start = |cpu: usize| context.spawn(&mut testbed.arms.memory_hog_command(cpu));
     (0..count).map(start).collect()
 }

@@ -2,6 +2,7 @@
 //! behind them.
 
 use crate::late::CauseRow;
+use crate::machine::Machine;
 use crate::structure::{places, KnownChain};
 use crate::tally::{sum, Add, CallbackTally, ChainTally, EdgeTally};
 use crate::window::{Span, Windows};
@@ -298,7 +299,7 @@ impl Live {
     /// [`Live::refresh`].
     pub fn view(&mut self, wanted: Wanted) -> View {
         let now = self.now_ns();
-        self.machine.count_running(now);
+        self.count_running(now);
         let mut view = View {
             time_ns: now,
             elapsed_ns: now - self.start_ns(),
@@ -320,10 +321,10 @@ impl Live {
         if wanted.topics {
             view.topics = self.topic_rows();
         }
-        if wanted.machine {
-            view.cpus = self.cpu_rows();
-            view.threads = self.thread_rows();
-            view.holders = self.holder_rows();
+        if let Some(machine) = self.machine.as_ref().filter(|_| wanted.machine) {
+            view.cpus = self.cpu_rows(machine);
+            view.threads = self.thread_rows(machine);
+            view.holders = self.holder_rows(machine);
         }
         view
     }
@@ -530,8 +531,8 @@ impl Live {
         }
     }
 
-    fn cpu_rows(&self) -> Vec<CpuRow> {
-        let cpus = self.machine.cpus.iter();
+    fn cpu_rows(&self, machine: &Machine) -> Vec<CpuRow> {
+        let cpus = machine.cpus.iter();
         let row = |(&cpu, windows): (&u16, &Windows<u64>)| CpuRow {
             cpu,
             load: self.share(windows),
@@ -541,8 +542,8 @@ impl Live {
         rows
     }
 
-    fn thread_rows(&self) -> Vec<ThreadRow> {
-        let threads = self.machine.threads.iter().map(|(&tid, thread)| ThreadRow {
+    fn thread_rows(&self, machine: &Machine) -> Vec<ThreadRow> {
+        let threads = machine.threads.iter().map(|(&tid, thread)| ThreadRow {
             pid: thread.pid,
             tid,
             name: thread.comm.clone(),
@@ -561,11 +562,11 @@ impl Live {
         rows
     }
 
-    fn holder_rows(&self) -> Vec<HolderRow> {
+    fn holder_rows(&self, machine: &Machine) -> Vec<HolderRow> {
         let components = self.synth.components();
         // Threads of different processes can have one name.
         let mut by_name: BTreeMap<String, Vec<&Windows<u64>>> = BTreeMap::new();
-        for (&number, windows) in self.machine.holders.iter() {
+        for (&number, windows) in machine.holders.iter() {
             if let Some(component) = components.get(number as usize) {
                 by_name.entry(component.title()).or_default().push(windows);
             }

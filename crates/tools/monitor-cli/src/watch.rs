@@ -57,7 +57,11 @@ impl Watch {
             Span::Start => u64::MAX,
         };
         Watch {
-            live: Live::new(LiveOptions::new(options.synth)),
+            // The causes of an incident are found in its saved trace.
+            live: Live::new(LiveOptions {
+                follows_machine: false,
+                ..LiveOptions::new(options.synth)
+            }),
             requirements: without_mode(options.requirements),
             span: options.span,
             model: None,
@@ -159,10 +163,7 @@ impl Watch {
     }
 
     pub fn view(&mut self) -> View {
-        self.live.view(Wanted {
-            machine: false,
-            ..Wanted::ALL
-        })
+        self.live.view(Wanted::ALL)
     }
 
     /// Returns the number of requirements that passed, that are not known, and that are violated.

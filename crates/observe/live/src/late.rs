@@ -15,11 +15,14 @@ const SHOWN: usize = 3;
 /// The number of executions after which an execution can be late without a deadline.
 const EXECUTIONS: u64 = 20;
 
-/// The mean time in ns from one execution of a path whose stretches count as usual to the next. Cutting an
-/// execution into stretches costs much more than all else about it.
+/// The mean time in ns from one execution of a path whose stretches count as usual to the next, and this time
+/// as a multiple of the latency. The greater of the two counts: cutting an execution into stretches costs much
+/// more than all else about it, and the cost grows with the latency.
 const USUAL_NS: u64 = 1_000_000_000;
+const USUAL_TIMES: u64 = 8;
 
-/// The shortest time in ns from one late execution of a path whose causes are found to the next.
+/// The shortest time in ns from one late execution of a path whose causes are found to the next. It is the
+/// latency if that is greater.
 const LATE_NS: u64 = 100_000_000;
 
 /// An execution whose stretches are wanted.
@@ -84,7 +87,7 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 
 impl Causes {
     /// Decides whether the stretches of an execution are wanted: of the first executions, later of about one per
-    /// second, and of the late ones. Returns `None` if they are not.
+    /// second, and of late ones. Returns `None` if they are not.
     pub(crate) fn choose(&mut self, end_ns: u64, latency_ns: u64) -> Option<Chosen> {
         let [usual_from, late_from] = self.next_ns;
         let is_usual = self.chosen < EXECUTIONS || end_ns >= usual_from;
@@ -92,12 +95,13 @@ impl Causes {
         if is_usual {
             self.chosen += 1;
             // The time to the next one varies, so that it is not in step with a periodic system.
-            let varying = end_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            let wait = USUAL_NS / 2 + varying * USUAL_NS / (1 << 32);
+            let varying = end_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+            let mean = latency_ns.saturating_mul(USUAL_TIMES).max(USUAL_NS);
+            let wait = mean / 2 + mean / 256 * varying;
             self.next_ns[0] = end_ns.saturating_add(wait);
         }
         if is_late {
-            self.next_ns[1] = end_ns.saturating_add(LATE_NS);
+            self.next_ns[1] = end_ns.saturating_add(latency_ns.max(LATE_NS));
         }
         let chosen = Chosen {
             end_ns,

@@ -65,6 +65,8 @@ pub(crate) struct Process {
     pub(super) clocks: FxHashMap<u64, Clock>,
     pub(super) ties: FxHashMap<(Tie, u64), u64>,
     pub(crate) nodes: Vec<NodeId>,
+    /// The number of nodes that the process destroyed and that left `nodes`.
+    pub(super) forgotten_nodes: usize,
     pub(crate) entities: Vec<EntityId>,
     pub(crate) rings: Rings,
     pub(super) found: bool,
@@ -88,7 +90,7 @@ impl Process {
     /// Reports whether the recording shows that the process created exactly one node. All entities
     /// of the process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
-        self.nodes.len() == 1 && !self.found
+        self.nodes.len() == 1 && self.forgotten_nodes == 0 && !self.found
     }
 }
 

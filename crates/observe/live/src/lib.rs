@@ -128,6 +128,8 @@ pub struct Live {
     span: Option<(u64, u64)>,
     events: Windows<u64>,
     lost_events: Windows<u64>,
+    /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
+    clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
     /// The latest start of each callback, ns.
     starts: Kept<u32, u64>,
@@ -163,6 +165,7 @@ impl Live {
             span: None,
             events: Windows::default(),
             lost_events: Windows::default(),
+            clock_offset_ns: None,
             callbacks: Kept::new(ENTRIES_MAX),
             starts: Kept::new(ENTRIES_MAX),
             paths: Kept::new(ENTRIES_MAX),
@@ -212,9 +215,15 @@ impl Live {
         }
         self.span = Some((first, time_ns));
         self.events.at(time_ns, |n| *n += 1);
-        if let EventKind::Lost { count, .. } = event.kind {
-            let add = |n: &mut u64| *n = n.saturating_add(count);
-            self.lost_events.at(time_ns, add);
+        match event.kind {
+            EventKind::Lost { count, .. } => {
+                let add = |n: &mut u64| *n = n.saturating_add(count);
+                self.lost_events.at(time_ns, add);
+            }
+            EventKind::ClockOffset {
+                realtime_minus_monotonic_ns,
+            } => self.clock_offset_ns = Some(realtime_minus_monotonic_ns),
+            _ => {}
         }
         if let Some(machine) = &mut self.machine {
             machine.push(event, time_ns);
@@ -244,6 +253,13 @@ impl Live {
     /// Returns the time of the latest event (ns of CLOCK_MONOTONIC), or 0 before the first event.
     pub fn now_ns(&self) -> u64 {
         self.span.map_or(0, |span| span.1)
+    }
+
+    /// Returns a time of CLOCK_MONOTONIC in ns since 1970, by the latest offset between the clocks. Returns `None`
+    /// before the first offset.
+    pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
+        let offset_ns = self.clock_offset_ns?;
+        Some(time_ns.saturating_add_signed(offset_ns))
     }
 
     /// Returns the time of the first event (ns of CLOCK_MONOTONIC), or 0 before it.

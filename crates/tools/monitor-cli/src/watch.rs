@@ -104,6 +104,10 @@ impl Watch {
         self.live.start_ns()
     }
 
+    pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
+        self.live.realtime_ns(time_ns)
+    }
+
     pub fn span(&self) -> Span {
         self.span
     }

@@ -113,7 +113,7 @@ impl Live {
         self.is_stale |= !callbacks.is_empty();
     }
 
-    /// Returns the number of nodes that were forgotten because their processes ended more than
+    /// Returns the number of nodes that were forgotten because they ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub fn forgotten_nodes(&self) -> u64 {
         self.forgetting.nodes

@@ -257,7 +257,7 @@ pub struct View {
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
-    /// The number of nodes that were forgotten some time after their processes had ended.
+    /// The number of nodes that were forgotten some time after their end.
     pub forgotten_nodes: u64,
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.

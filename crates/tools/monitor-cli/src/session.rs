@@ -426,7 +426,7 @@ impl Session {
         let (before, at) = self.forgotten;
         if all > before && (before == 0 || now.saturating_sub(at) >= HOUR_NS) {
             let text = format!(
-                "{} nodes are forgotten, because their processes ended more than an hour ago",
+                "{} nodes are forgotten, because they ended more than an hour ago",
                 all - before
             );
             self.say(Level::Notice, &text);

@@ -6,16 +6,13 @@
 //! A trace has a value every few hundred nanoseconds, and a search for its bucket would miss the
 //! caches. So values are first appended, and then sorted in together.
 
-use super::dense::{merged, Dense};
+use super::dense::{merged, Bucket, Dense, PRECISION};
 use std::borrow::Cow;
 
 /// The number of unsorted values at which they are sorted into the buckets. With many buckets, it is this
 /// part of their number.
 const FEW: usize = 64;
 const PART: usize = 4;
-
-/// The maximum number of bits that are kept of each value.
-pub(super) const PRECISION: u32 = 14;
 
 /// The number of bits that always suffices: values with this many bits fill at most [`MOST`]
 /// buckets.
@@ -47,26 +44,6 @@ impl Default for Filled {
     }
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Bucket {
-    pub(super) number: u32,
-    count: u64,
-}
-
-impl Bucket {
-    pub(super) fn new(number: u32, count: u64) -> Self {
-        Bucket { number, count }
-    }
-
-    pub(super) fn count(self) -> u64 {
-        self.count
-    }
-
-    pub(super) fn and(self, other: Bucket) -> Self {
-        Bucket::new(self.number, self.count.saturating_add(other.count))
-    }
-}
-
 impl Buckets {
     pub(super) fn add(&mut self, value: u64) {
         self.recent.push(number(value, PRECISION));
@@ -87,9 +64,9 @@ impl Buckets {
             self.full = packed(other.bits, &self.full, other.iter(), other.size());
             return;
         }
-        let mut all = self.full.filled();
-        all.add(&other.filled().buckets, other.bits);
-        self.full = Dense::of(&all);
+        let mut all = Filled::of(&self.full);
+        all.add(&Filled::of(&other).buckets, other.bits);
+        self.full = all.dense();
     }
 
     /// Adds up the buckets of several distributions at once.
@@ -100,7 +77,7 @@ impl Buckets {
             numbers.extend_from_slice(&part.recent);
             match part.full.bits == PRECISION {
                 true => buckets.extend(part.full.iter()),
-                false => sum.add(&part.full.filled().buckets, part.full.bits),
+                false => sum.add(&Filled::of(&part.full).buckets, part.full.bits),
             }
         }
         buckets.sort_by_key(|bucket| bucket.number);
@@ -114,13 +91,13 @@ impl Buckets {
         sum.add(&buckets, PRECISION);
         sum.add(&counted(&mut numbers), PRECISION);
         Buckets {
-            full: Dense::of(&sum),
+            full: sum.dense(),
             recent: Vec::new(),
         }
     }
 
     pub(super) fn filled(&self) -> Filled {
-        self.settled().filled()
+        Filled::of(&self.settled())
     }
 
     fn settled(&self) -> Cow<'_, Dense> {
@@ -176,9 +153,9 @@ fn packed(bits: u32, full: &Dense, new: impl Iterator<Item = Bucket>, more: usiz
     if all.len <= MOST || bits <= LEAST_PRECISION {
         return all;
     }
-    let mut all = all.filled();
+    let mut all = Filled::of(&all);
     all.limit();
-    Dense::of(&all)
+    all.dense()
 }
 
 impl PartialEq for Buckets {
@@ -197,13 +174,27 @@ impl From<Filled> for Buckets {
         };
         full.add(&filled.buckets, filled.bits);
         Buckets {
-            full: Dense::of(&full),
+            full: full.dense(),
             recent: Vec::new(),
         }
     }
 }
 
 impl Filled {
+    fn of(dense: &Dense) -> Filled {
+        let mut buckets = Vec::with_capacity(dense.len);
+        buckets.extend(dense.iter());
+        Filled {
+            bits: dense.bits,
+            buckets,
+        }
+    }
+
+    fn dense(&self) -> Dense {
+        let buckets = self.buckets.iter().copied();
+        Dense::pack(self.bits, buckets, 3 * self.buckets.len())
+    }
+
     fn add(&mut self, from: &[Bucket], bits: u32) {
         if from.is_empty() {
             return;

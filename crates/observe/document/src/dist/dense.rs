@@ -3,7 +3,28 @@
 //!
 //! A live model keeps hundreds of distributions for weeks, so their size decides how much memory it needs.
 
-use super::buckets::{Bucket, Filled, PRECISION};
+/// The maximum number of bits that are kept of each value.
+pub(super) const PRECISION: u32 = 14;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Bucket {
+    pub(super) number: u32,
+    count: u64,
+}
+
+impl Bucket {
+    pub(super) fn new(number: u32, count: u64) -> Self {
+        Bucket { number, count }
+    }
+
+    pub(super) fn count(self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn and(self, other: Bucket) -> Self {
+        Bucket::new(self.number, self.count.saturating_add(other.count))
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dense {
@@ -41,20 +62,6 @@ impl Dense {
             packed.bytes.shrink_to_fit();
         }
         packed
-    }
-
-    pub(super) fn of(filled: &Filled) -> Dense {
-        let buckets = filled.buckets.iter().copied();
-        Dense::pack(filled.bits, buckets, 3 * filled.buckets.len())
-    }
-
-    pub(super) fn filled(&self) -> Filled {
-        let mut buckets = Vec::with_capacity(self.len);
-        buckets.extend(self.iter());
-        Filled {
-            bits: self.bits,
-            buckets,
-        }
     }
 
     /// Returns the number of bytes that the buckets take.

@@ -9,7 +9,8 @@ mod buckets;
 mod dense;
 mod packed;
 
-use buckets::{range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION};
+use buckets::{range, Buckets, Filled, LEAST_PRECISION};
+use dense::{Bucket, PRECISION};
 use packed::Packed;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;

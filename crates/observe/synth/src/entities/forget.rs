@@ -41,11 +41,7 @@ impl Entities {
         }
         let process = self.process_mut(p);
         process.entities = others;
-        process.nodes.retain(|&other| other != node);
-        process.forgotten_nodes += 1;
-        for clock in process.clocks.values_mut() {
-            clock.node = clock.node.filter(|&other| other != node);
-        }
+        process.forget_node(node);
         own.into_iter().for_each(|e| self.end_entity(e));
         let ended_ns = self.nodes.destroyed_before(node, time).unwrap_or(time);
         self.nodes.set_dead(node, ended_ns);

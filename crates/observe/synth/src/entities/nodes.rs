@@ -291,7 +291,7 @@ impl Entities {
             return;
         };
         let identity = match nodes {
-            [only] if process.forgotten_nodes == 0 => Identity::Same(*only),
+            [only] if !process.has_forgotten_nodes() => Identity::Same(*only),
             _ => Identity::Guessed,
         };
         self.nodes.set_identity(guess, identity);

@@ -70,7 +70,9 @@ impl Live {
         self.paths.forget_before(before);
         self.edges.forget_before(before);
         self.published.forget_before(before);
-        self.machine.forget_before(before);
+        if let Some(machine) = &mut self.machine {
+            machine.forget_before(before);
+        }
         let forgetting = &mut self.forgetting;
         if now_ns >= forgetting.next_search_ns {
             forgetting.next_search_ns = now_ns.saturating_add(SEARCH_NS);
@@ -103,13 +105,15 @@ impl Live {
         for path in self.paths.values_mut() {
             path.causes.forget(is_gone, is_gone_component);
         }
-        self.machine.forget(is_gone, is_gone_component);
+        if let Some(machine) = &mut self.machine {
+            machine.forget(is_gone, is_gone_component);
+        }
         let is_gone_path = |path: crate::PathNumber| paths.contains(&path.0);
         self.structure.forget(&forgotten.callbacks, is_gone_path);
         self.is_stale |= !callbacks.is_empty();
     }
 
-    /// Returns the number of nodes that were forgotten because their processes ended more than
+    /// Returns the number of nodes that were forgotten because they ended more than
     /// [`LiveOptions::forget_nodes_after_ns`](crate::LiveOptions::forget_nodes_after_ns) ago.
     pub fn forgotten_nodes(&self) -> u64 {
         self.forgetting.nodes
@@ -118,7 +122,8 @@ impl Live {
     /// Returns how many things the synthesis keeps, and how many entries with figures the live model keeps.
     pub fn kept(&self) -> (KeptCounts, usize) {
         let of_data = self.edges.len() + self.published.len() + self.paths.len();
-        let of_machine = self.machine.threads.len() + self.machine.holders.len();
+        let of_machine = self.machine.as_ref();
+        let of_machine = of_machine.map_or(0, |m| m.threads.len() + m.holders.len());
         let entries = self.callbacks.len() + of_data + of_machine;
         (self.synth.kept(), entries)
     }
@@ -127,7 +132,8 @@ impl Live {
     /// they had not been seen for
     /// [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub fn forgotten(&self) -> u64 {
-        let of_machine = self.machine.threads.forgotten() + self.machine.holders.forgotten();
+        let of_machine = self.machine.as_ref();
+        let of_machine = of_machine.map_or(0, |m| m.threads.forgotten() + m.holders.forgotten());
         let of_data = self.edges.forgotten() + self.published.forgotten();
         self.callbacks.forgotten() + self.paths.forgotten() + of_data + of_machine
     }
@@ -135,7 +141,8 @@ impl Live {
     /// Returns the number of values that were not counted. A value is not counted if it needs a new entry
     /// and 4096 callbacks, paths, edges, topics or threads are followed already.
     pub fn left_out(&self) -> u64 {
-        let of_machine = self.machine.threads.left_out() + self.machine.holders.left_out();
+        let of_machine = self.machine.as_ref();
+        let of_machine = of_machine.map_or(0, |m| m.threads.left_out() + m.holders.left_out());
         let of_data = self.edges.left_out() + self.published.left_out();
         self.callbacks.left_out() + self.paths.left_out() + of_data + of_machine
     }

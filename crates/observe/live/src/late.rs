@@ -15,6 +15,25 @@ const SHOWN: usize = 3;
 /// The number of executions after which an execution can be late without a deadline.
 const EXECUTIONS: u64 = 20;
 
+/// The mean time in ns from one execution of a path whose stretches count as usual to the next, and this time
+/// as a multiple of the latency. The greater of the two counts: cutting an execution into stretches costs much
+/// more than all else about it, and the cost grows with the latency.
+const USUAL_NS: u64 = 1_000_000_000;
+const USUAL_TIMES: u64 = 8;
+
+/// The shortest time in ns from one late execution of a path whose causes are found to the next. It is the
+/// latency if that is greater.
+const LATE_NS: u64 = 100_000_000;
+
+/// An execution whose stretches are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    end_ns: u64,
+    latency_ns: u64,
+    /// The stretches count in the usual times.
+    is_usual: bool,
+}
+
 /// The cause of a stretch: the callback's number, the kind of stretch, the culprit and the reason.
 type Cause = (u32, Kind, Option<(u8, u32)>, Option<Reason>);
 
@@ -29,7 +48,12 @@ pub(crate) struct Late {
 /// The usual times of all causes on a path, and its latest late execution.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes {
+    /// The number of executions in `sums`.
     executions: u64,
+    /// The number of executions that were chosen to be usual ones.
+    chosen: u64,
+    /// The times from which on the next usual execution and the next late one are chosen, ns.
+    next_ns: [u64; 2],
     sums: FxHashMap<Cause, u64>,
     /// The latency above which an execution is late, or `None` if it is not known yet.
     pub(crate) limit_ns: Option<u64>,
@@ -62,14 +86,46 @@ fn number(culprit: CulpritId) -> (u8, u32) {
 }
 
 impl Causes {
-    /// Counts an execution by its stretches. Keeps it as the latest late one if it is late.
-    pub(crate) fn add(&mut self, (end_ns, latency_ns): (u64, u64), cuts: &[Cut]) {
+    /// Decides whether the stretches of an execution are wanted: of the first executions, later of about one per
+    /// second, and of late ones. Returns `None` if they are not.
+    pub(crate) fn choose(&mut self, end_ns: u64, latency_ns: u64) -> Option<Chosen> {
+        let [usual_from, late_from] = self.next_ns;
+        let is_usual = self.chosen < EXECUTIONS || end_ns >= usual_from;
+        let is_late = self.is_late(latency_ns) && end_ns >= late_from;
+        if is_usual {
+            self.chosen += 1;
+            // The time to the next one varies, so that it is not in step with a periodic system.
+            let varying = end_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+            let mean = latency_ns.saturating_mul(USUAL_TIMES).max(USUAL_NS);
+            let wait = mean / 2 + mean / 256 * varying;
+            self.next_ns[0] = end_ns.saturating_add(wait);
+        }
+        if is_late {
+            self.next_ns[1] = end_ns.saturating_add(latency_ns.max(LATE_NS));
+        }
+        let chosen = Chosen {
+            end_ns,
+            latency_ns,
+            is_usual,
+        };
+        (is_usual || is_late).then_some(chosen)
+    }
+
+    fn is_late(&self, latency_ns: u64) -> bool {
+        self.limit_ns.is_some_and(|limit| latency_ns > limit)
+    }
+
+    /// Counts a chosen execution by its stretches. Keeps it as the latest late one if it is late.
+    pub(crate) fn add(&mut self, chosen: Chosen, cuts: &[Cut]) {
+        let Chosen {
+            end_ns, latency_ns, ..
+        } = chosen;
         let mut times: FxHashMap<Cause, u64> = FxHashMap::default();
         for cut in cuts {
             let cause = (cut.place, cut.kind, cut.by.map(number), cut.reason);
             *times.entry(cause).or_default() += cut.end_ns - cut.begin_ns;
         }
-        if self.limit_ns.is_some_and(|limit| latency_ns > limit) {
+        if self.is_late(latency_ns) {
             let usual = |cause: &Cause| {
                 let sum = self.sums.get(cause).copied().unwrap_or(0);
                 sum / self.executions.max(1)
@@ -86,6 +142,9 @@ impl Causes {
                 latency_ns,
                 causes,
             });
+        }
+        if !chosen.is_usual {
+            return;
         }
         self.executions += 1;
         for (cause, ns) in times {
@@ -186,7 +245,8 @@ mod tests {
         };
         for i in 0..EXECUTIONS {
             assert!(!causes.knows_usual());
-            causes.add((i, 20), &[cut(Kind::Runs, None, 20)]);
+            let chosen = causes.choose(i, 20).expect("one of the first");
+            causes.add(chosen, &[cut(Kind::Runs, None, 20)]);
         }
         assert!(causes.knows_usual() && causes.late.is_none());
         let cuts = [
@@ -194,10 +254,42 @@ mod tests {
             cut(Kind::Preempted, Some(7), 5),
             cut(Kind::Preempted, Some(7), 4),
         ];
-        causes.add((99, 31), &cuts);
-        let late = causes.late.unwrap();
+        assert_eq!(causes.choose(98, 20), None, "it is not late");
+        let chosen = causes.choose(99, 31).expect("late");
+        assert!(!chosen.is_usual);
+        causes.add(chosen, &cuts);
+        let late = causes.late.clone().unwrap();
         assert_eq!((late.end_ns, late.latency_ns), (99, 31));
         let seen: Vec<_> = late.causes.iter().map(|c| (c.0 .1, c.1, c.2)).collect();
         assert_eq!(seen, [(Kind::Preempted, 9, 0), (Kind::Runs, 22, 20)]);
+        assert_eq!(
+            causes.executions, EXECUTIONS,
+            "late ones do not count as usual"
+        );
+    }
+
+    #[test]
+    fn few_executions_of_a_fast_chain_are_chosen_and_not_in_step_with_it() {
+        let mut causes = Causes::default();
+        let chosen = |causes: &mut Causes, tick: u64| {
+            let latency_ns = if causes.limit_ns.is_some() { 20 } else { 5 };
+            let chosen = causes.choose(tick * 1_000_000, latency_ns);
+            chosen.map(|chosen| (tick, chosen.is_usual))
+        };
+        let usual: Vec<u64> = (0..100_000)
+            .filter_map(|tick| chosen(&mut causes, tick))
+            .map(|chosen| chosen.0)
+            .collect();
+        assert!((100..150).contains(&usual.len()), "{}", usual.len());
+        for digit in 0..10 {
+            let later = usual.iter().filter(|tick| **tick >= 1000);
+            let of_digit = later.filter(|tick| **tick / 100 % 10 == digit).count();
+            assert!((1..30).contains(&of_digit), "{digit}: {of_digit}");
+        }
+        // Every execution is late from now on.
+        causes.limit_ns = Some(10);
+        let late = (100_000..110_000).filter_map(|tick| chosen(&mut causes, tick));
+        let late: Vec<bool> = late.map(|chosen| chosen.1).collect();
+        assert!((100..130).contains(&late.len()), "{}", late.len());
     }
 }

@@ -31,7 +31,6 @@ use onbeat_synth::observe::Observation;
 use onbeat_synth::{Synth, SynthOptions};
 use onbeat_trace::{Event, EventKind};
 use onbeat_why::compare::late_limit;
-use onbeat_why::every::Every;
 use std::collections::BTreeMap;
 use structure::Structure;
 use tally::{CallbackTally, ChainTally, EdgeTally};
@@ -61,6 +60,9 @@ pub struct LiveOptions {
     /// The time after the end of a node's process after which the node is forgotten with everything that
     /// belongs to it.
     pub forget_nodes_after_ns: u64,
+    /// Follows threads and CPUs, and finds the causes of late executions. This takes most of the time and
+    /// memory. Without it, `cpus`, `threads`, `holders` and `late_execution` of a [`view::View`] stay empty.
+    pub follows_machine: bool,
 }
 
 /// The number of things that a process may create, see [`SynthOptions::created_max`].
@@ -77,6 +79,7 @@ impl LiveOptions {
             },
             forget_after_ns: 600 * SECOND_NS,
             forget_nodes_after_ns: 3600 * SECOND_NS,
+            follows_machine: true,
         }
     }
 }
@@ -109,9 +112,6 @@ pub struct LateSeen {
     pub latency_ns: u64,
 }
 
-/// An execution of a chain that waits to be cut: its path, and its end and latency in ns.
-type Ended = (PathNumber, (u64, u64));
-
 /// The numbers of the publishing callback, of the taking one, and of the topic.
 type EdgeNumbers = (Option<u32>, u32, u32);
 
@@ -128,6 +128,8 @@ pub struct Live {
     span: Option<(u64, u64)>,
     events: Windows<u64>,
     lost_events: Windows<u64>,
+    /// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC, ns.
+    clock_offset_ns: Option<i64>,
     callbacks: Kept<u32, Windows<CallbackTally>>,
     /// The latest start of each callback, ns.
     starts: Kept<u32, u64>,
@@ -135,9 +137,8 @@ pub struct Live {
     edges: Kept<EdgeNumbers, Windows<EdgeTally>>,
     /// The number of publications by topic.
     published: Kept<u32, Windows<u64>>,
-    machine: Machine,
-    /// Cuts executions of chains into stretches, once later events cannot change them.
-    every: Every<Ended>,
+    /// `None` if the options exclude threads and CPUs.
+    machine: Option<Machine>,
     structure: Structure,
     deadlines: Deadlines,
     is_stale: bool,
@@ -164,13 +165,13 @@ impl Live {
             span: None,
             events: Windows::default(),
             lost_events: Windows::default(),
+            clock_offset_ns: None,
             callbacks: Kept::new(ENTRIES_MAX),
             starts: Kept::new(ENTRIES_MAX),
             paths: Kept::new(ENTRIES_MAX),
             edges: Kept::new(ENTRIES_MAX),
             published: Kept::new(ENTRIES_MAX),
-            machine: Machine::new(),
-            every: Every::default(),
+            machine: options.follows_machine.then(Machine::new),
             structure,
             deadlines: Deadlines::default(),
             is_stale: true,
@@ -205,7 +206,7 @@ impl Live {
         let time_ns = event.time_ns.max(now);
         if time_ns / SECOND_NS > now / SECOND_NS {
             self.take();
-            self.machine.count_running(time_ns);
+            self.count_running(time_ns);
             self.take_left_out();
             if (time_ns / SECOND_NS).is_multiple_of(10) {
                 self.forget(time_ns);
@@ -214,12 +215,19 @@ impl Live {
         }
         self.span = Some((first, time_ns));
         self.events.at(time_ns, |n| *n += 1);
-        if let EventKind::Lost { count, .. } = event.kind {
-            let add = |n: &mut u64| *n = n.saturating_add(count);
-            self.lost_events.at(time_ns, add);
+        match event.kind {
+            EventKind::Lost { count, .. } => {
+                let add = |n: &mut u64| *n = n.saturating_add(count);
+                self.lost_events.at(time_ns, add);
+            }
+            EventKind::ClockOffset {
+                realtime_minus_monotonic_ns,
+            } => self.clock_offset_ns = Some(realtime_minus_monotonic_ns),
+            _ => {}
         }
-        self.machine.push(event, time_ns);
-        self.every.push(event);
+        if let Some(machine) = &mut self.machine {
+            machine.push(event, time_ns);
+        }
         self.synth.push(event);
     }
 
@@ -228,7 +236,13 @@ impl Live {
         self.synth.end_of_events();
         self.take();
         self.cut(true);
-        self.machine.count_running(self.now_ns());
+        self.count_running(self.now_ns());
+    }
+
+    fn count_running(&mut self, now_ns: u64) {
+        if let Some(machine) = &mut self.machine {
+            machine.count_running(now_ns);
+        }
     }
 
     /// Returns the model of the events so far, as `onbeat model` makes it of their trace.
@@ -239,6 +253,13 @@ impl Live {
     /// Returns the time of the latest event (ns of CLOCK_MONOTONIC), or 0 before the first event.
     pub fn now_ns(&self) -> u64 {
         self.span.map_or(0, |span| span.1)
+    }
+
+    /// Returns a time of CLOCK_MONOTONIC in ns since 1970, by the latest offset between the clocks. Returns `None`
+    /// before the first offset.
+    pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
+        let offset_ns = self.clock_offset_ns?;
+        Some(time_ns.saturating_add_signed(offset_ns))
     }
 
     /// Returns the time of the first event (ns of CLOCK_MONOTONIC), or 0 before it.
@@ -273,18 +294,20 @@ impl Live {
                 }
             }
         }
-        let mut all_held = Vec::new();
-        self.every
-            .take_seeing(&mut self.synth, |held| all_held.push(*held));
-        for held in all_held {
-            let component = self.synth.component_of(held.by_tid);
-            self.machine.held(&held, component);
+        match &mut self.machine {
+            Some(machine) => machine.take(&mut self.synth),
+            None => {
+                self.synth.drain_held();
+                self.synth.drain_joins();
+                self.synth.drain_arrivals();
+            }
         }
         let known = &self.structure;
         for seen in self.synth.drain_executions() {
             self.is_stale |= !known.has_callback(seen.callback);
-            self.machine.ran(seen.tid, seen.callback);
-            self.every.ran(&seen);
+            if let Some(machine) = &mut self.machine {
+                machine.ran(&seen);
+            }
             let new = Windows::default;
             let since_ns = self.starts.at(seen.callback, seen.end_ns, || u64::MAX);
             let since_ns = since_ns.map(|at| std::mem::replace(at, seen.start_ns));
@@ -325,7 +348,7 @@ impl Live {
                 path.tally
                     .at(time_ns, |tally| tally.reread_ns.record(latency));
             }
-            return;
+            return self.synth.take_back(end.steps);
         }
         self.is_stale |= !self.structure.has_path(key);
         let new = || Path {
@@ -367,16 +390,26 @@ impl Live {
         if let Some(most) = path.history.at(time_ns) {
             *most = latency.max(*most);
         }
-        self.every.ended(end, (key, (time_ns, latency)));
+        let chosen = match self.machine {
+            Some(_) => path.causes.choose(time_ns, latency),
+            None => None,
+        };
+        match (&mut self.machine, chosen) {
+            (Some(machine), Some(chosen)) => machine.ended(end, (key, chosen)),
+            _ => self.synth.take_back(end.steps),
+        }
     }
 
-    /// Finds the causes of the late executions that later events cannot change. With `all`, finds the causes of
-    /// every late execution.
+    /// Finds the causes of the chosen executions that later events cannot change. With `all`, finds the causes of
+    /// every chosen execution.
     fn cut(&mut self, all: bool) {
+        let Some(machine) = &mut self.machine else {
+            return;
+        };
         let paths = &mut self.paths;
-        self.every.cut(&mut self.synth, all, |(path, times), cuts| {
+        machine.cut(&mut self.synth, all, |(path, chosen), cuts| {
             if let Some(path) = paths.get_mut(&path) {
-                path.causes.add(times, cuts);
+                path.causes.add(chosen, cuts);
             }
         });
     }

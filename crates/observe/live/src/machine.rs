@@ -1,11 +1,15 @@
 //! Follows the CPU time of threads and CPUs, and which programs have the CPU while observed threads
-//! wait for it.
+//! wait for it. Cuts chosen executions of chains into stretches.
 
 use crate::kept::Kept;
+use crate::late::Chosen;
 use crate::window::Windows;
-use crate::{ENTRIES_MAX, NAME_MAX};
-use onbeat_synth::followed::Held;
+use crate::{PathNumber, ENTRIES_MAX, NAME_MAX};
+use onbeat_synth::detail::ExecutionSeen;
+use onbeat_synth::followed::{ChainEnd, Held};
+use onbeat_synth::Synth;
 use onbeat_trace::{Event, EventKind};
+use onbeat_why::every::{Cut, Every};
 
 /// The largest number of callbacks in the list of a thread.
 const CALLBACKS_MAX: usize = 16;
@@ -34,6 +38,8 @@ pub(crate) struct Machine {
     /// The time in ns for which each component had a CPU while an observed thread waited for it. The
     /// keys are indices into [`Synth::components`](onbeat_synth::Synth::components).
     pub(crate) holders: Kept<u32, Windows<u64>>,
+    /// Cuts executions of chains into stretches, once later events cannot change them.
+    every: Every<(PathNumber, Chosen)>,
 }
 
 impl Machine {
@@ -42,11 +48,13 @@ impl Machine {
             threads: Kept::new(ENTRIES_MAX),
             cpus: Kept::new(ENTRIES_MAX),
             holders: Kept::new(ENTRIES_MAX),
+            every: Every::default(),
         }
     }
 
     /// Processes the next event, which counts at `time_ns`.
     pub(crate) fn push(&mut self, event: &Event, time_ns: u64) {
+        self.every.push(event);
         match &event.kind {
             EventKind::SwitchIn { .. } => {
                 if let Some(thread) = self.thread(event, time_ns) {
@@ -111,17 +119,43 @@ impl Machine {
         }
     }
 
-    pub(crate) fn ran(&mut self, tid: u32, callback: u32) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            let is_new = !thread.callbacks.contains(&callback);
+    pub(crate) fn ran(&mut self, seen: &ExecutionSeen) {
+        self.every.ran(seen);
+        if let Some(thread) = self.threads.get_mut(&seen.tid) {
+            let is_new = !thread.callbacks.contains(&seen.callback);
             if is_new && thread.callbacks.len() < CALLBACKS_MAX {
-                thread.callbacks.push(callback);
+                thread.callbacks.push(seen.callback);
             }
         }
     }
 
+    /// Takes waits for CPUs and joins of synchronisers out of the synthesis.
+    pub(crate) fn take(&mut self, synth: &mut Synth) {
+        let mut all_held = Vec::new();
+        self.every.take_seeing(synth, |held| all_held.push(*held));
+        for held in all_held {
+            let component = synth.component_of(held.by_tid);
+            self.held(&held, component);
+        }
+    }
+
+    /// Adds a chosen execution of a chain, which [`Machine::cut`] reports with its stretches.
+    pub(crate) fn ended(&mut self, end: ChainEnd, what: (PathNumber, Chosen)) {
+        self.every.ended(end, what);
+    }
+
+    /// Reports the executions that later events cannot change, or all of them. See [`Every::cut`].
+    pub(crate) fn cut(
+        &mut self,
+        synth: &mut Synth,
+        all: bool,
+        report: impl FnMut((PathNumber, Chosen), &[Cut]),
+    ) {
+        self.every.cut(synth, all, report);
+    }
+
     /// Counts a thread's wait for a CPU that `component` had meanwhile.
-    pub(crate) fn held(&mut self, held: &Held, component: u32) {
+    fn held(&mut self, held: &Held, component: u32) {
         let ns = held.end_ns.saturating_sub(held.begin_ns);
         if let Some(thread) = self.threads.get_mut(&held.tid) {
             thread.waiting.at(held.end_ns, |sum| *sum += ns);

@@ -1,8 +1,9 @@
 //! Puts the figures of a span of time into a model. Code that judges models can then judge spans,
 //! too.
 
-use crate::tally::{sum, Add, CallbackTally, ChainTally, EdgeTally};
-use crate::window::{Span, Windows};
+use crate::tally::{Add, CallbackTally, ChainTally, EdgeTally};
+use crate::view::count;
+use crate::window::Span;
 use crate::{EdgeNumbers, Live};
 use onbeat_document::schema::{Callback, CallbackFigures, CallbackType};
 use onbeat_document::schema::{Chain, ChainFigures, Edge, EdgeFigures, EndToEndFigures};
@@ -48,19 +49,12 @@ impl Live {
         }
     }
 
-    fn total<T: Add>(&self, windows: &Windows<T>, span: Span) -> T {
-        sum(windows.parts(span, self.now_ns()))
-    }
-
     fn set_callback(&self, callback: &mut Callback, span: Span, numbers: &Numbers<'_>) {
         let numbers = numbers.get(callback.id.as_str()).into_iter().flatten();
-        let mut all = CallbackTally::default();
-        for number in numbers {
-            if let Some(windows) = self.callbacks.get(number) {
-                all.add(&self.total(windows, span));
-            }
-        }
         let now = self.now_ns();
+        let windows = numbers.filter_map(|number| self.callbacks.get(number));
+        let parts: Vec<_> = windows.flat_map(|w| w.parts(span, now)).collect();
+        let all = CallbackTally::sum(&parts);
         let observed_ns = now.saturating_sub(span.since_ns(self.start_ns(), now));
         // Executions with unknown CPU time count with the mean of the others.
         let untimed = all.exec_ns.mean() * all.untimed as f64;
@@ -82,7 +76,8 @@ impl Live {
     }
 
     fn set_chain(&self, chain: &mut Chain, span: Span) {
-        let mut all = ChainTally::default();
+        let now = self.now_ns();
+        let mut parts = Vec::new();
         let mut edges: Vec<EdgeNumbers> = Vec::new();
         for (number, path) in self.paths.iter() {
             let at = self.structure.chain_of.get(number);
@@ -90,7 +85,7 @@ impl Live {
             if known.is_none_or(|known| known.id != chain.id) {
                 continue;
             }
-            all.add(&self.total(&path.tally, span));
+            parts.extend(path.tally.parts(span, now));
             let pairs = path.steps.windows(2);
             edges.extend(pairs.filter_map(|pair| {
                 Some((Some(pair[0].callback), pair[1].callback, pair[1].name?))
@@ -98,10 +93,8 @@ impl Live {
         }
         edges.sort_unstable();
         edges.dedup();
-        let mut lost = EdgeTally::default();
-        for windows in edges.iter().filter_map(|edge| self.edges.get(edge)) {
-            lost.add(&self.total(windows, span));
-        }
+        let all = ChainTally::sum(&parts);
+        let lost = self.lost(&edges, span);
         let mut age_ns = (all.reread_ns.count() > 0).then(|| all.latency_ns.clone());
         if let Some(age) = &mut age_ns {
             age.merge(&all.reread_ns);
@@ -113,7 +106,7 @@ impl Live {
             latency_ns: all.latency_ns,
             reaction_ns: all.reaction_ns,
             age_ns,
-            lost: count(lost.lost) + count(lost.overwritten),
+            lost,
             ..ChainFigures::default()
         };
     }
@@ -129,13 +122,14 @@ impl Live {
         if is_sync(&edge.from) || is_sync(&edge.to) {
             return;
         }
-        let mut all = EdgeTally::default();
+        let mut parts = Vec::new();
         for (key, windows) in self.edges.iter() {
             let is_from = key.0.is_some_and(|number| from.contains(&number));
             if is_from && to.contains(&key.1) && self.synth.name(key.2) == edge.topic {
-                all.add(&self.total(windows, span));
+                parts.extend(windows.parts(span, self.now_ns()));
             }
         }
+        let all = EdgeTally::sum(&parts);
         let (lost, overwritten) = (count(all.lost), count(all.overwritten));
         edge.modes.clear();
         edge.figures = EdgeFigures {
@@ -148,8 +142,4 @@ impl Live {
             ..EdgeFigures::default()
         };
     }
-}
-
-fn count(n: i64) -> u64 {
-    n.max(0).unsigned_abs()
 }

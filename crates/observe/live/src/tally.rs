@@ -4,17 +4,15 @@ use onbeat_document::dist::Dist;
 use onbeat_synth::detail::{ExecutionSeen, Fate, ItemSeen};
 use onbeat_synth::followed::ChainEnd;
 
-/// Figures that are summed over slots of time.
+/// Figures that add up over slots of time and over entries.
 pub trait Add: Default {
-    #[allow(missing_docs)]
-    fn add(&mut self, other: &Self);
+    /// Returns the sum of all parts.
+    fn sum(parts: &[&Self]) -> Self;
 }
 
-/// Returns the sum of `parts`, the figures in the slots of a span of time.
-pub fn sum<T: Add>(parts: Vec<&T>) -> T {
-    let mut all = T::default();
-    parts.into_iter().for_each(|part| all.add(part));
-    all
+/// Returns the distribution of the values of one figure in all parts.
+pub fn dist<T>(parts: &[&T], figure: impl Fn(&T) -> &Dist) -> Dist {
+    Dist::of_all(parts.iter().map(|part| figure(part)))
 }
 
 /// The figures of a callback, as in [`onbeat_document::schema::CallbackFigures`].
@@ -66,17 +64,19 @@ impl CallbackTally {
 }
 
 impl Add for CallbackTally {
-    fn add(&mut self, other: &Self) {
-        self.executions += other.executions;
-        self.exec_ns.merge(&other.exec_ns);
-        self.response_ns.merge(&other.response_ns);
-        self.queued_ns.merge(&other.queued_ns);
-        self.interarrival_ns.merge(&other.interarrival_ns);
-        self.preempted_ns.merge(&other.preempted_ns);
-        self.blocked_ns.merge(&other.blocked_ns);
-        self.untimed += other.untimed;
-        self.preemptions += other.preemptions;
-        self.blockings += other.blockings;
+    fn sum(parts: &[&Self]) -> Self {
+        CallbackTally {
+            executions: parts.iter().map(|part| part.executions).sum(),
+            exec_ns: dist(parts, |part| &part.exec_ns),
+            response_ns: dist(parts, |part| &part.response_ns),
+            queued_ns: dist(parts, |part| &part.queued_ns),
+            interarrival_ns: dist(parts, |part| &part.interarrival_ns),
+            preempted_ns: dist(parts, |part| &part.preempted_ns),
+            blocked_ns: dist(parts, |part| &part.blocked_ns),
+            untimed: parts.iter().map(|part| part.untimed).sum(),
+            preemptions: parts.iter().map(|part| part.preemptions).sum(),
+            blockings: parts.iter().map(|part| part.blockings).sum(),
+        }
     }
 }
 
@@ -115,15 +115,19 @@ impl ChainTally {
 }
 
 impl Add for ChainTally {
-    fn add(&mut self, other: &Self) {
-        self.latency_ns.merge(&other.latency_ns);
-        self.reaction_ns.merge(&other.reaction_ns);
-        self.reread_ns.merge(&other.reread_ns);
-        if self.parts_ns.len() < other.parts_ns.len() {
-            self.parts_ns.resize(other.parts_ns.len(), 0);
+    fn sum(parts: &[&Self]) -> Self {
+        let mut parts_ns = Vec::new();
+        for part in parts {
+            parts_ns.resize(part.parts_ns.len().max(parts_ns.len()), 0);
+            for (sum, ns) in parts_ns.iter_mut().zip(&part.parts_ns) {
+                *sum += ns;
+            }
         }
-        for (sum, part) in self.parts_ns.iter_mut().zip(&other.parts_ns) {
-            *sum += part;
+        ChainTally {
+            latency_ns: dist(parts, |part| &part.latency_ns),
+            reaction_ns: dist(parts, |part| &part.reaction_ns),
+            reread_ns: dist(parts, |part| &part.reread_ns),
+            parts_ns,
         }
     }
 }
@@ -168,17 +172,19 @@ impl EdgeTally {
 }
 
 impl Add for EdgeTally {
-    fn add(&mut self, other: &Self) {
-        self.taken += other.taken;
-        self.lost += other.lost;
-        self.overwritten += other.overwritten;
-        self.latency_ns.merge(&other.latency_ns);
-        self.transport_ns.merge(&other.transport_ns);
+    fn sum(parts: &[&Self]) -> Self {
+        EdgeTally {
+            taken: parts.iter().map(|part| part.taken).sum(),
+            lost: parts.iter().map(|part| part.lost).sum(),
+            overwritten: parts.iter().map(|part| part.overwritten).sum(),
+            latency_ns: dist(parts, |part| &part.latency_ns),
+            transport_ns: dist(parts, |part| &part.transport_ns),
+        }
     }
 }
 
 impl Add for u64 {
-    fn add(&mut self, other: &Self) {
-        *self += other;
+    fn sum(parts: &[&Self]) -> Self {
+        parts.iter().copied().sum()
     }
 }

@@ -2,8 +2,9 @@
 //! behind them.
 
 use crate::late::CauseRow;
+use crate::machine::Machine;
 use crate::structure::{places, KnownChain};
-use crate::tally::{sum, Add, CallbackTally, ChainTally, EdgeTally};
+use crate::tally::{dist, Add, CallbackTally, ChainTally, EdgeTally};
 use crate::window::{Span, Windows};
 use crate::{EdgeNumbers, Live, Path};
 use onbeat_document::dist::Dist;
@@ -66,12 +67,13 @@ pub struct Times {
 
 impl Times {
     fn of(dist: &Dist) -> Times {
+        let [p50_ns, p99_ns] = dist.quantiles([0.5, 0.99]);
         Times {
             count: dist.count(),
             sum_ns: dist.sum(),
             mean_ns: dist.mean() as u64,
-            p50_ns: dist.quantile(0.5),
-            p99_ns: dist.quantile(0.99),
+            p50_ns,
+            p99_ns,
             max_ns: dist.max(),
         }
     }
@@ -255,7 +257,7 @@ pub struct View {
     /// The number of callbacks, paths, edges, topics and threads that were forgotten because they had
     /// not been seen for [`LiveOptions::forget_after_ns`](crate::LiveOptions::forget_after_ns).
     pub forgotten: u64,
-    /// The number of nodes that were forgotten some time after their processes had ended.
+    /// The number of nodes that were forgotten some time after their end.
     pub forgotten_nodes: u64,
     /// The number of processes that have created too many names and callbacks. The figures leave out their
     /// later events.
@@ -277,19 +279,31 @@ pub struct View {
     pub holders: Vec<HolderRow>,
 }
 
-fn per_span<T: Add>(windows: &Windows<T>, now_ns: u64) -> PerSpan<T> {
-    PerSpan::of(|span| sum(windows.parts(span, now_ns)))
+fn per_span(windows: &Windows<u64>, now_ns: u64) -> PerSpan<u64> {
+    PerSpan::of(|span| u64::sum(&windows.parts(span, now_ns)))
 }
 
-/// Adds up the windows of several entries, for each span.
-fn together<'a, T: Add + 'a>(
+/// Returns the parts of several entries for each span.
+fn parts<'a, T: Default + 'a>(
     all: impl Iterator<Item = &'a Windows<T>> + Clone,
     now_ns: u64,
-) -> PerSpan<T> {
-    PerSpan::of(|span| sum(all.clone().flat_map(|w| w.parts(span, now_ns)).collect()))
+) -> PerSpan<Vec<&'a T>> {
+    PerSpan::of(|span| all.clone().flat_map(|w| w.parts(span, now_ns)).collect())
 }
 
-fn count(n: i64) -> u64 {
+/// Adds up one figure of the parts. A single part, such as the values since the start, is not copied.
+fn times<T>(parts: &PerSpan<Vec<&T>>, figure: impl Fn(&T) -> &Dist) -> PerSpan<Times> {
+    parts.map(|parts| match parts.as_slice() {
+        [one] => Times::of(figure(one)),
+        _ => Times::of(&dist(parts, &figure)),
+    })
+}
+
+fn total<T>(parts: &PerSpan<Vec<&T>>, number: impl Fn(&T) -> i64) -> PerSpan<u64> {
+    parts.map(|parts| count(parts.iter().map(|part| number(part)).sum()))
+}
+
+pub(crate) fn count(n: i64) -> u64 {
     n.max(0).unsigned_abs()
 }
 
@@ -298,7 +312,7 @@ impl Live {
     /// [`Live::refresh`].
     pub fn view(&mut self, wanted: Wanted) -> View {
         let now = self.now_ns();
-        self.machine.count_running(now);
+        self.count_running(now);
         let mut view = View {
             time_ns: now,
             elapsed_ns: now - self.start_ns(),
@@ -320,10 +334,10 @@ impl Live {
         if wanted.topics {
             view.topics = self.topic_rows();
         }
-        if wanted.machine {
-            view.cpus = self.cpu_rows();
-            view.threads = self.thread_rows();
-            view.holders = self.holder_rows();
+        if let Some(machine) = self.machine.as_ref().filter(|_| wanted.machine) {
+            view.cpus = self.cpu_rows(machine);
+            view.threads = self.thread_rows(machine);
+            view.holders = self.holder_rows(machine);
         }
         view
     }
@@ -344,11 +358,8 @@ impl Live {
     }
 
     fn share(&self, windows: &Windows<u64>) -> PerSpan<f64> {
-        let (now, seconds) = (self.now_ns(), self.seconds());
-        PerSpan::of(|span| {
-            let ns: u64 = sum(windows.parts(span, now));
-            ns as f64 / 1e9 / seconds.get(span)
-        })
+        let (ns, seconds) = (per_span(windows, self.now_ns()), self.seconds());
+        PerSpan::of(|span| *ns.get(span) as f64 / 1e9 / seconds.get(span))
     }
 
     fn id(&self, number: u32) -> Option<&String> {
@@ -370,18 +381,13 @@ impl Live {
 
     fn chain_row(&self, chain: &KnownChain, paths: &[&Path]) -> ChainRow {
         let now = self.now_ns();
-        let latency = PerSpan::of(|span| {
-            let mut all = Dist::new();
-            let parts = paths.iter().flat_map(|p| p.tally.parts(span, now));
-            parts.for_each(|part| all.merge(&part.latency_ns));
-            all
-        });
+        let latency = parts(paths.iter().map(|path| &path.tally), now);
         let latest = paths.iter().map(|p| p.latest).max_by_key(|latest| latest.0);
         let minute = Span::Minute.since_ns(self.start_ns(), now);
         let deadline_ns = self.deadlines.ns.get(&chain.id).copied();
-        let above = |dist: &Dist, limit: u64| {
-            let over = dist.buckets().filter(|(low, ..)| *low > limit);
-            over.map(|(.., n)| n).sum()
+        let above = |limit: u64| {
+            let of_part = |part: &ChainTally| part.latency_ns.count_above(limit);
+            latency.map(|parts| parts.iter().map(|part| of_part(part)).sum())
         };
         ChainRow {
             id: chain.id.clone(),
@@ -390,10 +396,10 @@ impl Live {
             topics: chain.topics.clone(),
             assumed: chain.is_assumed,
             latest_ns: latest.filter(|at| at.0 >= minute).map(|at| at.1),
-            latency: latency.map(Times::of),
+            latency: times(&latency, |tally| &tally.latency_ns),
             lost: self.lost_on(paths),
             deadline_ns,
-            late: deadline_ns.map(|limit| latency.map(|dist| above(dist, limit))),
+            late: deadline_ns.map(above),
             history_ns: history(paths, now),
             parts: self.parts(chain, paths),
             late_execution: self.late_execution(paths),
@@ -410,15 +416,23 @@ impl Live {
         })
     }
 
+    /// Returns the number of items on these edges that were lost or overwritten.
+    pub(crate) fn lost(&self, edges: &[EdgeNumbers], span: Span) -> u64 {
+        let windows = edges.iter().filter_map(|edge| self.edges.get(edge));
+        let parts: Vec<&EdgeTally> = windows.flat_map(|w| w.parts(span, self.now_ns())).collect();
+        let sum =
+            |figure: fn(&EdgeTally) -> i64| count(parts.iter().map(|part| figure(part)).sum());
+        sum(|tally| tally.lost) + sum(|tally| tally.overwritten)
+    }
+
     fn lost_on(&self, paths: &[&Path]) -> PerSpan<u64> {
         let steps = paths.iter().flat_map(|path| path.steps.windows(2));
         let key = |pair: &[onbeat_synth::followed::ChainStep]| -> Option<EdgeNumbers> {
             Some((Some(pair[0].callback), pair[1].callback, pair[1].name?))
         };
         let edges: FxHashSet<EdgeNumbers> = steps.filter_map(key).collect();
-        let windows = edges.iter().filter_map(|edge| self.edges.get(edge));
-        let all = together(windows, self.now_ns());
-        all.map(|tally: &EdgeTally| count(tally.lost) + count(tally.overwritten))
+        let edges: Vec<EdgeNumbers> = edges.into_iter().collect();
+        PerSpan::of(|span| self.lost(&edges, span))
     }
 
     fn parts(&self, chain: &KnownChain, paths: &[&Path]) -> Vec<Part> {
@@ -426,10 +440,14 @@ impl Live {
         let mut sums = vec![0u128; 2 * chain.callbacks.len().max(1) - 1];
         let mut executions = 0;
         for path in paths {
-            let tally: ChainTally = sum(path.tally.parts(Span::TenSeconds, now));
-            executions += tally.latency_ns.count();
+            let tallies = path.tally.parts(Span::TenSeconds, now);
+            let counts = tallies.iter().map(|tally| tally.latency_ns.count());
+            executions += counts.sum::<u64>();
             let places = places(&path.steps, &chain.callbacks, &self.structure.ids);
-            for (i, ns) in tally.parts_ns.iter().enumerate() {
+            let all_ns = tallies
+                .iter()
+                .flat_map(|tally| tally.parts_ns.iter().enumerate());
+            for (i, ns) in all_ns {
                 let to = places.get(i.div_ceil(2)).copied().unwrap_or(0);
                 let from = places.get(i / 2).copied().unwrap_or(0);
                 // The edge to a synchroniser that is not in the chain belongs to the callback
@@ -467,7 +485,9 @@ impl Live {
 
     fn callback_row(&self, id: &String, windows: &Windows<CallbackTally>) -> CallbackRow {
         let known = self.structure.callbacks.get(id);
-        let tallies = per_span(windows, self.now_ns());
+        let tallies = parts(std::iter::once(windows), self.now_ns());
+        let exec = times(&tallies, |t| &t.exec_ns);
+        let executions = total(&tallies, |t| t.executions as i64);
         let seconds = self.seconds();
         let running = self.seconds_of(windows);
         CallbackRow {
@@ -475,14 +495,12 @@ impl Live {
             node: known.map_or_else(String::new, |k| k.node.clone()),
             kind: known.map_or(CallbackType::Subscription, |k| k.kind),
             period_ns: known.and_then(|k| k.period_ns),
-            rate_hz: PerSpan::of(|span| tallies.get(span).executions as f64 / running.get(span)),
-            exec: tallies.map(|t| Times::of(&t.exec_ns)),
-            response: tallies.map(|t| Times::of(&t.response_ns)),
-            waiting: tallies.map(|t| Times::of(&t.queued_ns)),
-            preempted: tallies.map(|t| Times::of(&t.preempted_ns)),
-            load: PerSpan::of(|span| {
-                tallies.get(span).exec_ns.sum() as f64 / 1e9 / seconds.get(span)
-            }),
+            rate_hz: PerSpan::of(|span| *executions.get(span) as f64 / running.get(span)),
+            exec,
+            response: times(&tallies, |t| &t.response_ns),
+            waiting: times(&tallies, |t| &t.queued_ns),
+            preempted: times(&tallies, |t| &t.preempted_ns),
+            load: PerSpan::of(|span| exec.get(span).sum_ns as f64 / 1e9 / seconds.get(span)),
         }
     }
 
@@ -505,7 +523,7 @@ impl Live {
     fn topic_row(&self, name: u32, edges: &[EdgeNumbers]) -> TopicRow {
         let now = self.now_ns();
         let windows = edges.iter().filter_map(|edge| self.edges.get(edge));
-        let tallies: PerSpan<EdgeTally> = together(windows, now);
+        let tallies = parts(windows, now);
         let published = self.published.get(&name);
         let ids = |numbers: &mut dyn Iterator<Item = u32>| -> Vec<String> {
             let ids: BTreeSet<&String> = numbers.filter_map(|n| self.id(n)).collect();
@@ -517,21 +535,19 @@ impl Live {
             subscribers: ids(&mut edges.iter().map(|edge| edge.1)),
             rate_hz: published.map(|windows| {
                 let seconds = self.seconds_of(windows);
-                PerSpan::of(|span| {
-                    let n: u64 = sum(windows.parts(span, now));
-                    n as f64 / seconds.get(span)
-                })
+                let published = per_span(windows, now);
+                PerSpan::of(|span| *published.get(span) as f64 / seconds.get(span))
             }),
-            taken: tallies.map(|t| t.taken),
-            transport: tallies.map(|t| Times::of(&t.transport_ns)),
-            latency: tallies.map(|t| Times::of(&t.latency_ns)),
-            lost: tallies.map(|t| count(t.lost)),
-            overwritten: tallies.map(|t| count(t.overwritten)),
+            taken: total(&tallies, |t| t.taken as i64),
+            transport: times(&tallies, |t| &t.transport_ns),
+            latency: times(&tallies, |t| &t.latency_ns),
+            lost: total(&tallies, |t| t.lost),
+            overwritten: total(&tallies, |t| t.overwritten),
         }
     }
 
-    fn cpu_rows(&self) -> Vec<CpuRow> {
-        let cpus = self.machine.cpus.iter();
+    fn cpu_rows(&self, machine: &Machine) -> Vec<CpuRow> {
+        let cpus = machine.cpus.iter();
         let row = |(&cpu, windows): (&u16, &Windows<u64>)| CpuRow {
             cpu,
             load: self.share(windows),
@@ -541,8 +557,8 @@ impl Live {
         rows
     }
 
-    fn thread_rows(&self) -> Vec<ThreadRow> {
-        let threads = self.machine.threads.iter().map(|(&tid, thread)| ThreadRow {
+    fn thread_rows(&self, machine: &Machine) -> Vec<ThreadRow> {
+        let threads = machine.threads.iter().map(|(&tid, thread)| ThreadRow {
             pid: thread.pid,
             tid,
             name: thread.comm.clone(),
@@ -561,11 +577,11 @@ impl Live {
         rows
     }
 
-    fn holder_rows(&self) -> Vec<HolderRow> {
+    fn holder_rows(&self, machine: &Machine) -> Vec<HolderRow> {
         let components = self.synth.components();
         // Threads of different processes can have one name.
         let mut by_name: BTreeMap<String, Vec<&Windows<u64>>> = BTreeMap::new();
-        for (&number, windows) in self.machine.holders.iter() {
+        for (&number, windows) in machine.holders.iter() {
             if let Some(component) = components.get(number as usize) {
                 by_name.entry(component.title()).or_default().push(windows);
             }

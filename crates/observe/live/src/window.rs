@@ -41,6 +41,8 @@ pub(crate) struct Ring<T> {
     length: u64,
     /// The slots with their numbers since time 0. The list is empty until the first value.
     slots: Vec<(u64, T)>,
+    /// The index of the slot that was used last.
+    last: usize,
 }
 
 impl<T: Default> Ring<T> {
@@ -49,29 +51,30 @@ impl<T: Default> Ring<T> {
             step_ns,
             length,
             slots: Vec::new(),
+            last: 0,
         }
     }
 
     /// Returns the slot of a time, or `None` if later values have replaced it.
     pub(crate) fn at(&mut self, time_ns: u64) -> Option<&mut T> {
         let number = time_ns / self.step_ns;
-        let at = self
-            .slots
-            .iter()
-            .position(|s| s.0 % self.length == number % self.length);
-        let at = match at {
-            Some(at) if self.slots[at].0 > number => return None,
-            Some(at) => at,
-            None => {
-                self.slots.push((number, T::default()));
-                self.slots.len() - 1
-            }
-        };
-        let slot = &mut self.slots[at];
-        if slot.0 != number {
-            *slot = (number, T::default());
+        if self.slots.get(self.last).is_none_or(|s| s.0 != number) {
+            self.last = self.find(number)?;
         }
-        Some(&mut slot.1)
+        self.slots.get_mut(self.last).map(|slot| &mut slot.1)
+    }
+
+    /// Returns the index of a slot, which it empties or creates if necessary.
+    fn find(&mut self, number: u64) -> Option<usize> {
+        let place = number % self.length;
+        let at = self.slots.iter().position(|s| s.0 % self.length == place);
+        match at {
+            Some(at) if self.slots[at].0 > number => return None,
+            Some(at) if self.slots[at].0 == number => return Some(at),
+            Some(at) => self.slots[at] = (number, T::default()),
+            None => self.slots.push((number, T::default())),
+        }
+        Some(at.unwrap_or(self.slots.len() - 1))
     }
 
     fn within(&self, now_ns: u64) -> impl Iterator<Item = &T> {

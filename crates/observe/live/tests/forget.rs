@@ -41,6 +41,9 @@ fn live(forget_nodes_after_ns: u64) -> Live {
     })
 }
 
+/// The handles of node /a in [`system`]: its publishers, its timer and the node.
+const HANDLES_OF_A: [u64; 4] = [0x10, 0x11, 0x50, 1];
+
 /// Returns events that let the time pass from `from_ns` to `to_ns`.
 fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
     let minutes = from_ns / (60 * SECOND_NS) + 1..to_ns / (60 * SECOND_NS);
@@ -49,8 +52,9 @@ fn pause(from_ns: u64, to_ns: u64) -> impl Iterator<Item = Event> {
         .map(|minute| nothing(minute * 60 * SECOND_NS))
 }
 
-/// Returns the events of [`system`], in which node /a begins again in a new process every two hours,
-/// each time with another name. Nodes /b and /c last. The processes of /a have `ids` different ids.
+/// Returns the events of [`system`], in which node /a begins again every two hours, each time with another
+/// name. Nodes /b and /c last. Each /a has its own process, and the processes have `ids` different ids. If
+/// `ids` is 0, one lasting process makes each /a and destroys it.
 fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Event> {
     let one = system(rounds, kind);
     let mut all = Vec::new();
@@ -65,7 +69,7 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
             let mut event = event.clone();
             event.time_ns += start_ns;
             if event.pid == 1 {
-                event.pid = 1000 + generation % ids;
+                event.pid = 1000 + generation % ids.max(1);
                 event.tid = event.pid;
             }
             match &mut event.kind {
@@ -79,16 +83,22 @@ fn short_lived(rounds: &[Round], kind: u8, generations: u32, ids: u32) -> Vec<Ev
             all.push(event);
         }
         let last = all.last().expect("events").clone();
-        let pid = 1000 + generation % ids;
-        let end = (last.time_ns + 1, EventKind::Exit);
-        all.push(Event {
-            time_ns: end.0,
+        let pid = 1000 + generation % ids.max(1);
+        let end_ns = last.time_ns + 1;
+        let ends = match ids {
+            0 => HANDLES_OF_A
+                .map(|handle| EventKind::HandleFini { handle })
+                .to_vec(),
+            _ => vec![EventKind::Exit],
+        };
+        all.extend(ends.into_iter().map(|kind| Event {
+            time_ns: end_ns,
             pid,
             tid: pid,
-            kind: end.1,
+            kind,
             ..last
-        });
-        all.extend(pause(end.0, start_ns + 2 * HOUR_NS));
+        }));
+        all.extend(pause(end_ns, start_ns + 2 * HOUR_NS));
     }
     all
 }
@@ -154,7 +164,7 @@ fn check_short_lived(
     all.end();
     some.refresh();
     let (some_model, all_model) = (some.model(), all.model());
-    // The last process of /a also ended two hours ago.
+    // The last /a also ended two hours ago.
     prop_assert_eq!(some.forgotten_nodes(), u64::from(generations));
     compare(&some_model, &all_model, |node| ["/b", "/c"].contains(&node))?;
     compare_figures(&some, &some_model)?;
@@ -186,7 +196,7 @@ proptest! {
         rounds in prop::collection::vec(round(), 1..20),
         kind in 0u8..2,
         generations in 1u32..5,
-        ids in 1u32..4,
+        ids in 0u32..4,
     ) {
         check_short_lived(&rounds, kind, generations, ids)?;
     }
@@ -245,6 +255,91 @@ fn a_lasting_system_keeps_its_figures_while_copies_of_it_come_and_go() {
     let copies: Vec<&String> = copies.map(|c| &c.id).collect();
     assert!(copies.is_empty(), "{copies:?}");
     assert_eq!(some_model.callbacks.len() * 4, all_model.callbacks.len());
+}
+
+/// Returns the events of a node of process 1000 that lives for 30 ms, and whose timer runs once.
+fn brief(name: &str, start_ns: u64) -> Vec<Event> {
+    let rounds = [Round {
+        run: [1; 4],
+        swapped: false,
+        lost: false,
+        preempted: false,
+    }];
+    let mut events = system(&rounds, 0);
+    events.retain(|event| event.pid == 1);
+    for event in &mut events {
+        event.time_ns += start_ns;
+        (event.pid, event.tid) = (1000, 1000);
+        if let EventKind::NodeInit { name: of, .. } = &mut event.kind {
+            *of = name.into();
+        }
+    }
+    let last = events.last().expect("events").clone();
+    events.extend(HANDLES_OF_A.map(|handle| Event {
+        time_ns: start_ns + 30_000_000,
+        kind: EventKind::HandleFini { handle },
+        ..last.clone()
+    }));
+    events
+}
+
+#[test]
+fn what_is_kept_is_flat_while_a_process_makes_and_destroys_nodes() {
+    let mut live = Live::new(options());
+    let (mut kept, mut made) = (Vec::new(), 0);
+    // `ONBEAT_NODES=10000` makes that many.
+    let nodes = std::env::var("ONBEAT_NODES").map_or(2000, |n| n.parse().expect("a number"));
+    for n in 0..nodes {
+        let start_ns = (1 + n) * 10 * SECOND_NS;
+        live.push(&brief(&format!("brief{n}"), start_ns));
+        made += 1;
+        if (n + 1) % (nodes / 10) == 0 {
+            kept.push(live.kept());
+        }
+    }
+    println!("{:#?}", kept.last());
+    assert_eq!(live.left_out_processes(), 0);
+    assert!(kept[1].0.callbacks > 300, "{:?}", kept[1]);
+    for later in &kept[2..] {
+        assert!(
+            later.0.nodes <= kept[1].0.nodes + 10,
+            "{later:?} {:?}",
+            kept[1]
+        );
+        assert!(
+            later.0.names <= kept[1].0.names + 50,
+            "{later:?} {:?}",
+            kept[1]
+        );
+        assert!(later.0.callbacks <= kept[1].0.callbacks + 10);
+        assert!(later.0.paths <= kept[1].0.paths + 10 && later.1 <= kept[1].1 + 50);
+    }
+    assert!(
+        live.forgotten_nodes() > made - 400,
+        "{}",
+        live.forgotten_nodes()
+    );
+}
+
+#[test]
+fn a_node_that_is_made_again_within_the_hour_goes_on() {
+    let mut live = Live::new(options());
+    for n in 1..=6 {
+        live.push(&brief("again", n * HOUR_NS / 2));
+        if n == 1 {
+            live.push(&brief("once", HOUR_NS / 2 + SECOND_NS));
+        }
+    }
+    let events: Vec<Event> = pause(3 * HOUR_NS, 4 * HOUR_NS - SECOND_NS).collect();
+    live.push(&events);
+    assert_eq!(live.forgotten_nodes(), 1);
+    let model = live.model();
+    let callbacks: Vec<(&str, u64)> = model
+        .callbacks
+        .iter()
+        .map(|c| (c.node.as_str(), c.figures.executions()))
+        .collect();
+    assert_eq!(callbacks, [("/again", 6)]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Forgets what ended long ago, so that the memory for a running system stays flat.
 //!
-//! [`Synth::forget`] finds the nodes whose processes ended long ago and to which nothing refers any
-//! more. It removes these nodes with everything that belongs to them. Their numbers are used again. A
+//! [`Synth::forget`] finds the nodes whose processes ended long ago, or destroyed them long ago, and to which
+//! nothing refers any more. It removes these nodes with everything that belongs to them. Their numbers are used again. A
 //! model of a recording forgets nothing.
 
 use crate::ids::NodeId;
@@ -57,8 +57,8 @@ impl Synth {
         }
     }
 
-    /// Forgets the nodes whose processes ended more than `after_ns` before the latest event, with their
-    /// callbacks, edges and chains. Nodes stay while data in flight comes from them, or while a node with
+    /// Forgets the nodes whose processes ended more than `after_ns` before the latest event, or destroyed them
+    /// before then, with their callbacks, edges and chains. Nodes stay while data in flight comes from them, or while a node with
     /// the same name lives. The figures of everything that lives stay the same.
     ///
     /// Before this call, the caller must drain everything that the synthesis keeps for it. After the call
@@ -68,6 +68,7 @@ impl Synth {
             return Forgotten::default();
         };
         self.cx.entities.processes.pass_minute();
+        self.cx.entities.end_destroyed(before);
         self.cx.entities.free_ended(before);
         let freed = self.cx.entities.is_freed();
         self.flow.drop_old(&mut self.cx, before, &freed);

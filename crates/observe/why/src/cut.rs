@@ -149,12 +149,9 @@ impl Known<'_> {
     /// Adds a callback's pieces from its start to its publication at `until`.
     fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let begin = pieces.at;
-        let nested: Vec<Ran> = self
-            .history
-            .executions(step.tid, begin, until)
-            .into_iter()
-            .filter(|&(from, to, c)| from > step.began_ns && to <= until && c != step.callback)
-            .collect();
+        let mut nested = self.history.executions(step.tid, begin, until);
+        nested.retain(|&(from, to, c)| from > step.began_ns && to <= until && c != step.callback);
+        let nested = Executions::new(nested);
         for slice in self.history.states(step.tid, begin, until) {
             let (kind, by) = of_state(slice.state);
             match (kind, by) {
@@ -174,7 +171,7 @@ impl Known<'_> {
     /// meanwhile.
     fn owner(&self, pieces: &mut Pieces, place: u32, owner: u32, end: u64) {
         let begin = pieces.at;
-        let ran = self.history.executions(owner, begin, end);
+        let ran = Executions::new(self.history.executions(owner, begin, end));
         for slice in self.history.states(owner, begin, end) {
             let (kind, by) = of_state(slice.state);
             split(&slice, &ran, |end, callback| {
@@ -226,8 +223,8 @@ impl Known<'_> {
     /// callback waits for while this thread sleeps.
     fn waits(&self, pieces: &mut Pieces, step: &ChainStep, until: u64, asleep: (Kind, By)) {
         let begin = pieces.at;
-        let ran = self.history.executions(step.tid, begin, until);
-        let group = self.group(step, begin, until);
+        let ran = Executions::new(self.history.executions(step.tid, begin, until));
+        let group = Executions::new(self.group(step, begin, until));
         for slice in self.history.states(step.tid, begin, until) {
             let (kind, by) = of_state(slice.state);
             let waits = |behind: Option<u32>| match (behind, kind) {
@@ -327,9 +324,38 @@ impl Known<'_> {
     }
 }
 
+/// Executions of callbacks, latest begin first. A long wait has thousands of slices and of executions, so those
+/// that overlap a slice are found by a search.
+struct Executions {
+    all: Vec<Ran>,
+    /// The latest end of each execution and of all after it in `all`.
+    latest_ends: Vec<u64>,
+}
+
+impl Executions {
+    /// `all` must be sorted by begin, latest first.
+    fn new(all: Vec<Ran>) -> Executions {
+        let mut latest_ends = vec![0; all.len()];
+        let mut latest = 0;
+        for (end, ran) in latest_ends.iter_mut().zip(&all).rev() {
+            latest = ran.1.max(latest);
+            *end = latest;
+        }
+        Executions { all, latest_ends }
+    }
+
+    /// Returns the executions from the first to the last one that overlap the slice.
+    fn near(&self, slice: &Slice) -> &[Ran] {
+        let from = self.all.partition_point(|ran| ran.0 >= slice.end);
+        let until = self.latest_ends.partition_point(|end| *end > slice.begin);
+        self.all.get(from..until).unwrap_or(&[])
+    }
+}
+
 /// Splits a slice by the executions that overlap it. Calls `report` with the end of each part and
 /// the innermost callback that ran in it.
-fn split(slice: &Slice, ran: &[Ran], mut report: impl FnMut(u64, Option<u32>)) {
+fn split(slice: &Slice, ran: &Executions, mut report: impl FnMut(u64, Option<u32>)) {
+    let ran = ran.near(slice);
     if ran.is_empty() {
         return report(slice.end, None);
     }
@@ -344,5 +370,57 @@ fn split(slice: &Slice, ran: &[Ran], mut report: impl FnMut(u64, Option<u32>)) {
         let inner = covers.max_by_key(|r| (r.0, std::cmp::Reverse(r.1)));
         report(end, inner.map(|r| r.2));
         at = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(slice: &Slice, ran: &Executions) -> Vec<(u64, Option<u32>)> {
+        let mut parts = Vec::new();
+        split(slice, ran, |end, callback| parts.push((end, callback)));
+        parts
+    }
+
+    #[test]
+    fn a_slice_is_split_by_all_executions_that_overlap_it() {
+        let mut seed = 7u64;
+        let mut next = |most: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % most
+        };
+        for _ in 0..200 {
+            let mut all: Vec<Ran> = (0..next(40))
+                .map(|callback| {
+                    let begin = next(100);
+                    // A few executions are long and contain others.
+                    let length = next(if callback % 8 == 0 { 60 } else { 5 });
+                    (begin, begin + length, callback as u32)
+                })
+                .collect();
+            all.sort_by_key(|ran| std::cmp::Reverse(ran.0));
+            let begin = next(110);
+            let slice = Slice {
+                begin,
+                end: begin + 1 + next(9),
+                state: State::Running,
+            };
+            let ran = Executions::new(all.clone());
+            let innermost = |at: u64| {
+                let covers = all.iter().filter(|r| r.0 <= at && at < r.1);
+                let inner = covers.max_by_key(|r| (r.0, std::cmp::Reverse(r.1)));
+                inner.map(|r| r.2)
+            };
+            let mut at = slice.begin;
+            for (end, callback) in parts(&slice, &ran) {
+                assert!(
+                    (at..end).all(|t| innermost(t) == callback),
+                    "{all:?} {slice:?}"
+                );
+                at = end;
+            }
+            assert_eq!(at, slice.end);
+        }
     }
 }

@@ -76,7 +76,10 @@ impl<T> Every<T> {
 
     /// Does the same as [`Every::take`], and calls `seen` with each wait for a CPU.
     pub fn take_seeing(&mut self, synth: &mut Synth, mut seen: impl FnMut(&Held)) {
-        for held in synth.drain_held() {
+        // The parts of one wait are reported latest first, and the history takes parts in order faster.
+        let mut all_held: Vec<Held> = synth.drain_held().collect();
+        all_held.sort_by_key(|held| held.begin_ns);
+        for held in all_held {
             seen(&held);
             self.follow.held(held);
         }

@@ -155,7 +155,7 @@ pub fn families(figures: &Figures<'_>) -> Vec<Family> {
         ),
         (
             "onbeat_forgotten_nodes",
-            "Nodes that were forgotten, because their processes ended more than an hour ago.",
+            "Nodes that were forgotten, because they ended more than an hour ago.",
             view.forgotten_nodes,
         ),
         (

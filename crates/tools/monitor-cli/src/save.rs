@@ -24,6 +24,8 @@ const WHY: &str = "why.txt";
 #[derive(Debug)]
 pub struct Order {
     pub incident: Incident,
+    /// The time at which the incident began, in ns since 1970. `None` if the clock's offset is unknown.
+    pub begin_realtime_ns: Option<u64>,
     /// The times of the events to keep, CLOCK_MONOTONIC, ns.
     pub span: RangeInclusive<u64>,
     pub recording: PathBuf,
@@ -85,7 +87,9 @@ pub fn save(store: &Store, order: &Order) -> Result<(Saved, Known), String> {
         .incident
         .begin_ns
         .saturating_sub(start.start_monotonic_ns);
-    let begin_realtime_ns = start.start_realtime_ns.saturating_add(since);
+    let begin_realtime_ns = order
+        .begin_realtime_ns
+        .unwrap_or(start.start_realtime_ns.saturating_add(since));
     let stamp = date::stamp(begin_realtime_ns);
     let (name, known) = store.add(&stamp, |part| {
         let trace_ns = copy_part(&mut reader, &part.join("trace"), &order.span)?;

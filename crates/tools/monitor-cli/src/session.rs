@@ -58,14 +58,22 @@ pub struct Saving {
     pub delay_ns: u64,
 }
 
+struct Due {
+    /// The time at which the incident is saved.
+    at_ns: u64,
+    /// The time around which events are kept.
+    around_ns: u64,
+    /// The begin in ns since 1970, by the clock at that time.
+    begin_realtime_ns: Option<u64>,
+}
+
 pub struct Session {
     watch: Watch,
     out: Outputs,
     saving: Saving,
     counters: Counters,
-    /// By incident number: the time at which the incident is saved, and the time around which
-    /// events are kept.
-    due: BTreeMap<u64, (u64, u64)>,
+    /// The incidents to save, by number.
+    due: BTreeMap<u64, Due>,
     judged_ns: Option<u64>,
     /// The view of the served metrics, and its time.
     served: Option<(u64, View)>,
@@ -262,9 +270,12 @@ impl Session {
                     // The evidence lies around the latest late execution.
                     let now = incident.begin_ns;
                     let late = incident.executions.iter().map(|late| late.end_ns).max();
-                    let around = late.unwrap_or(now).min(now);
-                    let at = now + self.saving.after_ns + self.saving.delay_ns;
-                    self.due.insert(number, (at, around));
+                    let due = Due {
+                        at_ns: now + self.saving.after_ns + self.saving.delay_ns,
+                        around_ns: late.unwrap_or(now).min(now),
+                        begin_realtime_ns: self.watch.realtime_ns(now),
+                    };
+                    self.due.insert(number, due);
                 }
             }
             Change::Joined(_, at) => {
@@ -287,7 +298,7 @@ impl Session {
     }
 
     fn save_due(&mut self, until_ns: u64) {
-        let due = self.due.iter().filter(|(_, (at, _))| *at <= until_ns);
+        let due = self.due.iter().filter(|(_, due)| due.at_ns <= until_ns);
         let due: Vec<u64> = due.map(|(number, _)| *number).collect();
         for number in due {
             if let Some(incident) = self.watch.incidents.get(number).cloned() {
@@ -298,17 +309,20 @@ impl Session {
 
     fn save(&mut self, incident: &Incident) {
         let number = incident.number;
-        let Some((_, around)) = self.due.remove(&number) else {
+        let Some(due) = self.due.remove(&number) else {
             return;
         };
         let Some(recording) = self.saving.recording.clone() else {
             return;
         };
         let longest = incident.worst.as_ref().map_or(0, |worst| worst.latency_ns);
-        let from = around.saturating_sub(longest.saturating_add(self.saving.before_ns));
+        let from = due
+            .around_ns
+            .saturating_sub(longest.saturating_add(self.saving.before_ns));
         let to = incident.begin_ns.saturating_add(self.saving.after_ns);
         let order = Order {
             incident: incident.clone(),
+            begin_realtime_ns: due.begin_realtime_ns,
             span: from..=to,
             recording,
         };
@@ -413,7 +427,7 @@ impl Session {
         let (before, at) = self.forgotten;
         if all > before && (before == 0 || now.saturating_sub(at) >= HOUR_NS) {
             let text = format!(
-                "{} nodes are forgotten, because their processes ended more than an hour ago",
+                "{} nodes are forgotten, because they ended more than an hour ago",
                 all - before
             );
             self.say(Level::Notice, &text);

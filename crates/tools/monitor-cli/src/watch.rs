@@ -57,7 +57,11 @@ impl Watch {
             Span::Start => u64::MAX,
         };
         Watch {
-            live: Live::new(LiveOptions::new(options.synth)),
+            // The causes of an incident are found in its saved trace.
+            live: Live::new(LiveOptions {
+                follows_machine: false,
+                ..LiveOptions::new(options.synth)
+            }),
             requirements: without_mode(options.requirements),
             span: options.span,
             model: None,
@@ -98,6 +102,10 @@ impl Watch {
 
     pub fn start_ns(&self) -> u64 {
         self.live.start_ns()
+    }
+
+    pub fn realtime_ns(&self, time_ns: u64) -> Option<u64> {
+        self.live.realtime_ns(time_ns)
     }
 
     pub fn span(&self) -> Span {
@@ -159,10 +167,7 @@ impl Watch {
     }
 
     pub fn view(&mut self) -> View {
-        self.live.view(Wanted {
-            machine: false,
-            ..Wanted::ALL
-        })
+        self.live.view(Wanted::ALL)
     }
 
     /// Returns the number of requirements that passed, that are not known, and that are violated.

@@ -129,6 +129,30 @@ fn planted(path: &Path, seconds: u64, plants: &BTreeMap<u64, Plant>) -> Vec<u64>
     late.map(|(t, _)| (t + 17_580) * 1000).collect()
 }
 
+/// Adds a reading of the clock every second to a trace from [`planted`]. From `step_ns` on, the clock is ahead by
+/// `ahead_ns`.
+fn with_clock(from: &Path, to: &Path, step_ns: u64, ahead_ns: i64) {
+    let mut reader = Reader::open(from).unwrap();
+    let manifest = reader.manifest().clone();
+    let offset_ns = manifest.span.start_realtime_ns as i64 - 1;
+    let mut writer = Writer::create(to, WriterOptions::default()).unwrap();
+    let mut next_ns = 0;
+    for event in reader.events() {
+        while next_ns <= event.time_ns {
+            let ahead_ns = if next_ns >= step_ns { ahead_ns } else { 0 };
+            let line = format!(
+                "{next_ns}ns cpu0 0/0 clock_offset realtime_minus_monotonic_ns={}ns\n",
+                offset_ns + ahead_ns
+            );
+            let reading = text::parse(&line).unwrap_or_else(|e| panic!("{e}"));
+            writer.push(&reading[0]).unwrap();
+            next_ns += 1_000_000_000;
+        }
+        writer.push(&event).unwrap();
+    }
+    writer.finish(manifest).unwrap();
+}
+
 fn monitor(at: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onbeat-monitor"));
     command.args(words).current_dir(at).stdin(Stdio::null());
@@ -270,6 +294,72 @@ fn each_planted_violation_is_in_exactly_one_saved_incident_with_its_cause() {
         figures(incidents(&at.join("incidents"))),
         figures(incidents(&at.join("before")))
     );
+}
+
+#[test]
+fn a_step_of_the_clock_changes_nothing_but_the_times_of_later_incidents() {
+    let held = tempfile::tempdir().unwrap();
+    let at = held.path();
+    fs::write(at.join("requirements.yaml"), REQUIREMENTS).unwrap();
+    let plants = BTreeMap::from([(10_050_000, Plant::Slow), (50_050_000, Plant::Neighbour)]);
+    planted(&at.join("plain"), 80, &plants);
+    let day: i64 = 86_400_000_000_000;
+    let run = |step_ns: u64, ahead_ns: i64| {
+        with_clock(&at.join("plain"), &at.join("trace"), step_ns, ahead_ns);
+        let output = monitor(at, ALL);
+        assert_eq!(output.status.code(), Some(5), "{output:?}");
+        // The names of the directories differ.
+        let text = stdout(&output);
+        let without_name = |line: &str| {
+            let (before, after) = line.split_once(" in incidents/").unwrap_or((line, ""));
+            format!(
+                "{before}{}",
+                after.split_once(':').map_or("", |(_, why)| why)
+            )
+        };
+        let lines: Vec<String> = text.lines().map(without_name).collect();
+        let metrics = fs::read_to_string(at.join("onbeat.prom")).unwrap();
+        let saved: Vec<(String, u64, u64)> = incidents(&at.join("incidents"))
+            .into_iter()
+            .map(|(path, figures)| {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                let begin = figures["begin_realtime_ns"].as_u64().unwrap();
+                let span = Reader::open(path.join("trace"))
+                    .unwrap()
+                    .manifest()
+                    .span
+                    .clone();
+                (
+                    name,
+                    begin,
+                    span.start_realtime_ns - span.start_monotonic_ns,
+                )
+            })
+            .collect();
+        for made in ["trace", "incidents"] {
+            fs::remove_dir_all(at.join(made)).unwrap();
+        }
+        (lines, metrics, saved)
+    };
+    let (lines, metrics, plain) = run(u64::MAX, 0);
+    assert_eq!(plain.len(), 2, "{lines:?}");
+    assert!(
+        plain[1].0.starts_with("incident-20260131-140050"),
+        "{plain:?}"
+    );
+    for ahead_ns in [day, -day, 3_600_000_000_000 - 7] {
+        let stepped = run(30_000_000_000, ahead_ns);
+        assert_eq!((&stepped.0, &stepped.1), (&lines, &metrics));
+        let mut saved = stepped.2;
+        saved.sort_by_key(|incident| (incident.1 != plain[0].1, incident.1));
+        assert_eq!(saved[0], plain[0]);
+        let moved = |ns: u64| ns.saturating_add_signed(ahead_ns);
+        assert_eq!(
+            (saved[1].1, saved[1].2),
+            (moved(plain[1].1), moved(plain[1].2))
+        );
+        assert_ne!(saved[1].0, plain[1].0);
+    }
 }
 
 #[test]

@@ -80,9 +80,18 @@ pub fn copy_part(
     let mut manifest = reader.manifest().clone();
     let mut writer = Writer::create(to, WriterOptions::default()).map_err(|e| e.to_string())?;
     let mut found: Option<(u64, u64)> = None;
+    let mut offset_ns = None;
     for event in reader.events() {
         if event.time_ns > *span.end() {
             break;
+        }
+        if let EventKind::ClockOffset {
+            realtime_minus_monotonic_ns,
+        } = event.kind
+        {
+            if offset_ns.is_none() || event.time_ns <= *span.start() {
+                offset_ns = Some(realtime_minus_monotonic_ns);
+            }
         }
         if event.time_ns >= *span.start() {
             let first = found.map_or(event.time_ns, |found| found.0);
@@ -96,7 +105,11 @@ pub fn copy_part(
     let start = (*span.start()).max(manifest.span.start_monotonic_ns);
     let before = start - manifest.span.start_monotonic_ns;
     manifest.span.start_monotonic_ns += before;
-    manifest.span.start_realtime_ns += before;
+    // The clock may have been set since the recording began.
+    manifest.span.start_realtime_ns = match offset_ns {
+        Some(offset_ns) => start.saturating_add_signed(offset_ns),
+        None => manifest.span.start_realtime_ns + before,
+    };
     manifest.span.duration_ns = last.saturating_sub(start);
     writer.finish(manifest).map_err(|e| e.to_string())?;
     Ok((first, last))

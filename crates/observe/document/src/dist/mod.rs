@@ -2,13 +2,15 @@
 //!
 //! Buckets keep 14 bits of a value (relative width 2^-14, 0.006 %), so a percentile of 100 ms is
 //! exact to about 3 us. They keep fewer bits if values spread over more than 4096 buckets. Minimum,
-//! maximum, count and mean are exact. Only filled buckets take memory. Merging adds counts, so it
+//! maximum, count and mean are exact. Only filled buckets take memory, about two bytes each. Merging adds counts, so it
 //! is associative and commutative. Merged parts equal one distribution that recorded all values.
 
 mod buckets;
+mod dense;
 mod packed;
 
-use buckets::{range, Bucket, Buckets, Filled, LEAST_PRECISION, PRECISION};
+use buckets::{range, Buckets, Filled, LEAST_PRECISION};
+use dense::{Bucket, PRECISION};
 use packed::Packed;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -91,20 +93,49 @@ impl Dist {
     /// Returns the `q` quantile (0 to 1) in ns: the middle of its bucket, but within the measured
     /// extremes.
     pub fn quantile(&self, q: f64) -> u64 {
+        self.quantiles([q])[0]
+    }
+
+    /// Returns several quantiles, which must ascend. See [`Dist::quantile`].
+    pub fn quantiles<const N: usize>(&self, quantiles: [f64; N]) -> [u64; N] {
         if self.count == 0 {
+            return [0; N];
+        }
+        let rank = |q: f64| ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
+        let ranks = quantiles.map(rank);
+        let mut found = [self.max; N];
+        let (mut seen, mut at) = (0, 0);
+        self.buckets.each(|bucket, bits| {
+            seen += bucket.count();
+            while at < N && seen >= ranks[at] {
+                let (low, width) = range(bucket.number, bits);
+                found[at] = (low + (width - 1) / 2).clamp(self.min, self.max);
+                at += 1;
+            }
+            at < N
+        });
+        found
+    }
+
+    /// Returns the number of values in the buckets that lie entirely above `limit_ns`.
+    pub fn count_above(&self, limit_ns: u64) -> u64 {
+        if self.max <= limit_ns {
             return 0;
         }
-        let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).max(1);
-        let mut seen = 0;
-        let filled = self.buckets.filled();
-        for b in &filled.buckets {
-            seen += b.count();
-            if seen >= rank {
-                let (low, width) = range(b.number, filled.bits);
-                return (low + (width - 1) / 2).clamp(self.min, self.max);
-            }
+        let over = self.buckets().filter(|(low, ..)| *low > limit_ns);
+        over.map(|(.., n)| n).sum()
+    }
+
+    /// Returns the distribution of the values of all parts. This is faster than merging them one after the other.
+    pub fn of_all<'a>(parts: impl Iterator<Item = &'a Dist> + Clone) -> Dist {
+        let full = parts.filter(|part| part.count > 0);
+        Dist {
+            count: full.clone().map(|part| part.count).sum(),
+            sum: full.clone().map(|part| part.sum).sum(),
+            min: full.clone().map(|part| part.min).min().unwrap_or(0),
+            max: full.clone().map(|part| part.max).max().unwrap_or(0),
+            buckets: Buckets::sum(full.map(|part| &part.buckets)),
         }
-        self.max
     }
 
     /// Iterates over the buckets with values, in ascending order, as `(lowest value, width,
@@ -147,17 +178,19 @@ fn is_most(bits: &u32) -> bool {
 
 impl Serialize for Dist {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let [p50, p90, p99] = self.quantiles([0.5, 0.9, 0.99]);
+        let filled = self.buckets.filled();
         Stored {
             count: self.count,
             min: self.min,
             mean: self.mean(),
             max: self.max,
-            p50: self.quantile(0.5),
-            p90: self.quantile(0.9),
-            p99: self.quantile(0.99),
+            p50,
+            p90,
+            p99,
             sum: self.sum.to_string(),
-            bits: self.buckets.filled().bits,
-            buckets: Packed::of(&self.buckets.filled()),
+            bits: filled.bits,
+            buckets: Packed::of(&filled),
         }
         .serialize(serializer)
     }
@@ -231,6 +264,12 @@ mod tests {
         ba.merge(&a);
         assert_eq!(ab, all);
         assert_eq!(ba, all);
+        assert_eq!(Dist::of_all([&a, &Dist::new(), &b].into_iter()), all);
+        let each = [0.0, 0.3, 0.5, 0.99, 1.0].map(|q| all.quantile(q));
+        assert_eq!(all.quantiles([0.0, 0.3, 0.5, 0.99, 1.0]), each);
+        let mut settled = all.clone();
+        settled.buckets.settle();
+        assert_eq!(settled.quantiles([0.0, 0.3, 0.5, 0.99, 1.0]), each);
         let text = serde_json::to_string(&all).unwrap();
         assert_eq!(serde_json::from_str::<Dist>(&text).unwrap(), all);
     }

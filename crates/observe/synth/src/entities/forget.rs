@@ -1,7 +1,7 @@
 //! Forgets what ended long ago: entities, nodes and names.
 
 use super::{Endpoints, Entities, Role};
-use crate::ids::{EntityId, NodeId};
+use crate::ids::{EntityId, NodeId, ProcessIndex};
 use crate::index::VertexId;
 use crate::marks::Marks;
 
@@ -16,6 +16,35 @@ impl Entities {
         while self.ended.dead.front().is_some_and(|dead| dead.0 < time) {
             self.free_oldest();
         }
+    }
+
+    /// Ends the nodes that living processes destroyed before `time`. A node stays while the process has an
+    /// endpoint or timer of it. Endpoints that rcl makes for each node end with the node.
+    pub(crate) fn end_destroyed(&mut self, time: u64) {
+        for p in (0..self.processes.list.len()).map(ProcessIndex::new) {
+            let nodes = &self.nodes;
+            let of_process = self.process(p).nodes.iter().copied();
+            let destroyed = of_process.filter(|&node| nodes.destroyed_before(node, time).is_some());
+            for node in destroyed.collect::<Vec<_>>() {
+                self.end_node(p, node, time);
+            }
+        }
+    }
+
+    fn end_node(&mut self, p: ProcessIndex, node: NodeId, time: u64) {
+        let entities = self.process(p).entities.iter().copied();
+        let (own, others): (Vec<EntityId>, Vec<EntityId>) =
+            entities.partition(|&e| self.node_of_entity(e) == Some(node));
+        let has_handle = self.process(p).node_handles.values().any(|&n| n == node);
+        if has_handle || own.iter().any(|&e| !self.get(e).infrastructure) {
+            return;
+        }
+        let process = self.process_mut(p);
+        process.entities = others;
+        process.forget_node(node);
+        own.into_iter().for_each(|e| self.end_entity(e));
+        let ended_ns = self.nodes.destroyed_before(node, time).unwrap_or(time);
+        self.nodes.set_dead(node, ended_ns);
     }
 
     /// Removes the references from processes to freed entities. Also removes the references from freed

@@ -288,9 +288,11 @@ impl Entities {
 
     /// Ends the entities with this rcl handle. Their last items may still come.
     pub(crate) fn fini(&mut self, p: ProcessIndex, handle: u64) {
-        let process = self.process_mut(p);
         // A later node of the same name is the same node.
-        process.node_handles.remove(&handle);
+        if let Some(node) = self.process_mut(p).node_handles.remove(&handle) {
+            self.nodes.set_destroyed(node, self.now_ns);
+        }
+        let process = self.process_mut(p);
         let ended = [
             HandleKind::RclPublisher,
             HandleKind::RclSubscription,

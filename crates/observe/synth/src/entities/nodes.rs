@@ -15,6 +15,8 @@ pub(crate) struct Node {
     pub(crate) live: bool,
     /// The time in ns at which the node ended last. A node can begin again in a new process.
     ended_ns: u64,
+    /// The time in ns at which the living process destroyed the node, if it has not made it again.
+    destroyed_ns: Option<u64>,
     pub(crate) identity: Identity,
     /// The number of nodes with this name and program that appeared before this one and were forgotten.
     forgotten_before: usize,
@@ -68,6 +70,16 @@ impl Nodes {
         (it.live, it.ended_ns) = (false, now_ns);
     }
 
+    pub(super) fn set_destroyed(&mut self, node: NodeId, now_ns: u64) {
+        self.list[node.index()].destroyed_ns = Some(now_ns);
+    }
+
+    /// Returns the time at which a living process destroyed the node, if that was before `time`.
+    pub(super) fn destroyed_before(&self, node: NodeId, time: u64) -> Option<u64> {
+        let destroyed = self.get(node).destroyed_ns;
+        destroyed.filter(|destroyed| *destroyed < time)
+    }
+
     fn revive_or_insert(
         &mut self,
         name: NameId,
@@ -85,6 +97,7 @@ impl Nodes {
         if let Some(&node) = same.iter().find(dead) {
             let it = &mut self.list[node.index()];
             (it.live, it.program) = (true, it.program.or(program));
+            it.destroyed_ns = None;
             return node;
         }
         let forgotten = self.forgotten.get(&name).into_iter().flatten();
@@ -94,6 +107,7 @@ impl Nodes {
             program,
             live: true,
             ended_ns: 0,
+            destroyed_ns: None,
             identity,
             forgotten_before: before,
         });
@@ -241,6 +255,7 @@ impl Entities {
             let program = self.program(p);
             self.nodes.revive_or_insert(name, program, Identity::Known)
         });
+        self.nodes.list[node.index()].destroyed_ns = None;
         let process = self.process_mut(p);
         if handle != 0 {
             process.node_handles.insert(handle, node);
@@ -276,7 +291,7 @@ impl Entities {
             return;
         };
         let identity = match nodes {
-            [only] => Identity::Same(*only),
+            [only] if !process.has_forgotten_nodes() => Identity::Same(*only),
             _ => Identity::Guessed,
         };
         self.nodes.set_identity(guess, identity);
@@ -321,8 +336,8 @@ impl Entities {
     /// is a stand-in for any node of the process.
     pub(crate) fn stand_in(&mut self, p: ProcessIndex) -> NodeId {
         let process = self.process(p);
-        if let ([only], false) = (&process.nodes[..], process.found) {
-            return *only;
+        if process.made_only_node() {
+            return process.nodes[0];
         }
         let fallback = self.fallback_node(p);
         self.nodes.insert_stand_in(fallback)

@@ -55,6 +55,8 @@ struct Created {
     count: u32,
     /// The process has exceeded [`Processes::created_max`], so its events are left out.
     is_too_much: bool,
+    /// The number of nodes that the process destroyed and that left its list of nodes.
+    forgotten_nodes: usize,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -84,10 +86,22 @@ impl Process {
         self.created.is_too_much
     }
 
+    pub(super) fn has_forgotten_nodes(&self) -> bool {
+        self.created.forgotten_nodes > 0
+    }
+
+    pub(super) fn forget_node(&mut self, node: NodeId) {
+        self.nodes.retain(|&other| other != node);
+        self.created.forgotten_nodes += 1;
+        for clock in self.clocks.values_mut() {
+            clock.node = clock.node.filter(|&other| other != node);
+        }
+    }
+
     /// Reports whether the recording shows that the process created exactly one node. All entities
     /// of the process then belong to that node.
     pub(crate) fn made_only_node(&self) -> bool {
-        self.nodes.len() == 1 && !self.found
+        self.nodes.len() == 1 && !self.has_forgotten_nodes() && !self.found
     }
 }
 

@@ -31,6 +31,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// The time in which the collector must have taken a message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The difference between the clocks from which on the clock counts as set.
+const STEP_NS: u64 = 60_000_000_000;
+
 /// The longest pause for which a collector can ask.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
@@ -102,14 +105,12 @@ impl Otlp {
             Some(offset_ns) => u64::try_from(i128::from(now_ns) + offset_ns).unwrap_or(0),
             None => unix_ns(),
         };
-        let start_ns = self
-            .start_ns
-            .get_or_insert(now_ns.saturating_sub(elapsed_ns));
-        let times = Times {
-            start_ns: *start_ns,
-            // The clock may have been set back.
-            now_ns: now_ns.max(*start_ns),
-        };
+        let begin_ns = now_ns.saturating_sub(elapsed_ns);
+        // After a step of the clock, counters begin at another time.
+        let same = |start_ns: &u64| start_ns.abs_diff(begin_ns) < STEP_NS;
+        let start_ns = self.start_ns.filter(same).unwrap_or(begin_ns);
+        self.start_ns = Some(start_ns);
+        let times = Times { start_ns, now_ns };
         let body = message(families, &self.resource, times);
         let mut mail = self.mailbox.lock();
         let replaced = mail.body.replace(body.into_bytes());

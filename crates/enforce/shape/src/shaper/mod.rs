@@ -15,7 +15,7 @@ mod supervisor;
 pub(crate) use config::SENDING;
 pub(crate) use inside::without_moves;
 pub use inside::InsideError;
-pub(crate) use supervisor::Supervisor;
+pub(crate) use supervisor::{SenderProcesses, Supervisor};
 
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
@@ -30,7 +30,7 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -107,6 +107,16 @@ impl Shaper {
         match &self.carrier {
             Carrier::Process { process, .. } => Some(process.id()),
             Carrier::Inside(_) => None,
+        }
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        matches!(self.carrier, Carrier::Inside(_))
+    }
+
+    fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
+        if let Carrier::Inside(inside) = &mut self.carrier {
+            inside.give_lineage(table);
         }
     }
 
@@ -204,10 +214,8 @@ impl Shaper {
             }
             return;
         }
-        if record.flags & flags::NOT_HELD != 0 {
-            polled.not_held += 1;
-            return;
-        }
+        let is_held = record.flags & flags::NOT_HELD == 0;
+        polled.not_held += u64::from(!is_held);
         polled.has_stopped |= record.flags & flags::STOPPED != 0;
         let before = self.outputs.iter().take(usize::from(record.output));
         let input = before.filter(|o| o.output.is_none()).count();
@@ -215,6 +223,7 @@ impl Shaper {
             return;
         };
         match state.output {
+            Some(_) if !is_held => {}
             Some(output) => polled.releases.push(Release {
                 output,
                 source_ns: record.source_ns,

@@ -106,7 +106,7 @@ pub struct EnforcementArgs {
     pub gate: GateChoice,
     /// Hold outputs back in a process beside the application, or inside the application's own
     /// processes. inside remaps no topics and adds no hop. It needs COMMAND and ROS 2 Jazzy or
-    /// later, and takes no plan that throttles inputs or drops late outputs
+    /// later
     #[arg(long, value_name = "PLACE", value_enum, default_value_t)]
     pub hold: HoldChoice,
     /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without it,

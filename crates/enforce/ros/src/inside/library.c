@@ -50,7 +50,7 @@
 #define STACK_BYTES (256UL << 10)
 #define POLL_NS 50000000ULL // a change of the page takes effect within this time, or a cycle
 #define FIRST_LEAD_NS 100000ULL
-#define MIN_LEAD_NS 50000ULL
+#define MIN_LEAD_NS 25000ULL
 #define MAX_LEAD_NS 500000ULL
 
 // ---- types of ROS 2
@@ -439,7 +439,7 @@ static void note_lateness(__u64 late)
 	if (late > lead)
 		lead = late < MAX_LEAD_NS ? late : MAX_LEAD_NS;
 	else
-		lead -= (lead - late) / 16;
+		lead -= (lead - late) / 8;
 	if (lead < MIN_LEAD_NS)
 		lead = MIN_LEAD_NS;
 }

@@ -82,8 +82,9 @@ pub fn shape_on(
     let library = inside.as_ref().and_then(Shaper::library);
     let record = recording(options, &trace, (moved.command.clone(), library));
     let waits = Arc::new(WhoWaits::default());
+    let on_wake = inside.as_ref().map(Shaper::on_wake);
     let start = |servers: &[Server], origin_ns| {
-        let settings = options.reserve(plan, &waits);
+        let settings = options.reserve(plan, &waits, on_wake.clone());
         Reservation::start(plan.cycle_ms.0, servers, origin_ns, settings)
     };
     let start_servers: StartServers = Box::new(|servers, origin_ns| {

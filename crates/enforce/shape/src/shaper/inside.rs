@@ -180,8 +180,11 @@ fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     Ok(pipe)
 }
 
+/// The thread of the heartbeat only looks this often while another thread, the dispatcher, beats.
+const REST: Duration = Duration::from_secs(1);
+
 /// Shows the processes that this one is alive. A process without a heartbeat for two cycles passes
-/// its messages on.
+/// its messages on. Rests while another thread does the same.
 fn beat(page: &PageWriter, every: Duration, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),
@@ -189,9 +192,21 @@ fn beat(page: &PageWriter, every: Duration, ends: &AtomicBool) {
     // SAFETY: the call reads parameters that live until the call returns. If it fails, the thread is
     // delayed on a busy machine, and messages leave at once.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) };
+    let (mut seen_ns, mut others) = (page.last_beat_ns(), 0u32);
     while !ends.load(Ordering::Relaxed) {
-        page.beat(monotonic_ns());
-        std::thread::park_timeout(every);
+        let is_others = page.last_beat_ns() != seen_ns;
+        others = if is_others {
+            others.saturating_add(1)
+        } else {
+            0
+        };
+        // A single beat may be the session's, which comes too seldom.
+        let rests = others > 1;
+        if !rests {
+            page.beat(monotonic_ns());
+        }
+        seen_ns = page.last_beat_ns();
+        std::thread::park_timeout(if rests { REST } else { every });
     }
 }
 

@@ -23,6 +23,7 @@ use inside::Inside;
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
 use onbeat_record::CommandLibrary;
+use onbeat_reserve::OnWake;
 use onbeat_ros::companion::{Beside, CompanionError, Process};
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
@@ -166,6 +167,13 @@ impl Shaper {
             origin_ns,
             monotonic_ns(),
         )
+    }
+
+    /// Returns a function that tells the shaper at a time (CLOCK_MONOTONIC, ns) that its owner is
+    /// alive. The function is real-time safe.
+    pub(crate) fn on_wake(&self) -> OnWake {
+        let page = self.page.clone();
+        Arc::new(move |now_ns| page.beat(now_ns))
     }
 
     /// Tells the shaper that its owner is alive. Must be called about once a second.

@@ -39,6 +39,8 @@ pub enum HoldAt {
     Outside,
     /// The application's own processes, which load a library.
     Inside,
+    /// Inside if the plan and the start of the application allow it, otherwise outside.
+    Auto,
 }
 
 /// The options that say how onbeat keeps threads to their slots.

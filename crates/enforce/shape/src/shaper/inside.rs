@@ -29,10 +29,29 @@ pub enum InsideError {
     /// An application that already runs has not loaded the library.
     #[error("--hold inside: onbeat must start the application. Give its command after --, or use --hold outside")]
     NoCommand,
+    /// `ROS_DISTRO` names a distribution without what the library needs.
+    #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
+    Distribution(String),
     #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message of all of them. Use --hold outside")]
     Throttle { topic: String, nodes: usize },
     #[error("--hold inside: cannot create the library's files: {0}. Free space in /dev/shm and in TMPDIR, or use --hold outside")]
     Files(#[from] io::Error),
+}
+
+impl InsideError {
+    /// Returns the reason as a clause, for a session that takes the other place.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            InsideError::NoCommand => "onbeat does not start it".into(),
+            InsideError::Distribution(name) => {
+                format!("ROS_DISTRO is {name}, and the library needs Jazzy or later")
+            }
+            InsideError::Throttle { topic, nodes } => {
+                format!("{nodes} nodes publish {topic}, and one message of all of them may enter")
+            }
+            InsideError::Files(error) => format!("its files cannot be created ({error})"),
+        }
+    }
 }
 
 /// Returns the plan with outputs and inputs that keep their topics: no topic is remapped.

@@ -77,9 +77,12 @@ impl<'a> Supervisor<'a> {
         self.shaper.as_ref().and_then(Shaper::pid)
     }
 
+    pub(crate) fn is_inside(&self) -> bool {
+        self.shaper.as_ref().is_some_and(Shaper::is_inside)
+    }
+
     pub(crate) fn senders(&self) -> SenderProcesses {
-        let is_inside = self.shaper.as_ref().is_some_and(Shaper::is_inside);
-        let holders = match is_inside && !self.plan.inputs.is_empty() {
+        let holders = match self.is_inside() && !self.plan.inputs.is_empty() {
             true => self
                 .publishers
                 .iter()

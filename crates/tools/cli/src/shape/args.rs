@@ -276,6 +276,8 @@ pub enum HoldChoice {
     Outside,
     /// A library that the application's processes load
     Inside,
+    /// Inside where that is possible, otherwise outside. onbeat prints which, and why
+    Auto,
 }
 
 impl From<HoldChoice> for HoldAt {
@@ -283,6 +285,7 @@ impl From<HoldChoice> for HoldAt {
         match choice {
             HoldChoice::Outside => HoldAt::Outside,
             HoldChoice::Inside => HoldAt::Inside,
+            HoldChoice::Auto => HoldAt::Auto,
         }
     }
 }

@@ -388,6 +388,31 @@ fn late_messages_leave_are_discarded_or_end_shaping_by_the_policy() {
 }
 
 #[test]
+fn a_late_message_is_not_overtaken_by_one_whose_slot_the_thread_missed() {
+    let owner = Owner::new(200 * MS, Slot::new(20 * MS, 22 * MS));
+    let reader = PageReader::open(owner.page.fd().as_raw_fd()).expect("a page");
+    let slot_ns = reader.schedule(0).expect("a table").opening(0, 0).start_ns as u64;
+    let mut program = Program::start(&owner);
+    let pid = program.child.id() as libc::pid_t;
+    let after_slot = |ms: i64| {
+        let now_ns = monotonic_ns() as i64;
+        let until_ns = (slot_ns as i64 + ms * MS as i64 - now_ns).rem_euclid(200 * MS as i64);
+        std::thread::sleep(Duration::from_nanos(until_ns as u64));
+    };
+    after_slot(40);
+    assert_eq!(program.all(&["publish"]), [0]);
+    after_slot(-15);
+    assert_eq!(program.all(&["publish"]), [0]);
+    // SAFETY: the calls only signal a child that has not been waited for.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    after_slot(20);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    assert_eq!(owner.wait_for(2), held(0..2));
+    program.end();
+}
+
+#[test]
 fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
     const COUNT: usize = 120;
     let (cycle, slot) = (40 * MS, Slot::new(6 * MS, 12 * MS));

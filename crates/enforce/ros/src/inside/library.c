@@ -49,6 +49,9 @@
 #define INPUT_BYTES (4UL << 20)
 #define STACK_BYTES (256UL << 10)
 #define POLL_NS 50000000ULL // a change of the page takes effect within this time, or a cycle
+#define STARVED_NS 20000000ULL
+// A publisher that ends waits this long until reliable subscribers have what was held.
+#define SETTLE_NS 500000000ULL
 #define FIRST_LEAD_NS 100000ULL
 #define MIN_LEAD_NS 25000ULL
 #define MAX_LEAD_NS 500000ULL
@@ -68,6 +71,10 @@ struct serialized {
 	struct allocator allocator;
 };
 
+struct rmw_time {
+	__u64 s, ns;
+};
+
 struct rcl_publisher {
 	void *impl;
 };
@@ -85,6 +92,7 @@ static struct {
 	const char *(*node_name)(const void *);
 	int (*serialize)(const void *, const void *, struct serialized *);
 	int (*send)(const void *, const struct serialized *, void *);
+	int (*wait_for_all_acked)(const void *, struct rmw_time);
 	void (*reset_error)(void);
 	void (*trace_publish)(const void *, const void *, __s64);
 	// Earlier distributions have no such function, and their trace_publish has other arguments.
@@ -108,6 +116,7 @@ static const struct {
 	{ "rcl_node_get_fully_qualified_name", &ros.node_name },
 	{ "rmw_serialize", &ros.serialize },
 	{ "rmw_publish_serialized_message", &ros.send },
+	{ "rmw_publisher_wait_for_all_acked", &ros.wait_for_all_acked },
 	{ "rcutils_reset_error", &ros.reset_error },
 	{ "ros_trace_rmw_publish", &ros.trace_publish },
 	{ "ros_trace_rclcpp_intra_publish", &ros.since_jazzy },
@@ -393,13 +402,19 @@ static void send_all(struct publisher *publisher)
 			send_item(publisher, item, 0, FLAG_PASSED);
 }
 
+// Sends all items of a publisher that may end at once afterwards. The middleware forgets what
+// subscribers have not acknowledged by then.
 static void flush(struct publisher *publisher)
 {
+	struct rmw_time most = { .ns = SETTLE_NS };
+
 	if (!held_by(publisher))
 		return;
 	lock(publisher);
 	send_all(publisher);
 	unlock(publisher);
+	if (ros.wait_for_all_acked(publisher->rmw, most))
+		ros.reset_error();
 }
 
 static void flush_all(void)
@@ -423,12 +438,16 @@ static bool passes_now(__u64 now)
 	       passes(process->page, now);
 }
 
-// Reports whether the thread should have run a cycle ago.
+// Reports whether the thread should have run half a cycle ago. In short cycles it may be late by
+// more, but by no more than two cycles.
 static bool is_starved(__u64 now)
 {
-	__u64 wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_RELAXED);
+	__u64 wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_RELAXED),
+	      cycle = word(process->page, WORD_CYCLE), most = cycle / 2;
 
-	return now > wakes_at && now - wakes_at > word(process->page, WORD_CYCLE);
+	if (most < STARVED_NS)
+		most = 2 * cycle < STARVED_NS ? 2 * cycle : STARVED_NS;
+	return now > wakes_at && now - wakes_at > most;
 }
 
 // ---- the thread
@@ -463,11 +482,23 @@ static void place_items(struct publisher *publisher)
 	}
 }
 
+// Reports whether `later` may leave before `earlier`, which was published before it: only if both
+// are known to belong to other executions.
+static bool may_overtake(const struct schedule *schedule, const struct item *later,
+			 const struct item *earlier)
+{
+	__s64 born = later->waiting.born;
+
+	return born && earlier->waiting.born &&
+	       cycle_begun(schedule, born) < cycle_begun(schedule, earlier->waiting.born);
+}
+
 // Returns the item of an output that leaves next: in the order of slots, and in one slot in the
-// order of arrival.
+// order of publication. An item whose slot comes first takes the items along that it may not
+// overtake.
 static struct item *next_output(struct publisher *publisher, __s64 now, struct due *due)
 {
-	struct item *next = 0;
+	struct item *next = 0, *first;
 
 	place_items(publisher);
 	for (int i = 0; i < ITEMS; i++) {
@@ -483,7 +514,21 @@ static struct item *next_output(struct publisher *publisher, __s64 now, struct d
 			*due = of;
 		}
 	}
-	return next;
+	first = next;
+	for (int i = 0; next && i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+
+		if (is_ready(item) && item->sequence < first->sequence &&
+		    !may_overtake(&publisher->schedule, next, item))
+			first = item;
+	}
+	if (first != next) {
+		struct opening opening = due->opening;
+
+		*due = due_of(&publisher->schedule, &first->waiting, now);
+		due->opening = opening;
+	}
+	return first;
 }
 
 // Discards the items of a throttled input except the latest.
@@ -812,6 +857,7 @@ static void forget(const void *impl)
 
 	if (!publisher)
 		return;
+	flush(publisher);
 	lock(publisher);
 	send_all(publisher);
 	__atomic_store_n(&publisher->impl, 0, __ATOMIC_RELEASE);

@@ -46,8 +46,9 @@ class Talker:
 
     def publish(self, more=""):
         """Publishes the next number."""
-        print(self.number, time.monotonic_ns(), file=self.log)
-        self.publisher.publish(String(data=f"{self.number} {more}"))
+        at, message = time.monotonic_ns(), String(data=f"{self.number} {more}")
+        self.publisher.publish(message)
+        print(self.number, at, file=self.log)
         self.number += 1
 
     def fork(self):

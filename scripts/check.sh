@@ -10,6 +10,7 @@
 #   tables    the questions of docs/tables.md in DuckDB, pandas and polars, on the recorded traces (a minute)
 #   watch     a live model for 24 h of processes that come and go (some minutes): memory grows by at most 5 %;
 #             watch live, plants, faults, cost: onbeat monitor beside a running application (root; watch --help)
+#   hold      1000 random faults of an application that holds its outputs back (root; some minutes; hold --help)
 #   package   the packages that ./dev package has made, in clean roots (root; some minutes); more words choose tests
 # Without a word: loom, miri, soak. ./dev test runs loom and miri-lib.
 set -euo pipefail
@@ -107,7 +108,14 @@ watch() {
   cargo run --locked --release -p onbeat-live --example soak demos/recorded/parking
 }
 
+# hold [OPTION ...]: faults of an rclpy publisher with the library that holds its messages back.
+hold() {
+  say "faults of an application that holds its outputs back"
+  python3 scripts/hold "$@"
+}
+
 case ${1:-all} in
+  hold) shift; hold "$@" ;;
   watch) shift; watch "$@" ;;
   tables) tables ;;
   zoo) shift; zoo "$@" ;;
@@ -119,5 +127,5 @@ case ${1:-all} in
   miri-lib) miri "${lib[@]}" ;;
   package) shift; exec python3 scripts/package/check.py "$@" ;;
   all) loom; miri "${lib[@]}"; miri --test conforms; soak ;;
-  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch [PART] | package [WORD ...]]" >&2; exit 2 ;;
+  *) echo "usage: ./dev check [loom | miri | miri-lib | soak | wires | messages | zoo [SEED] | tables | watch [PART] | hold [OPTION ...] | package [WORD ...]]" >&2; exit 2 ;;
 esac

@@ -108,6 +108,72 @@ def figure(report, name):
     return found[0]
 
 
+def check_drops(chain, *words):
+    """Shapes a chain that overruns now and then, with --overshoot drop."""
+    plan = chain.plan("--strategy", "bands", "--bands", "1", "--overshoot", "drop")
+    # Stage 3 takes 2 to 8 ms: these overruns end when the next output usually comes.
+    chain.words = ("--over", str(PERIOD_MS + 5), "--over-every", "20")
+    report = shaped(chain, plan, 8, *words)
+    dropped = figure(report, "discarded outputs")
+    # Each overrun, and perhaps the execution behind it.
+    if not 6 <= dropped <= 18:
+        raise Mismatch(f"8 overruns were made, {dropped} outputs discarded: {report}")
+    # Lineage gives the cycle of each output.
+    for name in ("outputs with a cycle inferred from arrival", "outputs with a cycle disputed by the recording"):
+        found = [f["measured"] for f in report["figures"] if f["name"] == name]
+        if any(found):
+            raise Mismatch(f"{name}: {found}")
+    known, executions = figure(report, "outputs with a cycle from lineage"), figure(report, "executions")
+    if known < executions * 0.9 or executions < 60:
+        raise Mismatch(f"of {executions} outputs {known} brought their cycle: {report['figures']}")
+    blamed = [n for n in report["notes"] if "stage_3:" in n]
+    if not blamed:
+        raise Mismatch(f"nobody blames stage 3: {report['notes']}")
+
+
+def plan_of_events(harness, chain):
+    """Records a chain that starts with events, and plans it; the plan's path."""
+    name = chain.name
+    trace = chain.record(name)
+    thread_id = harness.model(name + "_whole", trace)["chains"][0]["id"]
+    whole = ["plan", harness.file(name + "_whole.json"), "--chain", thread_id, "--throttle",
+             "/t1@/sensor", "-o", harness.file(name + "_whole.yaml")]
+    try:
+        harness.onbeat(*whole)
+    except Mismatch as refused:
+        if "--input /t1" not in str(refused):
+            raise
+    else:
+        raise Mismatch("a chain that begins with a thread of a sensor is planned")
+    # The plan does not shape the sensor's work before its event.
+    chains = harness.model(name, trace, "--input", "/t1")["chains"]
+    chain_id = next((c["id"] for c in chains if c["callbacks"][0].startswith("/stage_2:")), None)
+    if not chain_id:
+        raise Mismatch(f"no chain begins with stage 2: {[c['callbacks'] for c in chains]}")
+    plan = harness.file(name + ".yaml")
+    harness.onbeat("plan", harness.file(name + ".json"), "--chain", chain_id, "--cpu", "1",
+                   "--throttle", "/t1@/sensor", "--cycle", str(PERIOD_MS), "-o", plan)
+    return plan
+
+
+def check_events(harness, name, *words):
+    """Shapes a chain that starts with events at any time, one in each cycle; onbeat's report."""
+    chain = Chain(harness, name, "--events", "30", "--min", "2", "--max", "6")
+    plan = plan_of_events(harness, chain)
+    with chain.listener() as heard:
+        report = shaped(chain, plan, 8, *words)
+        heard = heard()
+    end = max(at for at, _ in heard)
+    times = [at for at, _ in heard if end - 6 < at < end - 0.5]
+    if abs(len(times) * PERIOD_MS / 1e3 - 5.5) > 0.5:
+        raise Mismatch(f"{len(times)} outputs in 5.5 s, not one in {PERIOD_MS} ms")
+    steps = [(b - a) * 1e3 for a, b in zip(times, times[1:])]
+    harness.figures.append(f"distance of outputs {PERIOD_MS} ± {middle(steps):.3f} ms, of events 15 to 45 ms")
+    if middle(steps) > 1 or figure(report, "outputs inside a slot") < 95:
+        raise Mismatch(f"outputs do not come once per cycle: {report['figures']}")
+    return report
+
+
 def wait_until_settled(pid, stages=3):
     """Waits until so many stages run below a process and have had the same threads for two seconds."""
     known, since = None, time.monotonic()

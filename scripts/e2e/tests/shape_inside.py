@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from chain import Chain, figure, middle, shaped, threads_of, tree, wait_until
+from chain import Chain, check_drops, check_events, figure, middle, shaped, threads_of, tree, wait_until
 from harness import ONBEAT, ROOT
 from registry import SHAPERS, Mismatch, test
 
@@ -41,6 +41,23 @@ def shape_inside_keeps_outputs_in_their_slots_as_a_shaper_does(harness):
     (outside, _), (inside, _) = found["outside"], found["inside"]
     if inside < min(95, outside - 1):
         raise Mismatch(f"shares in a slot and jitters: {found}")
+
+
+@test(group=SHAPERS)
+def shape_inside_drops_an_output_beyond_its_slots(harness):
+    """Held inside, an output that comes too late is dropped and counted, even when the next one is due."""
+    check_drops(Chain(harness, "shape_inside_drops"), "--hold", "inside")
+
+
+@test(group=SHAPERS)
+def shape_inside_lets_one_event_into_each_cycle(harness):
+    """A throttled input waits in the process that publishes it, and one leaves in each cycle."""
+    report = check_events(harness, "shape_inside_throttles", "--hold", "auto")
+    if "The application itself holds back /t1, /t3." not in report["notes"]:
+        raise Mismatch(f"the place is not printed: {report['notes']}")
+    senders = [t for t in report["threads"] if t["name"] == "onbeat-hold"]
+    if len(senders) != 2:
+        raise Mismatch(f"threads that hold the input and the output: {senders}")
 
 
 @contextlib.contextmanager

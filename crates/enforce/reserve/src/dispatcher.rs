@@ -5,6 +5,7 @@ use crate::gate::{Changes, Gate, Gates, Move, Moves};
 use crate::heartbeat::Heartbeat;
 use crate::leads::Leads;
 use crate::next_table::NextTable;
+use crate::options::OnWake;
 use crate::stats::Counters;
 use crate::sys::{self, Scheduling};
 use crate::table::{Table, Walk};
@@ -62,6 +63,7 @@ pub(crate) struct Task {
     pub(crate) closing: Closing,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) guard: libc::pid_t,
+    pub(crate) on_wake: Option<OnWake>,
 }
 
 pub(crate) enum Failure {
@@ -160,6 +162,7 @@ struct Run<'a> {
     is_swap_due: bool,
     gates: Gates<'a>,
     heartbeat: &'a Heartbeat,
+    on_wake: Option<&'a OnWake>,
     guard: libc::pid_t,
     shared: &'a Shared,
     walk: Walk,
@@ -188,6 +191,7 @@ impl<'a> Run<'a> {
             is_swap_due: false,
             gates: Gates::new(&*task.backend, &shared.gates, closing, &shared.changes),
             heartbeat: &task.heartbeat,
+            on_wake: task.on_wake.as_ref(),
             guard: task.guard,
             shared,
             walk,
@@ -229,6 +233,9 @@ impl<'a> Run<'a> {
                 sys::sleep_until(&self.shared.stop, wake_ns);
             }
             let now_ns = monotonic_ns();
+            if let Some(on_wake) = self.on_wake {
+                on_wake(now_ns);
+            }
             self.asked_ns = wake_ns.max(looked_ns);
             self.renew_lease(now_ns);
             self.look_again(now_ns);

@@ -29,7 +29,11 @@ use crate::sys::SharedWords;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+/// The dispatcher checks the guard at least this often per cycle. The guard does so while the
+/// dispatcher has no lease.
 const CHECKS_PER_CYCLE: u64 = 4;
+/// The guard checks a dispatcher that holds a lease this often per cycle, and when the lease ends.
+const LEASED_CHECKS_PER_CYCLE: u64 = 2;
 
 /// The state of the dispatcher's permission to close gates. It is stored in the last two bits of
 /// the lease's word.
@@ -135,10 +139,10 @@ impl Heartbeat {
         lease.state == State::Held && now_ns < lease.end_ns
     }
 
-    /// Reports whether the guard is overdue by two of its checks.
+    /// Reports whether the guard is overdue by one of its checks.
     pub(crate) fn guard_is_silent(&self, now_ns: u64) -> bool {
         let since_ns = now_ns.saturating_sub(self.words[1].load(SeqCst));
-        since_ns > self.look_ns() * (CHECKS_PER_CYCLE - 1)
+        since_ns > self.cycle_ns
     }
 
     pub(crate) fn guard_beats(&self, now_ns: u64) {
@@ -177,7 +181,10 @@ impl Heartbeat {
         let soon_ns = now_ns + self.look_ns();
         let lease = self.lease();
         match lease.state {
-            State::Held | State::Asked if lease.end_ns > now_ns => soon_ns.min(lease.end_ns),
+            State::Held if lease.end_ns > now_ns => {
+                (now_ns + self.cycle_ns / LEASED_CHECKS_PER_CYCLE).min(lease.end_ns)
+            }
+            State::Asked if lease.end_ns > now_ns => soon_ns.min(lease.end_ns),
             _ => soon_ns,
         }
     }
@@ -204,7 +211,7 @@ mod tests {
             assert!(heart.renew(now_ns));
             assert!(heart.is_leased(now_ns));
             assert_eq!(heart.duty(now_ns + CYCLE_NS - 4), Duty::Watch);
-            assert!(heart.next_look_ns(now_ns) <= now_ns + heart.look_ns());
+            assert!(heart.next_look_ns(now_ns) <= now_ns + CYCLE_NS / 2);
         }
     }
 
@@ -235,12 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_misses_two_checks_counts_as_silent() {
+    fn a_guard_that_misses_a_check_by_half_a_cycle_counts_as_silent() {
         let heart = heartbeat();
         heart.guard_beats(CYCLE_NS);
         assert!(!heart.guard_is_silent(CYCLE_NS / 2), "no time went by");
         assert!(!heart.guard_is_silent(CYCLE_NS + CYCLE_NS / 2));
-        assert!(heart.guard_is_silent(2 * CYCLE_NS - 1));
+        assert!(!heart.guard_is_silent(2 * CYCLE_NS));
+        assert!(heart.guard_is_silent(2 * CYCLE_NS + 1));
     }
 
     proptest! {

@@ -105,7 +105,7 @@ pub use ledger::{
     recover_in, Entry, FoundLedger, FoundThread, Group, GroupStanding, Recovery, Restored,
     Snapshot, Standing, Thread,
 };
-pub use options::{Choice, Options};
+pub use options::{Choice, OnWake, Options};
 pub use reservation::{ledgers, recover, scheduling, Reservation};
 pub use server::{Server, MAX_PRIORITY};
 pub use stats::{GateStats, Histogram, Lead, Pauses, Stats};

@@ -26,6 +26,9 @@ pub enum Choice {
     SchedExt,
 }
 
+/// A function of a time in ns: see [`Options::on_wake`].
+pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
+
 /// The settings of a reservation.
 #[derive(Clone)]
 pub struct Options {
@@ -56,6 +59,10 @@ pub struct Options {
     /// A function that the dispatcher thread calls before its first event. It must be real-time
     /// safe.
     pub on_dispatcher: fn(),
+    /// A function that the dispatcher thread calls each time it wakes, at least four times per
+    /// cycle, with the time (CLOCK_MONOTONIC) in ns. It must be real-time safe. A sched_ext
+    /// scheduler has no dispatcher and calls nothing.
+    pub on_wake: Option<OnWake>,
 }
 
 impl Options {
@@ -73,6 +80,7 @@ impl Options {
             mount_table: "/proc/self/mountinfo".into(),
             state_dir: ledger::default_dir(),
             on_dispatcher: || (),
+            on_wake: None,
         }
     }
 }

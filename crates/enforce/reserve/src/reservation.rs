@@ -568,6 +568,7 @@ fn dispatched(
         closing,
         heartbeat,
         guard,
+        on_wake: options.on_wake.clone(),
     };
     let dispatcher = start_dispatcher(task, shared, options)?;
     let gated = servers.iter().map(|s| s.is_gated.then(|| s.name.clone()));

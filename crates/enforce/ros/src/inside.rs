@@ -1,12 +1,19 @@
 //! The library that holds outputs back inside the application's processes, and the files by which
-//! it and its owner exchange the table of slots and the reports.
+//! it and its owner exchange the table of slots, the table of lineage and the reports.
 //!
 //! The library itself is `inside/library.c`. Each process finds the directory of the files in
 //! [`DIRECTORY`].
 
+use crate::config::Kind;
 use crate::page::PageWriter;
+use onbeat_time::Overshoot;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::fmt::Write;
+use std::fs::Permissions;
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// The library, which processes load through `LD_PRELOAD`.
@@ -20,12 +27,20 @@ pub const THREAD: &str = "onbeat-hold";
 
 const PAGE: &str = "page";
 const OUTPUTS: &str = "outputs";
+const LINEAGE: &str = "lineage";
+/// The number of processes that can wait for the table of lineage. Others infer cycles.
+const MAX_WAITING: usize = 64;
 
-/// An output that the library holds back: a topic of a node, both with their full names.
+/// An output that the library holds back, or an input that it throttles: a topic of a node, both
+/// with their full names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// The index of the output's slots in the page.
     pub number: usize,
+    /// The rule that decides which messages leave, and when.
+    pub kind: Kind,
+    /// The policy for messages that missed the slots of their own execution.
+    pub overshoot: Overshoot,
     /// The full name of the node that publishes the output.
     pub node: String,
     /// The full name of the topic.
@@ -38,15 +53,79 @@ pub fn write(directory: &Path, outputs: &[Output]) -> io::Result<PageWriter> {
     let mut list = String::new();
     for Output {
         number,
+        kind,
+        overshoot,
         node,
         topic,
     } in outputs
     {
+        let kind = match kind {
+            Kind::Shape => "output",
+            Kind::Throttle => "input",
+        };
+        let policy = match overshoot {
+            Overshoot::Carry => "carry",
+            Overshoot::Drop => "drop",
+            Overshoot::Stop => "stop",
+        };
         // Writing to a string cannot fail.
-        let _ = writeln!(list, "{number} {node} {topic}");
+        let _ = writeln!(list, "{number} {kind} {policy} {node} {topic}");
     }
     std::fs::write(directory.join(OUTPUTS), list)?;
     let page = PageWriter::in_file(&directory.join(PAGE))?;
     page.set_pass_through(true);
     Ok(page)
+}
+
+/// Gives the table of lineage to the processes that ask for it.
+#[derive(Debug)]
+pub struct LineageGiver {
+    listener: UnixListener,
+    waiting: Vec<UnixStream>,
+}
+
+impl LineageGiver {
+    /// Listens in the directory of the files. `user` is the user of the application (uid, gid), if it is
+    /// not this process's.
+    ///
+    /// # Errors
+    ///
+    /// Returns the kernel's error.
+    pub fn new(directory: &Path, user: Option<(u32, u32)>) -> io::Result<LineageGiver> {
+        let path = directory.join(LINEAGE);
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        if let Some((uid, gid)) = user {
+            std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
+        }
+        Ok(LineageGiver {
+            listener,
+            waiting: Vec::new(),
+        })
+    }
+
+    /// Takes new questions, and answers all of them once there is a table. Does not wait.
+    pub fn poll(&mut self, table: Option<BorrowedFd<'_>>) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push(stream);
+            }
+        }
+        if let Some(table) = table {
+            for stream in self.waiting.drain(..) {
+                // A process that has ended needs no table.
+                let _ = give(&stream, table);
+            }
+        }
+    }
+}
+
+fn give(stream: &UnixStream, table: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+    let fds = [table];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(stream, &[io::IoSlice::new(&[0])], &mut control, flags)
 }

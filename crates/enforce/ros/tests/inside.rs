@@ -1,11 +1,13 @@
 //! Tests the library that holds outputs back inside the application, with a program
 //! (`inside/program.c`) that calls imitations of ROS 2 functions (`inside/ros.c`).
 
+use onbeat_ros::config::Kind;
 use onbeat_ros::inside::{self, Output, DIRECTORY, REPORTS};
 use onbeat_ros::page::{OutputTable, PageReader, PageWriter};
+use onbeat_ros::queue::{Queue, Stamp};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use onbeat_time::clock::monotonic_ns;
-use onbeat_time::Slot;
+use onbeat_time::{Overshoot, Slot};
 use proptest::prelude::*;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -76,9 +78,15 @@ struct Owner {
 
 impl Owner {
     fn new(cycle_ns: u64, slot: Slot) -> Owner {
+        Owner::with(cycle_ns, slot, (Kind::Shape, Overshoot::Carry))
+    }
+
+    fn with(cycle_ns: u64, slot: Slot, (kind, overshoot): (Kind, Overshoot)) -> Owner {
         let dir = directory("owner");
         let output = |number, node: &str, topic: &str| Output {
             number,
+            kind,
+            overshoot,
             node: node.into(),
             topic: topic.into(),
         };
@@ -331,6 +339,120 @@ fn messages_leave_in_their_slots_and_reports_say_so() {
     );
 }
 
+/// Publishes a message each time that the program has passed `at` in a cycle, and returns the
+/// reports about the messages.
+fn publish_late(overshoot: Overshoot, settles: bool) -> (Vec<(u64, char)>, Vec<Record>) {
+    const COUNT: usize = 6;
+    let cycle = 60 * MS;
+    // An item belongs to the last release, and misses its slot if it comes later than 1 ms after it.
+    let mut owner = Owner::with(cycle, Slot::new(0, MS), (Kind::Shape, overshoot));
+    owner.page.set_settling(settles);
+    let reader = PageReader::open(owner.page.fd().as_raw_fd()).expect("a page");
+    let schedule = reader.schedule(0).expect("a table");
+    let mut program = Program::start(&owner);
+    for _ in 0..COUNT {
+        let now_ns = monotonic_ns() as i64;
+        let into_ns = schedule.after_ns(schedule.cycle_of(now_ns), now_ns) as u64;
+        let until_ns = (cycle + 20 * MS - into_ns) % cycle;
+        std::thread::sleep(Duration::from_nanos(until_ns));
+        assert_eq!(program.all(&["publish"]), [0]);
+    }
+    std::thread::sleep(Duration::from_nanos(2 * cycle));
+    program.end();
+    let mut records = owner.records();
+    assert_eq!(records.remove(0).flags, flags::READY);
+    (owner.sent("/out", |_| true), records)
+}
+
+#[test]
+fn late_messages_leave_are_discarded_or_end_shaping_by_the_policy() {
+    const LATE: u32 = flags::LATE | flags::BY_ARRIVAL;
+    let all_flags = |records: &[Record]| records.iter().map(|r| r.flags).collect::<Vec<_>>();
+    for (overshoot, settles) in [(Overshoot::Carry, false), (Overshoot::Drop, true)] {
+        let (sent, records) = publish_late(overshoot, settles);
+        assert_eq!(sent, held(0..6), "{overshoot:?}");
+        assert_eq!(all_flags(&records), [LATE; 6], "{overshoot:?}");
+    }
+    let (sent, records) = publish_late(Overshoot::Drop, false);
+    assert_eq!(sent, []);
+    assert_eq!(all_flags(&records), [LATE | flags::DROPPED; 6]);
+    assert!(records.iter().all(|r| r.start_ns == 0), "{records:?}");
+    let (sent, records) = publish_late(Overshoot::Stop, false);
+    let direct = (1..6).map(|number| (number, 'd'));
+    assert_eq!(
+        sent,
+        held(0..1).into_iter().chain(direct).collect::<Vec<_>>()
+    );
+    assert_eq!(all_flags(&records), [LATE | flags::STOPPED]);
+    assert!(records[0].start_ns < records[0].arrival_ns + 20 * MS as i64);
+}
+
+#[test]
+fn a_late_message_is_not_overtaken_by_one_whose_slot_the_thread_missed() {
+    let owner = Owner::new(200 * MS, Slot::new(20 * MS, 22 * MS));
+    let reader = PageReader::open(owner.page.fd().as_raw_fd()).expect("a page");
+    let slot_ns = reader.schedule(0).expect("a table").opening(0, 0).start_ns as u64;
+    let mut program = Program::start(&owner);
+    let pid = program.child.id() as libc::pid_t;
+    let after_slot = |ms: i64| {
+        let now_ns = monotonic_ns() as i64;
+        let until_ns = (slot_ns as i64 + ms * MS as i64 - now_ns).rem_euclid(200 * MS as i64);
+        std::thread::sleep(Duration::from_nanos(until_ns as u64));
+    };
+    after_slot(40);
+    assert_eq!(program.all(&["publish"]), [0]);
+    after_slot(-15);
+    assert_eq!(program.all(&["publish"]), [0]);
+    // SAFETY: the calls only signal a child that has not been waited for.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    after_slot(20);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    assert_eq!(owner.wait_for(2), held(0..2));
+    program.end();
+}
+
+#[test]
+fn the_latest_message_of_a_throttled_input_leaves_once_per_cycle() {
+    const COUNT: usize = 120;
+    let (cycle, slot) = (40 * MS, Slot::new(6 * MS, 12 * MS));
+    let throttle = (Kind::Throttle, Overshoot::Drop);
+    let mut owner = Owner::with(cycle, slot, throttle);
+    let mut program = Program::start(&owner);
+    for _ in 0..COUNT {
+        // Messages of 300 KiB wait, too.
+        assert_eq!(program.all(&["large"]), [0]);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    program.end();
+    let records = owner.records();
+    let items = &records[1..];
+    assert_eq!(items.len(), COUNT, "every message is reported");
+    let left: Vec<_> = items.iter().filter(|r| r.flags == 0).collect();
+    let cycles: Vec<i64> = left.iter().map(|r| r.cycle).collect();
+    assert!(
+        left.len() > 4 && cycles.windows(2).all(|c| c[0] < c[1]),
+        "{cycles:?}"
+    );
+    assert!(
+        left.iter().all(|r| r.start_ns >= r.slot_start_ns),
+        "{left:?}"
+    );
+    let replaced = items
+        .iter()
+        .filter(|r| r.flags == flags::DROPPED | flags::REPLACED);
+    // The end of the process sends the message that waits.
+    let sent = owner.sent("/out", |_| true);
+    assert!(COUNT - replaced.count() == sent.len() && sent.len() <= left.len() + 1);
+    for record in &left {
+        let (arrival, start) = (record.arrival_ns, record.start_ns);
+        let newer = items
+            .iter()
+            .filter(|r| (arrival + 1..start - MS as i64).contains(&r.arrival_ns));
+        assert_eq!(newer.count(), 0, "a newer message waited");
+    }
+}
+
 /// Disturbs the owner of the table until the program has ended.
 fn disturb(owner: &mut Owner, child: &mut Child, mut seed: u64) {
     let mut random = move |below: u64| {
@@ -391,7 +513,58 @@ fn no_fault_loses_doubles_or_reorders_a_message() {
     }
 }
 
-type DueAt = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut i64) -> bool;
+/// Returns how items come after one another: cycles and time between them, and the time since the
+/// item's birth, which is negative if the birth is unknown.
+fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
+    let any = (0i64..3, -20i64..40, -60i64..100);
+    let overrun = (1i64..3, prop::collection::vec(-1i64..1, 1..8)).prop_map(|(first, offs)| {
+        let step = |(i, off)| (if i == 0 { first } else { 1 }, off, -1);
+        offs.into_iter().enumerate().map(step).collect()
+    });
+    prop_oneof![prop::collection::vec(any, 1..8), overrun]
+}
+
+type DueAt =
+    unsafe extern "C" fn(*const u64, i32, *const i64, *const i64, i32, i64, *mut [i64; 7]) -> bool;
+type Throttled = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut [i64; 2]) -> bool;
+
+/// Returns what the library computes for items with these arrivals and births, and for a throttled
+/// input after a cycle, or `None` without a valid schedule.
+fn computed(
+    page: &[u64],
+    items: &[(i64, i64)],
+    (now, last): (i64, i64),
+) -> Option<(Vec<[i64; 7]>, [i64; 2])> {
+    let (arrivals, born): (Vec<i64>, Vec<i64>) = items.iter().copied().unzip();
+    let mut found = vec![[0; 7]; items.len()];
+    let mut throttled = [0; 2];
+    // SAFETY: the library is this crate's own, and its initialisers do nothing.
+    let library = unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads");
+    // SAFETY: the functions have these types.
+    let (due_at, throttled_at) = unsafe {
+        (
+            library
+                .get::<DueAt>(b"onbeat_test_due\0")
+                .expect("a function"),
+            library
+                .get::<Throttled>(b"onbeat_test_throttled\0")
+                .expect("a function"),
+        )
+    };
+    // SAFETY: the page has its whole size, and the arrays have an element for each item.
+    let is_valid = unsafe {
+        due_at(
+            page.as_ptr(),
+            1,
+            arrivals.as_ptr(),
+            born.as_ptr(),
+            items.len() as i32,
+            now,
+            found.as_mut_ptr(),
+        ) && throttled_at(page.as_ptr(), 1, last, now, &mut throttled)
+    };
+    is_valid.then_some((found, throttled))
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
@@ -401,7 +574,7 @@ proptest! {
         cycle in 1u64..40, origin in -50i64..50, earliest in 0u64..40,
         slots in prop::collection::vec((0u64..100, 1u64..40), 1..5),
         before in prop::collection::vec((0u64..100, 1u64..40), 0..3), from in -100i64..200,
-        arrival in 0i64..200, waited in 0i64..100,
+        steps in steps(), waited in 0i64..100, steady in 4usize..14, last in -1i64..10,
     ) {
         let table = |slots: &[(u64, u64)]| OutputTable {
             earliest_ns: earliest,
@@ -414,29 +587,36 @@ proptest! {
             let now = [table(&[(0, 1)]), table(&slots)];
             page.swap_slots(from, &now, &[table(&[(0, 1)]), table(&before)]);
         }
-        let now = arrival + waited;
-        let reader = PageReader::open(page.fd().as_raw_fd()).expect("a page");
-        // SAFETY: the library is this crate's own, and its initialisers do nothing.
-        let library = unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads");
-        // SAFETY: the function has this type.
-        let due_at = unsafe { library.get::<DueAt>(b"onbeat_test_due\0") }.expect("a function");
+        // First, items come once per cycle. A birth of 0 is unknown.
+        let mut at = 0;
+        let mut items: Vec<(i64, i64)> = (0..steady).map(|_| { at += cycle as i64; (at, 0) }).collect();
+        for (cycles, off, age) in steps {
+            at += (cycles * cycle as i64 + off).max(0);
+            items.push((at, if age < 0 { 0 } else { (at - age).max(1) }));
+        }
+        let now = at + waited;
         let words = fs::read(dir.join("page")).expect("the page");
         let words: Vec<u64> = words.chunks(8).map(|w| u64::from_ne_bytes(w.try_into().expect("8"))).collect();
-        let mut found = [0; 6];
-        // SAFETY: the page has its whole size, and the array has room for the six results.
-        let is_valid = unsafe { due_at(words.as_ptr(), 1, arrival, now, found.as_mut_ptr()) };
         let _ = fs::remove_dir_all(dir);
-        let schedule = reader.schedule(1);
-        prop_assert_eq!(is_valid, schedule.is_some());
-        if let Some(schedule) = schedule {
-            let cycle = schedule.cycle_of(arrival);
-            let due = schedule.due(cycle, arrival, now);
-            let opening = due.opening;
-            let expected = [
-                due.cycle, opening.start_ns, opening.end_ns, opening.slot as i64,
-                due.late.into(), due.overslept.into(),
-            ];
-            prop_assert_eq!(found, expected);
+        let schedule = PageReader::open(page.fd().as_raw_fd()).expect("a page").schedule(1);
+        let found = computed(&words, &items, (now, last));
+        prop_assert_eq!(found.is_some(), schedule.is_some());
+        if let (Some((found, throttled)), Some(schedule)) = (found, schedule) {
+            let mut queue = Queue::new(items.len());
+            for (i, &(arrival_ns, born)) in items.iter().enumerate() {
+                let born_ns = (born > 0).then_some(born as u64);
+                queue.push(&schedule, i, Stamp { arrival_ns, born_ns }).expect("room");
+            }
+            while let Some(next) = queue.next(&schedule, now) {
+                let (due, opening) = (next.due, next.due.opening);
+                let expected = [
+                    due.cycle, opening.start_ns, opening.end_ns, opening.slot as i64,
+                    due.late.into(), due.overslept.into(), next.by_arrival.into(),
+                ];
+                prop_assert_eq!(found[queue.take(next).expect("it is there")], expected);
+            }
+            let opening = schedule.throttled(now, (last >= 0).then_some(last));
+            prop_assert_eq!(throttled, [opening.cycle, opening.start_ns]);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::follow::AdaptOptions;
 use crate::threads::WhoWaits;
 use onbeat_plan::Plan;
 use onbeat_record::Limits;
-use onbeat_reserve::{Choice, GateKind, StartError};
+use onbeat_reserve::{Choice, GateKind, OnWake, StartError};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub enum HoldAt {
     Outside,
     /// The application's own processes, which load a library.
     Inside,
+    /// Inside if the plan and the start of the application allow it, otherwise outside.
+    Auto,
 }
 
 /// The options that say how onbeat keeps threads to their slots.
@@ -96,7 +98,12 @@ impl ShapeOptions {
         Ok(())
     }
 
-    pub(crate) fn reserve(&self, plan: &Plan, waits: &Arc<WhoWaits>) -> onbeat_reserve::Options {
+    pub(crate) fn reserve(
+        &self,
+        plan: &Plan,
+        waits: &Arc<WhoWaits>,
+        on_wake: Option<OnWake>,
+    ) -> onbeat_reserve::Options {
         let cpu = self
             .enforcement
             .dispatcher_cpu
@@ -105,6 +112,7 @@ impl ShapeOptions {
         options.backend = self.enforcement.enforcer;
         options.gate = self.enforcement.gate;
         options.waiting = Some(waits.clone());
+        options.on_wake = on_wake;
         options
     }
 }

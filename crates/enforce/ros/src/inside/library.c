@@ -7,6 +7,8 @@
 // a publisher form an array without a lock: a caller takes a free item, and marks it when it is
 // whole. Only sending takes a lock, one for each publisher, as the middleware does.
 //
+// A throttled input works the same way, but a new message takes the place of the one that waits.
+//
 // Whatever does not go as planned, messages leave at once and in order: first the held ones, then
 // the message at hand, by the original function and with its result.
 #define _GNU_SOURCE
@@ -33,19 +35,25 @@
 #define MADV_WIPEONFORK 18
 #endif
 
-#include "schedule.h"
+#include "lineage.h"
+#include "queue.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define SETTING "ONBEAT_HOLD" // directory with the page, the outputs and the pipe for reports
 #define PATH_MAX_BYTES 4096
 #define NAME_BYTES 256
 #define MAX_PUBLISHERS 16
-#define ITEMS 16 // messages that can wait at each publisher
+#define ITEMS 16 // messages that can wait at each publisher of an output
 #define ITEM_BYTES (256UL << 10)
+#define INPUT_ITEMS 4 // places at each publisher of a throttled input
+#define INPUT_BYTES (4UL << 20)
 #define STACK_BYTES (256UL << 10)
-#define POLL_NS 50000000ULL // a change of the page takes effect within this time
+#define POLL_NS 50000000ULL // a change of the page takes effect within this time, or a cycle
+#define STARVED_NS 20000000ULL
+// A publisher that ends waits this long until reliable subscribers have what was held.
+#define SETTLE_NS 500000000ULL
 #define FIRST_LEAD_NS 100000ULL
-#define MIN_LEAD_NS 50000ULL
+#define MIN_LEAD_NS 25000ULL
 #define MAX_LEAD_NS 500000ULL
 
 // ---- types of ROS 2
@@ -61,6 +69,10 @@ struct serialized {
 	__u8 *bytes;
 	size_t length, capacity;
 	struct allocator allocator;
+};
+
+struct rmw_time {
+	__u64 s, ns;
 };
 
 struct rcl_publisher {
@@ -80,6 +92,7 @@ static struct {
 	const char *(*node_name)(const void *);
 	int (*serialize)(const void *, const void *, struct serialized *);
 	int (*send)(const void *, const struct serialized *, void *);
+	int (*wait_for_all_acked)(const void *, struct rmw_time);
 	void (*reset_error)(void);
 	void (*trace_publish)(const void *, const void *, __s64);
 	// Earlier distributions have no such function, and their trace_publish has other arguments.
@@ -103,6 +116,7 @@ static const struct {
 	{ "rcl_node_get_fully_qualified_name", &ros.node_name },
 	{ "rmw_serialize", &ros.serialize },
 	{ "rmw_publish_serialized_message", &ros.send },
+	{ "rmw_publisher_wait_for_all_acked", &ros.wait_for_all_acked },
 	{ "rcutils_reset_error", &ros.reset_error },
 	{ "ros_trace_rmw_publish", &ros.trace_publish },
 	{ "ros_trace_rclcpp_intra_publish", &ros.since_jazzy },
@@ -114,8 +128,9 @@ enum { FREE, CLAIMED, READY };
 struct item {
 	__u32 state;
 	__u64 sequence;
-	__s64 arrival, source;
-	size_t length;
+	struct waiting waiting;
+	__s64 source;
+	size_t length, capacity;
 	__u8 *bytes;
 };
 
@@ -130,29 +145,44 @@ _Static_assert(sizeof(struct record) == 80, "the owner reads records of 80 bytes
 
 enum {
 	FLAG_LATE = 1,
+	FLAG_DROPPED = 2,
+	FLAG_REPLACED = 4,
 	FLAG_PASSED = 8,
 	FLAG_FAILED = 16,
 	FLAG_READY = 32,
+	FLAG_STOPPED = 64,
 	FLAG_BY_ARRIVAL = 128,
 	FLAG_NOT_HELD = 256,
+};
+
+enum policy { CARRY, DROP, STOP };
+
+struct output {
+	int number;
+	bool is_input; // throttled
+	enum policy policy;
+	char node[NAME_BYTES], topic[NAME_BYTES];
 };
 
 struct publisher {
 	void *impl; // 0: this place is free
 	const void *type, *rmw;
 	int output;
-	bool is_new;	   // not reported yet
-	__u32 held;	   // items that have not left
-	__u64 next;	   // sequence number of the next item
-	__u64 sent;
+	bool is_input;
+	enum policy policy;
+	bool is_new;	  // not reported yet
+	__u32 held;	  // items that have not left
+	__u64 next;	  // sequence number of the next item
+	__u64 reported;
 	pthread_mutex_t sending;
+	int places;
 	struct item items[ITEMS];
-	struct schedule schedule; // of the thread; cycle 0: none read yet
-};
-
-struct output {
-	int number;
-	char node[NAME_BYTES], topic[NAME_BYTES];
+	// Of the thread:
+	struct schedule schedule; // cycle 0: none read yet
+	struct sequence sequence;
+	bool has_last;
+	__s64 last;	   // cycle in which the last item of an input left
+	__s64 expected_at; // the slot for which the thread wakes up although nothing waits; 0: none
 };
 
 // The state of this process. The kernel clears it in a child made by fork, which has no thread. So
@@ -161,7 +191,10 @@ static struct state {
 	__u64 *page;
 	int reports;
 	__u32 lost; // reports
+	const __u64 *lineage;
+	int lineage_socket; // on which the table of lineage may still come
 	bool has_ended;
+	bool has_stopped; // an output was late, and the policy is to stop
 	__u32 news; // futex of the thread
 	__u64 wakes_at; // when the thread runs next; ~0: when there is news
 	int publisher_count;
@@ -262,6 +295,20 @@ static void unlock(struct publisher *publisher)
 	pthread_mutex_unlock(&publisher->sending);
 }
 
+// Takes an item that waits. Fails if another thread has taken it.
+static bool take(struct item *item)
+{
+	__u32 ready = READY;
+
+	return __atomic_compare_exchange_n(&item->state, &ready, CLAIMED, false, __ATOMIC_ACQ_REL,
+					   __ATOMIC_RELAXED);
+}
+
+static bool is_ready(const struct item *item)
+{
+	return __atomic_load_n(&item->state, __ATOMIC_ACQUIRE) == READY;
+}
+
 static struct item *first_item(struct publisher *publisher)
 {
 	struct item *first = 0;
@@ -269,41 +316,75 @@ static struct item *first_item(struct publisher *publisher)
 	for (int i = 0; i < ITEMS; i++) {
 		struct item *item = &publisher->items[i];
 
-		if (__atomic_load_n(&item->state, __ATOMIC_ACQUIRE) == READY &&
-		    (!first || item->sequence < first->sequence))
+		if (is_ready(item) && (!first || item->sequence < first->sequence))
 			first = item;
 	}
 	return first;
 }
 
-// Sends an item. The publisher is locked.
-static void send(struct publisher *publisher, struct item *item, const struct due *due)
+static struct record record_of(struct publisher *publisher, const struct item *item, __u32 flags)
+{
+	return (struct record){
+		.sequence = __atomic_fetch_add(&publisher->reported, 1, __ATOMIC_RELAXED),
+		.source = item->source,
+		.arrival = item->waiting.arrival,
+		.output = publisher->output,
+		.flags = flags,
+		.bytes = item->length,
+	};
+}
+
+// Frees an item that was taken, and reports it.
+static void free_item(struct publisher *publisher, struct item *item, struct record record)
+{
+	__atomic_store_n(&item->state, FREE, __ATOMIC_RELEASE);
+	__atomic_fetch_sub(&publisher->held, 1, __ATOMIC_RELEASE);
+	report(record);
+}
+
+static void describe(struct record *record, const struct publisher *publisher,
+		     const struct item *item, const struct due *due)
+{
+	record->cycle = due->cycle;
+	record->slot = due->opening.slot;
+	record->slot_start = due->opening.start;
+	if (publisher->is_input)
+		return;
+	record->born = item->waiting.born;
+	record->flags |= (item->waiting.born ? 0 : FLAG_BY_ARRIVAL) | (due->late ? FLAG_LATE : 0);
+}
+
+// Sends an item that was taken. The publisher is locked.
+static void send_item(struct publisher *publisher, struct item *item, const struct due *due,
+		      __u32 flags)
 {
 	struct serialized message = { .bytes = item->bytes,
 				      .length = item->length,
-				      .capacity = ITEM_BYTES };
-	struct record record = { .sequence = publisher->sent++,
-				 .source = item->source,
-				 .arrival = item->arrival,
-				 .output = publisher->output,
-				 .flags = FLAG_PASSED,
-				 .bytes = item->length };
+				      .capacity = item->capacity };
+	struct record record = record_of(publisher, item, flags);
 
-	if (due) {
-		record.flags = FLAG_BY_ARRIVAL | (due->late ? FLAG_LATE : 0);
-		record.cycle = due->cycle;
-		record.slot = due->opening.slot;
-		record.slot_start = due->opening.start;
-	}
+	if (due)
+		describe(&record, publisher, item, due);
 	record.start = now_of(CLOCK_MONOTONIC);
 	if (ros.send(publisher->rmw, &message, 0)) {
 		record.flags |= FLAG_FAILED;
 		ros.reset_error();
 	}
 	record.end = now_of(CLOCK_MONOTONIC);
-	__atomic_store_n(&item->state, FREE, __ATOMIC_RELEASE);
-	__atomic_fetch_sub(&publisher->held, 1, __ATOMIC_RELEASE);
-	report(record);
+	free_item(publisher, item, record);
+}
+
+static void discard(struct publisher *publisher, struct item *item, const struct due *due,
+		    __u32 flags)
+{
+	struct record record = record_of(publisher, item, flags | FLAG_DROPPED);
+
+	if (due) {
+		describe(&record, publisher, item, due);
+		record.slot = 0;
+		record.slot_start = 0;
+	}
+	free_item(publisher, item, record);
 }
 
 static __u32 held_by(struct publisher *publisher)
@@ -317,16 +398,23 @@ static void send_all(struct publisher *publisher)
 	struct item *item;
 
 	while ((item = first_item(publisher)))
-		send(publisher, item, 0);
+		if (take(item))
+			send_item(publisher, item, 0, FLAG_PASSED);
 }
 
+// Sends all items of a publisher that may end at once afterwards. The middleware forgets what
+// subscribers have not acknowledged by then.
 static void flush(struct publisher *publisher)
 {
+	struct rmw_time most = { .ns = SETTLE_NS };
+
 	if (!held_by(publisher))
 		return;
 	lock(publisher);
 	send_all(publisher);
 	unlock(publisher);
+	if (ros.wait_for_all_acked(publisher->rmw, most))
+		ros.reset_error();
 }
 
 static void flush_all(void)
@@ -346,15 +434,20 @@ static void at_exit(void)
 static bool passes_now(__u64 now)
 {
 	return __atomic_load_n(&process->has_ended, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&process->has_stopped, __ATOMIC_RELAXED) ||
 	       passes(process->page, now);
 }
 
-// Reports whether the thread should have run two cycles ago.
+// Reports whether the thread should have run half a cycle ago. In short cycles it may be late by
+// more, but by no more than two cycles.
 static bool is_starved(__u64 now)
 {
-	__u64 wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_RELAXED);
+	__u64 wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_RELAXED),
+	      cycle = word(process->page, WORD_CYCLE), most = cycle / 2;
 
-	return now > wakes_at && now - wakes_at > 2 * word(process->page, WORD_CYCLE);
+	if (most < STARVED_NS)
+		most = 2 * cycle < STARVED_NS ? 2 * cycle : STARVED_NS;
+	return now > wakes_at && now - wakes_at > most;
 }
 
 // ---- the thread
@@ -365,9 +458,157 @@ static void note_lateness(__u64 late)
 	if (late > lead)
 		lead = late < MAX_LEAD_NS ? late : MAX_LEAD_NS;
 	else
-		lead -= (lead - late) / 16;
+		lead -= (lead - late) / 8;
 	if (lead < MIN_LEAD_NS)
 		lead = MIN_LEAD_NS;
+}
+
+// Finds the cycles of items that have arrived.
+static void place_items(struct publisher *publisher)
+{
+	for (;;) {
+		struct item *first = 0;
+
+		for (int i = 0; i < ITEMS; i++) {
+			struct item *item = &publisher->items[i];
+
+			if (is_ready(item) && !item->waiting.is_placed &&
+			    (!first || item->sequence < first->sequence))
+				first = item;
+		}
+		if (!first)
+			return;
+		place(&publisher->schedule, &publisher->sequence, &first->waiting);
+	}
+}
+
+// Reports whether `later` may leave before `earlier`, which was published before it: only if both
+// are known to belong to other executions.
+static bool may_overtake(const struct schedule *schedule, const struct item *later,
+			 const struct item *earlier)
+{
+	__s64 born = later->waiting.born;
+
+	return born && earlier->waiting.born &&
+	       cycle_begun(schedule, born) < cycle_begun(schedule, earlier->waiting.born);
+}
+
+// Returns the item of an output that leaves next: in the order of slots, and in one slot in the
+// order of publication. An item whose slot comes first takes the items along that it may not
+// overtake.
+static struct item *next_output(struct publisher *publisher, __s64 now, struct due *due)
+{
+	struct item *next = 0, *first;
+
+	place_items(publisher);
+	for (int i = 0; i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+		struct due of;
+
+		if (!is_ready(item) || !item->waiting.is_placed)
+			continue;
+		of = due_of(&publisher->schedule, &item->waiting, now);
+		if (!next || of.opening.start < due->opening.start ||
+		    (of.opening.start == due->opening.start && item->sequence < next->sequence)) {
+			next = item;
+			*due = of;
+		}
+	}
+	first = next;
+	for (int i = 0; next && i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+
+		if (is_ready(item) && item->sequence < first->sequence &&
+		    !may_overtake(&publisher->schedule, next, item))
+			first = item;
+	}
+	if (first != next) {
+		struct opening opening = due->opening;
+
+		*due = due_of(&publisher->schedule, &first->waiting, now);
+		due->opening = opening;
+	}
+	return first;
+}
+
+// Discards the items of a throttled input except the latest.
+static void discard_replaced(struct publisher *publisher, __u64 latest)
+{
+	for (int i = 0; i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+
+		if (is_ready(item) && item->sequence < latest && take(item))
+			discard(publisher, item, 0, FLAG_REPLACED);
+	}
+}
+
+static struct item *next_input(struct publisher *publisher, __s64 now, struct due *due)
+{
+	struct item *latest = 0;
+
+	for (int i = 0; i < ITEMS; i++) {
+		struct item *item = &publisher->items[i];
+
+		if (is_ready(item) && (!latest || item->sequence > latest->sequence))
+			latest = item;
+	}
+	if (!latest)
+		return 0;
+	discard_replaced(publisher, latest->sequence);
+	*due = due_of_input(&publisher->schedule, publisher->has_last, publisher->last, now);
+	return latest;
+}
+
+static struct opening any_opening(const struct schedule *schedule, __s64 now)
+{
+	return opening_at(schedule, now, -MAX_TIME_NS);
+}
+
+// Notes that an item has left in a slot. The next one probably comes before the next slot.
+static void left_in_slot(struct publisher *publisher, const struct due *due, __s64 now)
+{
+	__s64 end = due->opening.end > now ? due->opening.end : now;
+
+	publisher->has_last = true;
+	publisher->last = due->opening.cycle;
+	publisher->expected_at = any_opening(&publisher->schedule, end).start;
+}
+
+// Sends or discards an item if that is due. Returns false if it has to wait.
+static bool serve_item(struct publisher *publisher, struct item *item, const struct due *due,
+		       __s64 now)
+{
+	// An execution that was in time did not overrun, even if nothing ran here in its slot.
+	bool is_judged = due->late && !due->overslept && word(process->page, WORD_STATE) == SHAPE;
+	bool drops = is_judged && publisher->policy == DROP;
+	bool stops = is_judged && publisher->policy == STOP;
+
+	if (due->opening.start > now && !drops && !stops)
+		return false;
+	if (!take(item))
+		return true;
+	if (drops) {
+		discard(publisher, item, due, 0);
+		return true;
+	}
+	if (stops) {
+		__atomic_store_n(&process->has_stopped, true, __ATOMIC_RELEASE);
+		// The other publishers' items leave, too.
+		wake();
+	}
+	send_item(publisher, item, due, stops ? FLAG_STOPPED : 0);
+	left_in_slot(publisher, due, now);
+	return true;
+}
+
+// Returns the slot before which the thread wakes up because an item will probably come.
+static __u64 expected(struct publisher *publisher, __u64 now)
+{
+	if (publisher->expected_at <= (__s64)(now + lead)) {
+		publisher->expected_at = 0;
+		return ~0ULL;
+	}
+	return publisher->expected_at;
 }
 
 // Sends what is due at a publisher. Returns the time at which its next item is due, and ~0 if it has
@@ -379,27 +620,27 @@ static __u64 serve(struct publisher *publisher, __u64 now)
 	struct item *item;
 	struct due due;
 
-	if (!held_by(publisher))
-		return next;
 	if (read_schedule(process->page, publisher->output, now, &read))
 		*schedule = read;
 	lock(publisher);
-	while ((item = first_item(publisher))) {
+	for (;;) {
 		now = now_of(CLOCK_MONOTONIC);
 		if (passes_now(now)) {
-			send(publisher, item, 0);
-			continue;
+			send_all(publisher);
+			break;
 		}
 		if (!schedule->cycle) {
 			next = now + POLL_NS;
 			break;
 		}
-		due = due_at(schedule, item->arrival, now);
-		if (due.opening.start > (__s64)now) {
+		item = publisher->is_input ? next_input(publisher, now, &due) :
+					     next_output(publisher, now, &due);
+		if (!item)
+			break;
+		if (!serve_item(publisher, item, &due, now)) {
 			next = due.opening.start;
 			break;
 		}
-		send(publisher, item, &due);
 	}
 	unlock(publisher);
 	return next;
@@ -420,16 +661,19 @@ static void announce(struct publisher *publisher)
 // the owner has been silent for two cycles.
 static __u64 check_at(__u64 now)
 {
-	__u64 silent = word(process->page, WORD_HEARTBEAT) +
-		       2 * word(process->page, WORD_CYCLE) + 1;
+	__u64 cycle = word(process->page, WORD_CYCLE), silent, poll;
 
-	return silent > now && silent < now + POLL_NS ? silent : now + POLL_NS;
+	silent = word(process->page, WORD_HEARTBEAT) + 2 * cycle + 1;
+	poll = now + (cycle > POLL_NS && cycle <= MAX_CYCLE_NS ? cycle : POLL_NS);
+	return silent > now && silent < poll ? silent : poll;
 }
 
-static void wait_for(__u32 news, __u64 next, __u64 now)
+// Waits until shortly before `next`, and then for `next` itself. Nothing is checked meanwhile unless
+// an item waits.
+static void wait_for(__u32 news, __u64 next, __u64 now, bool is_held)
 {
-	__u64 wake_at = next - lead, until = check_at(now);
-	bool is_slot = wake_at <= until;
+	__u64 wake_at = next - lead, until = is_held ? check_at(now) : ~0ULL;
+	bool is_slot = wake_at <= until && next != ~0ULL;
 	struct timespec time;
 
 	if (wake_at <= now) {
@@ -439,11 +683,12 @@ static void wait_for(__u32 news, __u64 next, __u64 now)
 	}
 	if (is_slot)
 		until = wake_at;
-	__atomic_store_n(&process->wakes_at, next == ~0ULL ? next : until, __ATOMIC_RELAXED);
+	// See needs_wake().
+	__atomic_store_n(&process->wakes_at, until, __ATOMIC_SEQ_CST);
 	time.tv_sec = until / 1000000000ULL;
 	time.tv_nsec = until % 1000000000ULL;
 	if (syscall(SYS_futex, &process->news, FUTEX_WAIT_BITSET_PRIVATE, news,
-		    next == ~0ULL ? 0 : &time, 0, FUTEX_BITSET_MATCH_ANY) &&
+		    until == ~0ULL ? 0 : &time, 0, FUTEX_BITSET_MATCH_ANY) &&
 	    errno == ETIMEDOUT && is_slot)
 		note_lateness(now_of(CLOCK_MONOTONIC) - until);
 }
@@ -455,16 +700,23 @@ static void *run(void *nothing)
 	for (;;) {
 		__u32 news = __atomic_load_n(&process->news, __ATOMIC_ACQUIRE);
 		__u64 now = now_of(CLOCK_MONOTONIC), next = ~0ULL;
+		bool is_held = false;
 
-		__atomic_store_n(&process->wakes_at, now, __ATOMIC_RELAXED);
+		// See needs_wake().
+		__atomic_store_n(&process->wakes_at, now, __ATOMIC_SEQ_CST);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		process->lineage_socket = take_lineage(process->lineage_socket, &process->lineage);
 		for (int i = 0; i < MAX_PUBLISHERS; i++) {
 			struct publisher *publisher = &process->publishers[i];
-			__u64 due = serve(publisher, now);
+			__u64 due = held_by(publisher) ? serve(publisher, now) : ~0ULL;
 
 			announce(publisher);
+			is_held |= due != ~0ULL;
+			if (due == ~0ULL)
+				due = expected(publisher, now);
 			next = due < next ? due : next;
 		}
-		wait_for(news, next, now);
+		wait_for(news, next, now, is_held);
 	}
 	return nothing;
 }
@@ -482,10 +734,15 @@ static bool read_outputs(const char *directory, struct state *state)
 		return false;
 	while (count < MAX_PUBLISHERS) {
 		struct output *output = &state->outputs[count];
+		char kind[8], policy[8];
 
-		if (fscanf(file, "%d %255s %255s", &output->number, output->node,
-			   output->topic) != 3)
+		if (fscanf(file, "%d %7s %7s %255s %255s", &output->number, kind, policy,
+			   output->node, output->topic) != 5)
 			break;
+		output->is_input = !strcmp(kind, "input");
+		output->policy = !strcmp(policy, "drop") ? DROP :
+				 !strcmp(policy, "stop") ? STOP :
+							   CARRY;
 		if (output->number >= 0 && output->number < MAX_OUTPUTS)
 			count++;
 	}
@@ -567,6 +824,7 @@ static void set_up(void)
 	// Opened for reading too, so that a write without a reader is no signal.
 	snprintf(path, sizeof(path), "%s/reports", directory);
 	state->reports = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+	state->lineage_socket = ask_for_lineage(directory);
 	make_locks(state);
 	state->page = page;
 	process = state;
@@ -599,6 +857,7 @@ static void forget(const void *impl)
 
 	if (!publisher)
 		return;
+	flush(publisher);
 	lock(publisher);
 	send_all(publisher);
 	__atomic_store_n(&publisher->impl, 0, __ATOMIC_RELEASE);
@@ -606,22 +865,29 @@ static void forget(const void *impl)
 	__atomic_fetch_sub(&process->publisher_count, 1, __ATOMIC_RELEASE);
 }
 
-static bool reserve(struct publisher *publisher)
+static bool reserve(struct publisher *publisher, int places, size_t each)
 {
 	__u8 *bytes;
 
-	if (publisher->items[0].bytes)
+	if (publisher->items[0].bytes && publisher->items[0].capacity == each)
 		return true;
-	bytes = mmap(0, ITEMS * ITEM_BYTES, PROT_READ | PROT_WRITE,
+	bytes = mmap(0, places * each, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (bytes == MAP_FAILED)
 		return false;
-	for (int i = 0; i < ITEMS; i++)
-		publisher->items[i].bytes = bytes + i * ITEM_BYTES;
+	// The place had a publisher of the other kind.
+	if (publisher->items[0].bytes)
+		munmap(publisher->items[0].bytes,
+		       publisher->places * publisher->items[0].capacity);
+	for (int i = 0; i < places; i++) {
+		publisher->items[i].bytes = bytes + i * each;
+		publisher->items[i].capacity = each;
+	}
+	publisher->places = places;
 	return true;
 }
 
-static void take_over(void *impl, const void *type, const void *rmw, int output)
+static void take_over(void *impl, const void *type, const void *rmw, const struct output *output)
 {
 	static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER;
 	struct publisher *publisher = 0;
@@ -631,12 +897,19 @@ static void take_over(void *impl, const void *type, const void *rmw, int output)
 		if (!process->publishers[i].impl)
 			publisher = &process->publishers[i];
 	pthread_once(&has_begun, begin);
-	if (publisher && reserve(publisher)) {
+	if (publisher && (output->is_input ? reserve(publisher, INPUT_ITEMS, INPUT_BYTES) :
+					     reserve(publisher, ITEMS, ITEM_BYTES))) {
+		lock(publisher);
 		publisher->type = type;
 		publisher->rmw = rmw;
-		publisher->output = output;
+		publisher->output = output->number;
+		publisher->is_input = output->is_input;
+		publisher->policy = output->policy;
 		publisher->schedule.cycle = 0;
+		publisher->sequence = (struct sequence){};
+		publisher->has_last = false;
 		publisher->is_new = true;
+		unlock(publisher);
 		__atomic_store_n(&publisher->impl, impl, __ATOMIC_RELEASE);
 		__atomic_fetch_add(&process->publisher_count, 1, __ATOMIC_RELEASE);
 		wake();
@@ -655,7 +928,7 @@ static void add(struct rcl_publisher *publisher, const void *node, const void *t
 		struct output *output = &process->outputs[i];
 
 		if (!strcmp(output->topic, topic) && !strcmp(output->node, name)) {
-			take_over(publisher->impl, type, rmw, output->number);
+			take_over(publisher->impl, type, rmw, output);
 			return;
 		}
 	}
@@ -680,19 +953,21 @@ static void keep(void *bytes, void *state)
 }
 
 // The middleware may give a buffer the size of its message. It stays the same memory.
-static void *resize(void *bytes, size_t size, void *item)
+static void *resize(void *bytes, size_t size, void *of)
 {
-	return bytes == item && size <= ITEM_BYTES ? bytes : 0;
+	const struct item *item = of;
+
+	return bytes == item->bytes && size <= item->capacity ? bytes : 0;
 }
 
 static bool fill(struct publisher *publisher, struct item *item, const void *message,
 		 const struct serialized *serialized)
 {
-	struct serialized to = { item->bytes, 0, ITEM_BYTES,
-				 { no_memory, keep, resize, no_zeros, item->bytes } };
+	struct serialized to = { item->bytes, 0, item->capacity,
+				 { no_memory, keep, resize, no_zeros, item } };
 
 	if (serialized) {
-		if (!serialized->bytes || serialized->length > ITEM_BYTES)
+		if (!serialized->bytes || serialized->length > item->capacity)
 			return false;
 		memcpy(item->bytes, serialized->bytes, serialized->length);
 		item->length = serialized->length;
@@ -703,12 +978,12 @@ static bool fill(struct publisher *publisher, struct item *item, const void *mes
 		return false;
 	}
 	item->length = to.length;
-	return to.bytes == item->bytes && to.length <= ITEM_BYTES;
+	return to.bytes == item->bytes && to.length <= item->capacity;
 }
 
 static struct item *claim(struct publisher *publisher)
 {
-	for (int i = 0; i < ITEMS; i++) {
+	for (int i = 0; i < publisher->places; i++) {
 		__u32 free = FREE;
 
 		if (__atomic_compare_exchange_n(&publisher->items[i].state, &free, CLAIMED, false,
@@ -731,12 +1006,30 @@ static __s64 own_source(void)
 	return next;
 }
 
+// Reports whether the thread must wake up for an item that has just become ready, because it does
+// not wake up by itself before the next slot.
+//
+// The thread notes that it runs, and then looks at the items. The caller makes an item ready, and
+// then looks at what the thread has noted. So at least one of the two sees the other.
+static bool needs_wake(const struct publisher *publisher, __u64 now)
+{
+	struct schedule schedule;
+	__u64 wakes_at;
+
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_SEQ_CST);
+	if (wakes_at <= now || wakes_at == ~0ULL || publisher->policy == STOP ||
+	    !read_schedule(process->page, publisher->output, now, &schedule))
+		return true;
+	return any_opening(&schedule, now).start < (__s64)wakes_at;
+}
+
 // Holds a message. Fails if it does not fit.
 static bool hold(struct publisher *publisher, const void *message,
 		 const struct serialized *serialized)
 {
 	struct item *item = claim(publisher);
-	__u64 never = ~0ULL;
+	__u64 never = ~0ULL, arrival, sequence;
 
 	if (!item)
 		return false;
@@ -748,13 +1041,22 @@ static bool hold(struct publisher *publisher, const void *message,
 	// Shows the recorder which callback published the message, and when.
 	ros.trace_publish(publisher->rmw, serialized ? (const void *)serialized : message,
 			  item->source);
-	item->arrival = now_of(CLOCK_MONOTONIC);
-	item->sequence = __atomic_fetch_add(&publisher->next, 1, __ATOMIC_RELAXED);
+	arrival = now_of(CLOCK_MONOTONIC);
+	item->waiting = (struct waiting){
+		.arrival = arrival,
+		.born = born_of(__atomic_load_n(&process->lineage, __ATOMIC_ACQUIRE), item->source),
+	};
+	sequence = __atomic_fetch_add(&publisher->next, 1, __ATOMIC_RELAXED);
+	item->sequence = sequence;
 	__atomic_fetch_add(&publisher->held, 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&item->state, READY, __ATOMIC_RELEASE);
-	__atomic_compare_exchange_n(&process->wakes_at, &never, item->arrival, false,
-				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	wake();
+	if (publisher->is_input)
+		discard_replaced(publisher, sequence);
+	if (needs_wake(publisher, arrival)) {
+		__atomic_compare_exchange_n(&process->wakes_at, &never, arrival, false,
+					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		wake();
+	}
 	return true;
 }
 
@@ -773,6 +1075,22 @@ static int at_once(struct publisher *publisher, publish_function *original,
 	return result;
 }
 
+// Sends a message at once. The owner counts the messages of a throttled input, which set the phase of
+// cycles.
+static int pass(struct publisher *publisher, publish_function *original,
+		const struct rcl_publisher *to, const void *message, void *allocation, __u64 now)
+{
+	struct record record = { .arrival = now, .output = publisher->output, .flags = FLAG_PASSED };
+	int result = at_once(publisher, original, to, message, allocation);
+
+	if (publisher->is_input && message && !is_silent(process->page, now)) {
+		record.start = now;
+		record.end = now_of(CLOCK_MONOTONIC);
+		report(record);
+	}
+	return result;
+}
+
 static int publish(publish_function *original, const struct rcl_publisher *to, const void *message,
 		   void *allocation, bool is_serialized, bool can_wait)
 {
@@ -784,7 +1102,7 @@ static int publish(publish_function *original, const struct rcl_publisher *to, c
 		return original(to, message, allocation);
 	now = now_of(CLOCK_MONOTONIC);
 	if (passes_now(now) || !message || is_starved(now))
-		return at_once(publisher, original, to, message, allocation);
+		return pass(publisher, original, to, message, allocation, now);
 	if (!ros.is_valid(to)) {
 		ros.reset_error();
 		return at_once(publisher, original, to, message, allocation);
@@ -870,21 +1188,41 @@ EXPORT int rcl_publish_loaned_message(const struct rcl_publisher *publisher, con
 }
 
 #ifdef TESTED
-// Gives a test what due_at() computes from a page: cycle, start, end, slot, late, overslept.
-EXPORT bool onbeat_test_due(const __u64 *page, int output, __s64 arrival, __s64 now, __s64 *to)
+// Gives a test what the library computes from a page: for each item cycle, start, end, slot, late,
+// overslept, and whether its cycle was inferred.
+EXPORT bool onbeat_test_due(const __u64 *page, int output, const __s64 *arrivals, const __s64 *born,
+			    int count, __s64 now, __s64 (*to)[7])
+{
+	struct sequence sequence = {};
+	struct schedule schedule;
+
+	if (!read_schedule(page, output, now, &schedule))
+		return false;
+	for (int i = 0; i < count; i++) {
+		struct waiting item = { .arrival = arrivals[i], .born = born[i] };
+		struct due due;
+
+		place(&schedule, &sequence, &item);
+		due = due_of(&schedule, &item, now);
+		memcpy(to[i],
+		       (__s64[7]){ due.cycle, due.opening.start, due.opening.end, due.opening.slot,
+				   due.late, due.overslept, !item.born },
+		       sizeof(to[i]));
+	}
+	return true;
+}
+
+// Gives a test the slot of a throttled input: cycle, start. `last` is -1 if none has left yet.
+EXPORT bool onbeat_test_throttled(const __u64 *page, int output, __s64 last, __s64 now, __s64 *to)
 {
 	struct schedule schedule;
 	struct due due;
 
 	if (!read_schedule(page, output, now, &schedule))
 		return false;
-	due = due_at(&schedule, arrival, now);
-	to[0] = due.cycle;
+	due = due_of_input(&schedule, last >= 0, last, now);
+	to[0] = due.opening.cycle;
 	to[1] = due.opening.start;
-	to[2] = due.opening.end;
-	to[3] = due.opening.slot;
-	to[4] = due.late;
-	to[5] = due.overslept;
 	return true;
 }
 #endif

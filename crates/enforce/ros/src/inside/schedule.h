@@ -56,15 +56,22 @@ static __u64 word(const __u64 *page, int index)
 	return __atomic_load_n(&page[index], __ATOMIC_ACQUIRE);
 }
 
+// Reports whether the owner has been silent for two cycles.
+static bool is_silent(const __u64 *page, __u64 now)
+{
+	__u64 beat = word(page, WORD_HEARTBEAT), cycle = word(page, WORD_CYCLE);
+
+	return now > beat && now - beat > 2 * cycle;
+}
+
 // Reports whether the owner asks to pass all items at once, or has been silent for two cycles.
 static bool passes(const __u64 *page, __u64 now)
 {
-	__u64 state = word(page, WORD_STATE), beat = word(page, WORD_HEARTBEAT),
-	      cycle = word(page, WORD_CYCLE);
+	__u64 state = word(page, WORD_STATE), cycle = word(page, WORD_CYCLE);
 
 	if ((state != SHAPE && state != SETTLE) || !cycle || cycle > MAX_CYCLE_NS)
 		return true;
-	return now > beat && now - beat > 2 * cycle;
+	return is_silent(page, now);
 }
 
 static bool read_slots(const __u64 *page, int base, __u64 earliest, __u64 cycle, struct slots *to)
@@ -134,6 +141,12 @@ static __s64 cycle_of(const struct schedule *s, __s64 arrival)
 	return before < first ? before : first - 1;
 }
 
+// Returns the execution that began at this time: the one with the nearest release.
+static __s64 cycle_begun(const struct schedule *s, __s64 born)
+{
+	return index_at(s, born + s->cycle / 2);
+}
+
 static struct opening opening_of(const struct schedule *s, const struct slots *slots, __u32 slot,
 				 __s64 cycle)
 {
@@ -178,11 +191,10 @@ static struct opening opening_at(const struct schedule *s, __s64 now, __s64 from
 	return later;
 }
 
-// Returns the slot in which an item that arrived at `arrival` leaves. An item whose own slot passed
-// while nothing ran here leaves at once, unless another slot is nearer.
-static struct due due_at(const struct schedule *s, __s64 arrival, __s64 now)
+// Returns the slot in which an item of an execution leaves. An item whose own slot passed while
+// nothing ran here leaves at once, unless another slot is nearer.
+static struct due due_at(const struct schedule *s, __s64 cycle, __s64 arrival, __s64 now)
 {
-	__s64 cycle = cycle_of(s, arrival);
 	struct due due = { .cycle = cycle };
 	const struct slots *own =
 		s->before.count && cycle < first_after(s) ? &s->before : &s->now;

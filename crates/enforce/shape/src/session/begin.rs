@@ -70,8 +70,8 @@ impl Session<'_> {
         if let Some(shaper) = self.supervisor.shaper() {
             shaping.earlier_inputs_arrived(shaper.arrivals());
         }
-        let (shaper, is_ours) = (self.supervisor.pid(), |pid| self.trust.still_holds(pid));
-        shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
+        let (senders, is_ours) = (self.supervisor.senders(), |pid| self.trust.still_holds(pid));
+        shaping.find_threads(&self.application, &senders, &is_ours, &mut self.notes);
         self.stage = Stage::Shaping(Box::new(shaping));
         Ok(())
     }

@@ -265,12 +265,12 @@ impl Observer for Session<'_> {
         self.application.instances.refresh();
         self.handle_pauses();
         self.handle_reload();
-        let shaper = self.supervisor.pid();
+        let senders = self.supervisor.senders();
         if let Stage::Shaping(shaping) = &mut self.stage {
             shaping.course.passed(monotonic_ns(), self.options.duration);
             // The middleware starts threads when other processes join.
             let is_ours = |pid| self.trust.still_holds(pid);
-            shaping.find_threads(&self.application, shaper, &is_ours, &mut self.notes);
+            shaping.find_threads(&self.application, &senders, &is_ours, &mut self.notes);
             if self.options.enforcement.gate == GateKind::Soft && self.waits.has_table() {
                 shaping.name_unknown(&mut self.notes);
             }

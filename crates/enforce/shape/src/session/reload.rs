@@ -3,7 +3,6 @@
 
 use super::Session;
 use crate::follow::Following;
-use crate::options::HoldAt;
 use crate::shaper::without_moves;
 use crate::stages::Stage;
 use crate::status::{Outcome, Reloaded};
@@ -39,9 +38,9 @@ impl Session<'_> {
         plan: Result<Plan, String>,
         now: impl FnOnce(Cycle) -> u64,
     ) -> Reloaded {
-        let plan = match self.options.enforcement.hold {
-            HoldAt::Outside => plan,
-            HoldAt::Inside => plan.and_then(|p| without_moves(p).map_err(|e| e.to_string())),
+        let plan = match self.supervisor.is_inside() {
+            false => plan,
+            true => plan.and_then(|p| without_moves(p).map_err(|e| e.to_string())),
         };
         let taken = match plan {
             Ok(plan) if plan == **self.plans.given() => Err((

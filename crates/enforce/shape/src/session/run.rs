@@ -4,7 +4,7 @@
 use super::{Session, StartServers};
 use crate::error::ShapeError;
 use crate::follow::Following;
-use crate::launch::{moved, Moved};
+use crate::launch::{moved, moves, Moved};
 use crate::options::{HoldAt, ShapeOptions};
 use crate::report::{Live, Summary};
 use crate::shaper::{without_moves, InsideError, Shaper};
@@ -15,6 +15,7 @@ use onbeat_record::{CommandLibrary, FileOptions, Observer, RecordOptions, Target
 use onbeat_reserve::{Reservation, Server};
 use onbeat_rights::Capability;
 use onbeat_time::clock::monotonic_ns;
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -63,16 +64,15 @@ pub fn shape_on(
         return Err(ShapeError::Elevated);
     }
     options.refuse()?;
-    let is_inside = options.enforcement.hold == HoldAt::Inside;
-    let kept = is_inside.then(|| kept(plan, options)).transpose()?;
+    let Holding { inside, note } = hold(plan, options)?;
+    let (kept, inside) = inside.unzip();
     let plan = kept.as_ref().unwrap_or(plan);
     let command = &options.application.command;
-    let moved = match is_inside {
-        true => Moved::unchanged(command),
-        false => moved(plan, command)?,
+    let moved = match inside {
+        Some(_) => Moved::unchanged(command),
+        None => moved(plan, command)?,
     };
     onbeat_rights::raise();
-    let inside = is_inside.then(|| Shaper::inside(plan)).transpose()?;
     let following = options
         .enforcement
         .adapt
@@ -82,8 +82,9 @@ pub fn shape_on(
     let library = inside.as_ref().and_then(Shaper::library);
     let record = recording(options, &trace, (moved.command.clone(), library));
     let waits = Arc::new(WhoWaits::default());
+    let on_wake = inside.as_ref().map(Shaper::on_wake);
     let start = |servers: &[Server], origin_ns| {
-        let settings = options.reserve(plan, &waits);
+        let settings = options.reserve(plan, &waits, on_wake.clone());
         Reservation::start(plan.cycle_ms.0, servers, origin_ns, settings)
     };
     let start_servers: StartServers = Box::new(|servers, origin_ns| {
@@ -92,6 +93,7 @@ pub fn shape_on(
     });
     let mut session = Session::new(plan, options, report, (start_servers, waits.clone()));
     session.plans.following = following;
+    note.into_iter().for_each(|note| session.notes.add(note));
     if let Some(inside) = inside {
         session.supervisor.hold_inside(inside);
     }
@@ -157,13 +159,64 @@ fn recording(
     }
 }
 
-/// Returns the plan of an application that holds its outputs back itself.
-fn kept(plan: &Plan, options: &ShapeOptions) -> Result<Plan, InsideError> {
+struct Holding {
+    /// The plan and the files of an application that holds its outputs back itself.
+    inside: Option<(Plan, Shaper)>,
+    /// The place where outputs are held back, if onbeat chose it.
+    note: Option<String>,
+}
+
+/// Decides where outputs are held back, and makes the files that are necessary inside.
+fn hold(plan: &Plan, options: &ShapeOptions) -> Result<Holding, InsideError> {
+    let outside = |note| Holding { inside: None, note };
+    let moves = moves(plan);
+    let topics = || {
+        let topics: BTreeSet<&str> = moves.iter().map(|m| m.topic.as_str()).collect();
+        topics.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let distribution = std::env::var("ROS_DISTRO").ok();
+    match options.enforcement.hold {
+        HoldAt::Outside => Ok(outside(None)),
+        HoldAt::Inside => Ok(Holding {
+            inside: Some(keep(plan, options, None)?),
+            note: None,
+        }),
+        HoldAt::Auto if moves.is_empty() => Ok(outside(None)),
+        HoldAt::Auto => Ok(match keep(plan, options, distribution.as_deref()) {
+            Ok(inside) => Holding {
+                inside: Some(inside),
+                note: Some(format!("The application itself holds back {}.", topics())),
+            },
+            Err(why) => outside(Some(format!(
+                "A shaper outside of the application holds back {}, because {}.",
+                topics(),
+                why.reason()
+            ))),
+        }),
+    }
+}
+
+/// Returns the plan and the files of an application that holds its outputs back itself.
+/// `distribution` is that of the environment, if it counts.
+fn keep(
+    plan: &Plan,
+    options: &ShapeOptions,
+    distribution: Option<&str>,
+) -> Result<(Plan, Shaper), InsideError> {
     if options.application.command.is_empty() {
         return Err(InsideError::NoCommand);
     }
-    without_moves(plan.clone())
+    if let Some(name) = distribution.filter(|name| BEFORE_JAZZY.contains(name)) {
+        return Err(InsideError::Distribution(name.to_owned()));
+    }
+    let plan = without_moves(plan.clone())?;
+    onbeat_rights::raise();
+    let shaper = Shaper::inside(&plan)?;
+    Ok((plan, shaper))
 }
+
+/// Distributions in which a publication has no time stamp that the recorder sees.
+const BEFORE_JAZZY: &[&str] = &["humble", "iron"];
 
 pub(crate) enum Trace {
     Wanted(PathBuf),
@@ -191,5 +244,42 @@ impl Trace {
             Trace::Wanted(path) => path.clone(),
             Trace::Temporary(dir) => dir.path().join("trace"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_held_inside_if_that_is_possible() {
+        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
+        let mut plan = onbeat_plan::file::read(text).expect("a plan");
+        let mut options = crate::session::tests::options(&[]);
+        let mut held = |plan: &Plan, hold, command: &[&str]| {
+            options.enforcement.hold = hold;
+            options.application.command = command.iter().map(|w| (*w).to_owned()).collect();
+            let held = super::hold(plan, &options);
+            held.map(|h| (h.inside.is_some(), h.note.unwrap_or_default()))
+        };
+        let command = ["sh", "start.sh"];
+        let auto = held(&plan, HoldAt::Auto, &command).expect("a place");
+        let inside = "The application itself holds back /points, /t5.";
+        assert_eq!(auto, (true, inside.to_owned()));
+        let (is_inside, note) = held(&plan, HoldAt::Auto, &[]).expect("a place");
+        assert!(
+            !is_inside && note.ends_with("/t5, because onbeat does not start it."),
+            "{note}"
+        );
+        assert!(held(&plan, HoldAt::Inside, &[]).is_err());
+        let second = plan.inputs[0].clone();
+        plan.inputs.push(second);
+        plan.inputs[1].node = "/another".into();
+        let (is_inside, note) = held(&plan, HoldAt::Auto, &command).expect("a place");
+        assert!(
+            !is_inside && note.contains("2 nodes publish /points"),
+            "{note}"
+        );
+        assert!(held(&plan, HoldAt::Inside, &command).is_err());
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn held(plan: &Plan) -> impl Iterator<Item = (usize, &onbeat_plan::sc
     all.filter(move |(_, o)| seen.insert(&o.held_topic))
 }
 
-fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
+pub(super) fn throttled(plan: &Plan) -> impl Iterator<Item = &onbeat_plan::schema::Throttle> {
     let mut seen = BTreeSet::new();
     plan.inputs
         .iter()

@@ -1,20 +1,20 @@
 //! Holds outputs back inside the application's processes: starts no process, but lets the
 //! application load a library, and exchanges the table of slots and the reports with it by files.
 
-use super::config::{held, tables, SENDING};
+use super::config::{held, tables, throttled, SENDING};
 use super::{OutputState, Reports, Shaper};
 use onbeat_plan::schema::Hold;
 use onbeat_plan::Plan;
 use onbeat_record::preload::{may_load_from, Access, Directory};
 use onbeat_record::CommandLibrary;
-use onbeat_ros::inside::{self, Output};
+use onbeat_ros::config::Kind;
+use onbeat_ros::inside::{self, LineageGiver, Output};
 use onbeat_ros::page::PageWriter;
 use onbeat_time::clock::monotonic_ns;
-use onbeat_time::Overshoot;
 use rustix::fs::{mkfifoat, Mode, OFlags, CWD};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -29,31 +29,51 @@ pub enum InsideError {
     /// An application that already runs has not loaded the library.
     #[error("--hold inside: onbeat must start the application. Give its command after --, or use --hold outside")]
     NoCommand,
-    #[error(
-        "--hold inside: the plan throttles the input {0}, which only a shaper outside of the application can do. Use --hold outside"
-    )]
-    Throttle(String),
-    #[error("--hold inside: a late output always leaves in the next slot (carry), and the plan has another policy. Use --hold outside, or plan with --overshoot carry")]
-    Overshoot,
+    /// `ROS_DISTRO` names a distribution without what the library needs.
+    #[error("--hold inside: the library needs ROS 2 Jazzy or later, and ROS_DISTRO is {0}. Use --hold outside")]
+    Distribution(String),
+    #[error("--hold inside: {nodes} nodes publish {topic}, which the plan throttles. Only a shaper outside of the application can let in one message of all of them. Use --hold outside")]
+    Throttle { topic: String, nodes: usize },
     #[error("--hold inside: cannot create the library's files: {0}. Free space in /dev/shm and in TMPDIR, or use --hold outside")]
     Files(#[from] io::Error),
 }
 
-/// Returns the plan with outputs that keep their topics: no topic is remapped.
+impl InsideError {
+    /// Returns the reason as a clause, for a session that takes the other place.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            InsideError::NoCommand => "onbeat does not start it".into(),
+            InsideError::Distribution(name) => {
+                format!("ROS_DISTRO is {name}, and the library needs Jazzy or later")
+            }
+            InsideError::Throttle { topic, nodes } => {
+                format!("{nodes} nodes publish {topic}, and one message of all of them may enter")
+            }
+            InsideError::Files(error) => format!("its files cannot be created ({error})"),
+        }
+    }
+}
+
+/// Returns the plan with outputs and inputs that keep their topics: no topic is remapped.
 ///
 /// # Errors
 ///
 /// Fails if the plan needs what the library does not do.
 pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
-    if let Some(input) = plan.inputs.first() {
-        return Err(InsideError::Throttle(input.topic.clone()));
-    }
-    if plan.overshoot != Overshoot::Carry {
-        return Err(InsideError::Overshoot);
+    for input in &plan.inputs {
+        let nodes = plan.inputs.iter().filter(|i| i.topic == input.topic);
+        let nodes = nodes.map(|i| &i.node).collect::<BTreeSet<_>>().len();
+        if nodes > 1 {
+            let topic = input.topic.clone();
+            return Err(InsideError::Throttle { topic, nodes });
+        }
     }
     let outputs = plan.outputs.iter_mut();
     for output in outputs.filter(|o| o.hold == Hold::Republish) {
         output.held_topic = Some(output.topic.clone());
+    }
+    for input in &mut plan.inputs {
+        input.held_topic = input.topic.clone();
     }
     Ok(plan)
 }
@@ -63,6 +83,7 @@ pub(crate) fn without_moves(mut plan: Plan) -> Result<Plan, InsideError> {
 pub(super) struct Inside {
     library: Directory,
     files: Directory,
+    lineage: LineageGiver,
     ends: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
 }
@@ -81,6 +102,11 @@ const LIBRARY: &str = "libonbeat_hold.so";
 const PREFIX: &str = "onbeat-hold-";
 
 impl Inside {
+    /// Gives the table of lineage to the processes that have asked for it.
+    pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
+        self.lineage.poll(table);
+    }
+
     pub(super) fn library(&self) -> CommandLibrary {
         CommandLibrary {
             path: self.library.path().join(LIBRARY),
@@ -104,7 +130,9 @@ impl Shaper {
         let files = Directory::make(PREFIX, parents, Access::All, |_| Ok(()))?;
         let held: Vec<_> = held(plan).collect();
         let page = Arc::new(inside::write(files.path(), &outputs(plan, &held))?);
-        let reports = pipe(&files.path().join(inside::REPORTS))?;
+        let user = onbeat_record::user_behind_sudo().map(|user| (user.uid, user.gid));
+        let reports = pipe(&files.path().join(inside::REPORTS), user)?;
+        let lineage = LineageGiver::new(files.path(), user)?;
         page.set_table(plan.cycle_ms.0, monotonic_ns() as i64, &tables(plan));
         let ends = Arc::<AtomicBool>::default();
         let heartbeat = Builder::new().name("onbeat-beat".into()).spawn({
@@ -112,21 +140,24 @@ impl Shaper {
             let every = Duration::from_nanos(plan.cycle_ms.0 / 2);
             move || beat(&page, every, &ends)
         })?;
-        let state = |&(output, _): &(usize, _)| OutputState {
-            output: Some(output),
+        let state = |output: Option<usize>| OutputState {
+            output,
             is_ready: false,
             arrivals: VecDeque::new(),
         };
+        let numbers = held.iter().map(|&(output, _)| Some(output));
+        let numbers = numbers.chain(throttled(plan).map(|_| None));
         Ok(Shaper {
             carrier: super::Carrier::Inside(Inside {
                 library,
                 files,
+                lineage,
                 ends,
                 heartbeat: Some(heartbeat),
             }),
             page,
             reports: Reports::new(reports),
-            outputs: held.iter().map(state).collect(),
+            outputs: numbers.map(state).collect(),
             settling: false,
         })
     }
@@ -137,20 +168,30 @@ fn outputs(plan: &Plan, held: &[(usize, &onbeat_plan::schema::Output)]) -> Vec<O
         let alike = plan.outputs.iter().filter(|o| o.topic == first.topic);
         let output = |o: &onbeat_plan::schema::Output| Output {
             number,
+            kind: Kind::Shape,
+            overshoot: plan.overshoot,
             node: o.node.clone(),
             topic: o.topic.clone(),
         };
         alike.map(output).collect::<Vec<_>>()
     };
-    held.iter().enumerate().flat_map(of).collect()
+    let inputs = throttled(plan).enumerate().map(|(n, input)| Output {
+        number: held.len() + n,
+        kind: Kind::Throttle,
+        overshoot: plan.overshoot,
+        node: input.node.clone(),
+        topic: input.topic.clone(),
+    });
+    let outputs = held.iter().enumerate().flat_map(of);
+    outputs.chain(inputs).collect()
 }
 
 /// Makes the named pipe on which the application's processes report, and opens it for reading.
-fn pipe(path: &Path) -> io::Result<OwnedFd> {
+fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     let (read, write) = (Mode::RUSR, Mode::WUSR);
     mkfifoat(CWD, path, read | write)?;
-    if let Some(user) = onbeat_record::user_behind_sudo() {
-        std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))?;
+    if let Some((uid, gid)) = user {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid))?;
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let pipe = rustix::fs::open(path, flags, Mode::empty())?;
@@ -158,8 +199,11 @@ fn pipe(path: &Path) -> io::Result<OwnedFd> {
     Ok(pipe)
 }
 
+/// The thread of the heartbeat only looks this often while another thread, the dispatcher, beats.
+const REST: Duration = Duration::from_secs(1);
+
 /// Shows the processes that this one is alive. A process without a heartbeat for two cycles passes
-/// its messages on.
+/// its messages on. Rests while another thread does the same.
 fn beat(page: &PageWriter, every: Duration, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),
@@ -167,53 +211,81 @@ fn beat(page: &PageWriter, every: Duration, ends: &AtomicBool) {
     // SAFETY: the call reads parameters that live until the call returns. If it fails, the thread is
     // delayed on a busy machine, and messages leave at once.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) };
+    let (mut seen_ns, mut others) = (page.last_beat_ns(), 0u32);
     while !ends.load(Ordering::Relaxed) {
-        page.beat(monotonic_ns());
-        std::thread::park_timeout(every);
+        let is_others = page.last_beat_ns() != seen_ns;
+        others = if is_others {
+            others.saturating_add(1)
+        } else {
+            0
+        };
+        // A single beat may be the session's, which comes too seldom.
+        let rests = others > 1;
+        if !rests {
+            page.beat(monotonic_ns());
+        }
+        seen_ns = page.last_beat_ns();
+        std::thread::park_timeout(if rests { REST } else { every });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onbeat_ros::report::Record;
 
     fn plan() -> Plan {
         let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
-        let mut plan = onbeat_plan::file::read(text).expect("a plan");
-        plan.inputs.clear();
-        plan
+        onbeat_plan::file::read(text).expect("a plan")
     }
 
     #[test]
     fn files_for_the_library_are_made_and_removed() {
-        let plan = without_moves(plan()).expect("it can be held");
-        assert_eq!(crate::launch::moves(&plan)[0].held, "/t5");
+        let mut plan = plan();
+        plan.overshoot = onbeat_plan::schema::Overshoot::Drop;
+        let plan = without_moves(plan).expect("it can be held");
+        let moves = crate::launch::moves(&plan);
+        assert!(moves.iter().all(|m| m.held == m.topic), "{moves:?}");
         let mut shaper = Shaper::inside(&plan).expect("files");
         let library = shaper.library().expect("a library");
         let files = library.variable.1.clone();
         assert!(library.path.exists());
         let list = std::fs::read_to_string(files.join("outputs")).expect("a list");
-        assert_eq!(list, "0 /n5 /t5\n");
+        let (output, input) = ("0 output drop /n5 /t5", "1 input drop");
+        let driver = &plan.inputs[0].node;
+        assert_eq!(list, format!("{output}\n{input} {driver} /points\n"));
         assert!(!shaper.is_ready() && shaper.pid().is_none());
-        let ready = onbeat_ros::report::Record {
+        let ready = Record {
             flags: onbeat_ros::report::flags::READY,
             ..Default::default()
         };
-        std::fs::write(files.join(inside::REPORTS), ready.to_bytes()).expect("a reader");
-        assert!(!shaper.poll().expect("no error").has_ended);
-        assert!(shaper.is_ready());
+        let arrived = Record {
+            output: 1,
+            arrival_ns: 7,
+            flags: onbeat_ros::report::flags::NOT_HELD,
+            ..Default::default()
+        };
+        for record in [ready, Record { output: 1, ..ready }, arrived] {
+            std::fs::write(files.join(inside::REPORTS), record.to_bytes()).expect("a reader");
+        }
+        let polled = shaper.poll().expect("no error");
+        assert!(shaper.is_ready() && !polled.has_ended);
+        assert_eq!((polled.not_held, polled.arrivals), (1, vec![(0, 7)]));
         drop(shaper);
         assert!(!library.path.exists() && !files.exists());
     }
 
     #[test]
-    fn plans_that_need_a_shaper_outside_are_refused() {
-        let mut late = plan();
-        late.overshoot = Overshoot::Drop;
-        assert!(matches!(without_moves(late), Err(InsideError::Overshoot)));
-        let text = include_bytes!("../../../plan/tests/golden/plan.yaml");
-        let throttled = onbeat_plan::file::read(text).expect("a plan");
-        let refused = without_moves(throttled).expect_err("an input is throttled");
-        assert!(refused.to_string().contains("/points"), "{refused}");
+    fn an_input_of_several_nodes_needs_a_throttler_outside() {
+        let mut plan = plan();
+        let second = plan.inputs[0].clone();
+        plan.inputs.push(second);
+        assert!(without_moves(plan.clone()).is_ok());
+        plan.inputs[1].node = "/another".into();
+        let refused = without_moves(plan).expect_err("two nodes");
+        assert!(
+            refused.to_string().contains("2 nodes publish /points"),
+            "{refused}"
+        );
     }
 }

@@ -6,7 +6,7 @@ use onbeat_plan::Plan;
 use onbeat_record::{Lineage, Root};
 use onbeat_ros::lineage::layout;
 use onbeat_trace::{Event, EventKind};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 // Ensures that both sides of the table have the same layout.
@@ -15,6 +15,15 @@ const _: () = {
     assert!(entries == layout::ENTRIES && shift == layout::SHIFT);
     assert!(factor == layout::FACTOR && check == layout::CHECK);
 };
+
+/// The processes that throttle inputs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Throttlers {
+    None,
+    Shaper(u32),
+    /// The processes that publish the inputs.
+    Application,
+}
 
 pub(crate) struct LineageFeed<'a> {
     plan: &'a Plan,
@@ -50,29 +59,57 @@ impl<'a> LineageFeed<'a> {
         }
     }
 
-    pub(super) fn table(&self) -> Option<RawFd> {
-        self.lineage.as_ref().map(|l| l.table().as_raw_fd())
+    pub(super) fn table(&self) -> Option<BorrowedFd<'_>> {
+        self.lineage.as_ref().map(|l| l.table())
     }
 
-    pub(crate) fn push(&mut self, events: &[Event], shaper: Option<u32>) {
+    /// Finds where executions begin and are joined. `throttlers` are the processes that throttle
+    /// inputs.
+    pub(crate) fn push(&mut self, events: &[Event], throttlers: Throttlers) {
         if let Some(change) = self.roots.push(events) {
             self.pass_on_root(change);
         }
         for change in self.joins.push(events) {
             self.pass_on_join(change);
         }
-        for event in events.iter().filter(|e| Some(e.pid) == shaper) {
-            if let EventKind::PublisherInit { rmw, topic, .. } = &event.kind {
-                if self.plan.inputs.iter().any(|input| input.topic == **topic) {
-                    self.add_input(event.pid, Root::Publisher(*rmw));
+        for event in events {
+            match &event.kind {
+                EventKind::PublisherInit { rmw, topic, .. } if self.is_input(topic) => {
+                    self.add_input(throttlers, (event.pid, *rmw));
                 }
+                EventKind::Exit if event.pid == event.tid => {
+                    self.remove_inputs(|pid| pid != event.pid)
+                }
+                _ => {}
             }
         }
     }
 
-    fn add_input(&mut self, pid: u32, root: Root) {
-        // Removes the inputs of a shaper that has ended.
-        let (kept, gone): (Vec<_>, Vec<_>) = self.inputs.iter().partition(|i| i.0 == pid);
+    fn is_input(&self, topic: &str) -> bool {
+        self.plan.inputs.iter().any(|input| input.topic == *topic)
+    }
+
+    fn add_input(&mut self, throttlers: Throttlers, (pid, rmw): (u32, u64)) {
+        match throttlers {
+            // Removes the inputs of a shaper that has ended.
+            Throttlers::Shaper(shaper) if shaper == pid => self.remove_inputs(|of| of == pid),
+            Throttlers::Application => {}
+            Throttlers::Shaper(_) | Throttlers::None => return,
+        }
+        let root = Root::Publisher(rmw);
+        if self.inputs.contains(&(pid, root)) {
+            return;
+        }
+        self.inputs.push((pid, root));
+        self.pass_on_root(RootChange {
+            pid,
+            was: None,
+            now: Some(root),
+        });
+    }
+
+    fn remove_inputs(&mut self, is_kept: impl Fn(u32) -> bool) {
+        let (kept, gone): (Vec<_>, Vec<_>) = self.inputs.iter().partition(|i| is_kept(i.0));
         self.inputs = kept;
         for (pid, was) in gone {
             self.pass_on_root(RootChange {
@@ -81,12 +118,6 @@ impl<'a> LineageFeed<'a> {
                 now: None,
             });
         }
-        self.inputs.push((pid, root));
-        self.pass_on_root(RootChange {
-            pid,
-            was: None,
-            now: Some(root),
-        });
     }
 
     /// Records a run of the first callback. With throttled inputs it begins no execution, because

@@ -15,7 +15,7 @@ mod supervisor;
 pub(crate) use config::SENDING;
 pub(crate) use inside::without_moves;
 pub use inside::InsideError;
-pub(crate) use supervisor::Supervisor;
+pub(crate) use supervisor::{SenderProcesses, Supervisor};
 
 use crate::history::Swap;
 use crate::observe::{Release, MOST_ARRIVALS};
@@ -23,6 +23,7 @@ use inside::Inside;
 use onbeat_plan::Plan;
 use onbeat_proc::namespace::Namespace;
 use onbeat_record::CommandLibrary;
+use onbeat_reserve::OnWake;
 use onbeat_ros::companion::{Beside, CompanionError, Process};
 use onbeat_ros::page::PageWriter;
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
@@ -30,7 +31,7 @@ use onbeat_time::clock::monotonic_ns;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -110,6 +111,16 @@ impl Shaper {
         }
     }
 
+    pub(crate) fn is_inside(&self) -> bool {
+        matches!(self.carrier, Carrier::Inside(_))
+    }
+
+    fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
+        if let Carrier::Inside(inside) = &mut self.carrier {
+            inside.give_lineage(table);
+        }
+    }
+
     pub(crate) fn library(&self) -> Option<CommandLibrary> {
         match &self.carrier {
             Carrier::Process { .. } => None,
@@ -158,6 +169,13 @@ impl Shaper {
         )
     }
 
+    /// Returns a function that tells the shaper at a time (CLOCK_MONOTONIC, ns) that its owner is
+    /// alive. The function is real-time safe.
+    pub(crate) fn on_wake(&self) -> OnWake {
+        let page = self.page.clone();
+        Arc::new(move |now_ns| page.beat(now_ns))
+    }
+
     /// Tells the shaper that its owner is alive. Must be called about once a second.
     pub(crate) fn beat(&self) {
         self.page.beat(monotonic_ns());
@@ -204,10 +222,8 @@ impl Shaper {
             }
             return;
         }
-        if record.flags & flags::NOT_HELD != 0 {
-            polled.not_held += 1;
-            return;
-        }
+        let is_held = record.flags & flags::NOT_HELD == 0;
+        polled.not_held += u64::from(!is_held);
         polled.has_stopped |= record.flags & flags::STOPPED != 0;
         let before = self.outputs.iter().take(usize::from(record.output));
         let input = before.filter(|o| o.output.is_none()).count();
@@ -215,6 +231,7 @@ impl Shaper {
             return;
         };
         match state.output {
+            Some(_) if !is_held => {}
             Some(output) => polled.releases.push(Release {
                 output,
                 source_ns: record.source_ns,

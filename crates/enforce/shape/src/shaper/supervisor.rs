@@ -1,12 +1,22 @@
 //! Keeps a shaper running beside a process of the application, if the plan needs one.
 
-use super::lineage::LineageFeed;
+use super::lineage::{LineageFeed, Throttlers};
 use super::{Polled, Shaper, ShaperError};
 use crate::launch::moves;
 use onbeat_plan::Plan;
 use onbeat_trace::{EndpointKind, Event, EventKind};
 use std::collections::BTreeMap;
+use std::os::fd::AsRawFd;
 use std::path::Path;
+
+/// The processes outside of the plan that send messages in slots.
+#[derive(Debug, Default)]
+pub(crate) struct SenderProcesses {
+    pub(crate) shaper: Option<u32>,
+    /// The processes that hold throttled inputs themselves, each with the time at which it was last
+    /// seen (CLOCK_MONOTONIC).
+    pub(crate) holders: Vec<(u32, u64)>,
+}
 
 const FORGET_ENDED_ABOVE: usize = 64;
 
@@ -45,8 +55,13 @@ impl<'a> Supervisor<'a> {
     }
 
     pub(crate) fn push(&mut self, events: &[Event]) {
-        let shaper = self.pid();
-        self.lineage_feed.push(events, shaper);
+        let throttlers = match &self.shaper {
+            None => Throttlers::None,
+            Some(shaper) => shaper
+                .pid()
+                .map_or(Throttlers::Application, Throttlers::Shaper),
+        };
+        self.lineage_feed.push(events, throttlers);
         self.add_publishers_of_inputs(events);
     }
 
@@ -60,6 +75,25 @@ impl<'a> Supervisor<'a> {
 
     pub(crate) fn pid(&self) -> Option<u32> {
         self.shaper.as_ref().and_then(Shaper::pid)
+    }
+
+    pub(crate) fn is_inside(&self) -> bool {
+        self.shaper.as_ref().is_some_and(Shaper::is_inside)
+    }
+
+    pub(crate) fn senders(&self) -> SenderProcesses {
+        let holders = match self.is_inside() && !self.plan.inputs.is_empty() {
+            true => self
+                .publishers
+                .iter()
+                .map(|(&pid, &at)| (pid, at))
+                .collect(),
+            false => Vec::new(),
+        };
+        SenderProcesses {
+            shaper: self.pid(),
+            holders,
+        }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -107,14 +141,17 @@ impl<'a> Supervisor<'a> {
             self.plan,
             self.program,
             (pid, seen_ns),
-            self.lineage_feed.table(),
+            self.lineage_feed.table().map(|table| table.as_raw_fd()),
         )?);
         Ok(Some(pid))
     }
 
     pub(crate) fn poll(&mut self) -> Result<Polled, ShaperError> {
         let polled = match &mut self.shaper {
-            Some(shaper) => shaper.poll()?,
+            Some(shaper) => {
+                shaper.give_lineage(self.lineage_feed.table());
+                shaper.poll()?
+            }
             None => Polled::default(),
         };
         if polled.has_ended {

@@ -5,6 +5,7 @@ use crate::error::ShapeError;
 use crate::judge::{CpuUsage, IsolationMonitor};
 use crate::observe::{Application, Moved, Phase};
 use crate::report::Notes;
+use crate::shaper::SenderProcesses;
 use crate::threads::{Awake, Placement, Thread};
 use onbeat_plan::Plan;
 use onbeat_reserve::{Move, Pauses, Server, Stats, SwapError};
@@ -93,7 +94,7 @@ impl<'a> Shaping<'a> {
     pub(crate) fn find_threads(
         &mut self,
         application: &Application,
-        shaper: Option<u32>,
+        senders: &SenderProcesses,
         is_ours: &dyn Fn(u32) -> bool,
         notes: &mut Notes,
     ) {
@@ -106,7 +107,7 @@ impl<'a> Shaping<'a> {
             notes.add(left_alone(&error));
         }
         self.placement
-            .place_middleware(application, shaper, is_ours);
+            .place_middleware(application, senders, is_ours);
     }
 
     pub(crate) fn free_heirs(&self, events: &[Event]) {

@@ -7,7 +7,7 @@ use crate::error::ShapeError;
 use crate::judge::Isolation;
 use crate::observe::Application;
 use crate::report::PlacedThread;
-use crate::shaper::SENDING;
+use crate::shaper::{SenderProcesses, SENDING};
 use onbeat_plan::schema::{Hold, Output};
 use onbeat_plan::Plan;
 use onbeat_reserve::{
@@ -40,6 +40,15 @@ impl Thread {
             seen_ns: monotonic_ns(),
         }
     }
+}
+
+/// The threads of a process that run on the middleware's CPU.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// The middleware's threads. Publisher threads that publish a plan's output belong to a server.
+    Middleware { is_publishing: bool },
+    /// Only the thread that holds messages back.
+    Sender,
 }
 
 const MAX_ENDED: usize = 256;
@@ -225,12 +234,12 @@ impl<'a> Placement<'a> {
     }
 
     /// Places the middleware's threads of the plan's processes and of the shaper on the
-    /// middleware's CPU. Skips a process if `is_ours` refuses it, or if its id belongs to a newer
-    /// process.
+    /// middleware's CPU, and the threads that hold inputs back in other processes. Skips a process
+    /// if `is_ours` refuses it, or if its id belongs to a newer process.
     pub(crate) fn place_middleware(
         &mut self,
         application: &Application,
-        shaper: Option<u32>,
+        senders: &SenderProcesses,
         is_ours: &dyn Fn(u32) -> bool,
     ) {
         self.searches += 1;
@@ -242,12 +251,30 @@ impl<'a> Placement<'a> {
             Seen { tid, pid, at_ns }.still_runs() && is_ours(pid)
         };
         let seen = application.roles.processes_seen();
-        let pids = seen.into_iter().filter(still_runs).map(|(pid, _)| pid);
+        let pids: Vec<u32> = seen
+            .into_iter()
+            .filter(still_runs)
+            .map(|(pid, _)| pid)
+            .collect();
+        let holders = senders.holders.iter().filter(|p| still_runs(p));
+        let holders: Vec<u32> = holders
+            .map(|&(pid, _)| pid)
+            .filter(|pid| !pids.contains(pid))
+            .collect();
         let outputs = self.published_by_threads();
         let publishing: Vec<u32> = outputs
             .filter_map(|output| publishing_process(application, output))
             .collect();
-        for pid in pids.chain(shaper) {
+        let all = pids.into_iter().chain(senders.shaper);
+        let all = all.map(|pid| {
+            (
+                pid,
+                Part::Middleware {
+                    is_publishing: publishing.contains(&pid),
+                },
+            )
+        });
+        for (pid, part) in all.chain(holders.into_iter().map(|pid| (pid, Part::Sender))) {
             // Reading all names each second would cost more than the dispatcher. A thread that
             // started while another one ended is found at the next full search.
             let count = onbeat_proc::thread_count(pid);
@@ -259,7 +286,7 @@ impl<'a> Placement<'a> {
                 let is_known = self.placed.contains_key(&tid)
                     || application.roles.threads().contains_key(&tid);
                 if !is_known {
-                    self.place(Thread::now(pid, tid), publishing.contains(&pid));
+                    self.place(Thread::now(pid, tid), part);
                 }
             }
         }
@@ -279,18 +306,21 @@ impl<'a> Placement<'a> {
         self.publishing.retain(|&pid| onbeat_proc::is_alive(pid));
     }
 
-    /// Places a thread if it belongs to the middleware. With `is_publishing`, skips the process's
-    /// publisher threads, which belong to a server.
-    fn place(&mut self, thread: Thread, is_publishing: bool) {
+    /// Places a thread if it belongs to this part of its process.
+    fn place(&mut self, thread: Thread, part: Part) {
         let name = name_of(thread);
         let Some(job) = middleware::job(&name) else {
             return;
         };
-        if is_publishing && name.starts_with(middleware::PUBLISHER) {
-            return;
+        let is_sender = name.starts_with(middleware::SENDER);
+        let is_publisher = name.starts_with(middleware::PUBLISHER);
+        match part {
+            Part::Sender if !is_sender => return,
+            Part::Middleware { is_publishing } if is_publishing && is_publisher => return,
+            Part::Sender | Part::Middleware { .. } => {}
         }
         let to = self.plan.middleware;
-        let priority = match name.starts_with(middleware::SENDER) {
+        let priority = match is_sender {
             true => to.priority.max(SENDING),
             false => to.priority,
         };

@@ -104,7 +104,7 @@ pub struct EnforcementArgs {
     pub gate: GateChoice,
     /// Hold outputs back in a process beside the application, or inside the application's own
     /// processes. inside remaps no topics and adds no hop. It needs COMMAND and ROS 2 Jazzy or
-    /// later, and takes no plan that throttles inputs or drops late outputs
+    /// later
     #[arg(long, value_name = "PLACE", value_enum, default_value_t)]
     pub hold: HoldChoice,
     /// Stop if a thread cannot be shaped, or if a second instance of a node runs. Without it,
@@ -278,6 +278,8 @@ pub enum HoldChoice {
     Outside,
     /// A library that the application's processes load
     Inside,
+    /// Inside where that is possible, otherwise outside. onbeat prints which, and why
+    Auto,
 }
 
 impl From<HoldChoice> for HoldAt {
@@ -285,6 +287,7 @@ impl From<HoldChoice> for HoldAt {
         match choice {
             HoldChoice::Outside => HoldAt::Outside,
             HoldChoice::Inside => HoldAt::Inside,
+            HoldChoice::Auto => HoldAt::Auto,
         }
     }
 }

@@ -123,7 +123,7 @@ fn only_living_application_processes_get_priorities() {
         let log = Log::default();
         let mut application = Application::new(&plan, |_| true);
         note_run_at(&mut application, &plan, at_ns);
-        placement(&plan, &log).place_middleware(&application, None, is_ours);
+        placement(&plan, &log).place_middleware(&application, &SenderProcesses::default(), is_ours);
         place_of(&log, thread.tid)
     };
     assert_eq!(placed(later_ns(), &|_| true).as_deref(), Some(MIDDLEWARE));
@@ -150,7 +150,7 @@ fn publisher_threads_of_a_restarted_process_go_to_their_server() {
     let (assigned, refused) = placement.assign_new_publishers(&application, &|_| true);
     assert!(assigned.is_empty() && refused.is_empty());
     let thread = NamedThread::new("dds.asyn.1");
-    placement.place_middleware(&application, None, &|_| true);
+    placement.place_middleware(&application, &SenderProcesses::default(), &|_| true);
     assert_eq!(place_of(&log, thread.tid), None);
     let own = std::process::id();
     let (assigned, _) = placement.assign_new_publishers(&application, &|pid| pid != own);

@@ -280,18 +280,18 @@ fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
     let service = &recorded.service;
     match (recorded.playable(), kind) {
         (0, _) => {}
-        (n, "requests") => said.push(format!("{n} are sent as requests")),
-        (n, _) => said.push(format!("{n} can be sent as requests (replay --requests)")),
+        (n, "requests") => said.push(format!("{n} are sent")),
+        (n, _) => said.push(format!("{n} can be sent (replay --requests)")),
     }
     match recorded.without_contents() {
         0 => {}
         n => said.push(format!(
-            "{n} were recorded without contents (introspection of metadata only) and cannot be sent"
+            "{n} without contents (introspection of metadata only), which cannot be sent"
         )),
     }
     match recorded.damaged {
         0 => {}
-        n => said.push(format!("{n} messages are damaged")),
+        n => said.push(format!("{n} damaged")),
     }
     (!said.is_empty()).then(|| format!("requests to {service}: {}", said.join("; ")))
 }

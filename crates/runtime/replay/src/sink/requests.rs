@@ -230,7 +230,7 @@ struct Collector {
 impl Collector {
     fn run(mut self) -> Vec<Row> {
         loop {
-            // What comes before the stop is still taken.
+            // This step still takes the responses that came before the stop.
             let stops = self.shared.stop.load(Acquire);
             if let Err(error) = self.step() {
                 let fault = error.to_string();

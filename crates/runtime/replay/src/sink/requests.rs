@@ -100,6 +100,7 @@ impl Clients {
             responses,
             received,
             shared: shared.clone(),
+            looked_ns: 0,
         };
         let services = clients
             .into_iter()
@@ -225,6 +226,7 @@ struct Collector {
     received: mpsc::Receiver<Sent>,
     shared: Arc<Shared>,
     rows: Vec<Row>,
+    looked_ns: u64,
 }
 
 impl Collector {
@@ -258,6 +260,11 @@ impl Collector {
         for (row, state) in self.rows.iter().zip(&self.shared.services) {
             state.answered.store(row.times.count, Release);
         }
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.looked_ns) < LOOK_NS as u64 {
+            return Ok(());
+        }
+        self.looked_ns = now_ns;
         self.look()
     }
 

@@ -56,6 +56,15 @@ pub fn remote(data: &[u8]) -> u64 {
     onbeat_replay::remote::records(data)
 }
 
+/// Reads any bytes as a service event. Returns 1 if they are one.
+pub fn service_event(data: &[u8]) -> u64 {
+    use onbeat_replay::requests::{read, Damaged};
+    let found = read(data);
+    // Encapsulation, info and the lengths of both sequences.
+    assert!(found.is_ok() as usize * 52 <= data.len(), "{found:?}");
+    u64::from(found != Err(Damaged))
+}
+
 /// Returns the number of items. Checks that items come in the order of time and belong to named streams.
 /// The reasons for skipped parts and for a refused recording must each be one line.
 fn whole(opened: Result<Box<dyn Source>, SourceError>) -> u64 {

@@ -66,12 +66,13 @@ guest_kernel() {
 }
 
 # Boots the guest with a folder that it shares, runs `run` in it, and waits for its end, for so many seconds.
+# $guest_devices: options of qemu for more devices.
 guest_run() {
   local shared=$1 limit_s=$2 command launcher=()
   say "booting $(basename "$(dirname "$(kernel)")") in emulation"
   # One thread for all its CPUs: with several, qemu's emulation runs into code that the kernel is just changing
   # ("Oops: int3").
-  command=("$guest/vng/bin/vng" --verbose --qemu-opts="-accel tcg,thread=single" --disable-kvm --force-9p --cpus 2
+  command=("$guest/vng/bin/vng" --verbose --qemu-opts="-accel tcg,thread=single${guest_devices:+ $guest_devices}" --disable-kvm --force-9p --cpus 2
     --memory 2G --rwdir "$shared" --run "$(kernel)" --exec "bash $shared/run")
   [ "$(id -u)" = 0 ] || launcher=(sudo)
   "${launcher[@]}" env PATH="$guest/vng/bin:$PATH" timeout -s KILL "$limit_s" "${command[@]}" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Replays a bag, a log of CAN frames and a capture together, into ROS 2, a CAN interface and UDP, in a guest: its
-# kernel has CAN. Also beside canplayer.
+# kernel has CAN. Also beside canplayer, and into an emulated CAN controller.
 #
 # usage: scripts/replay-can.sh        (./dev test replay-can)
 #
@@ -12,6 +12,9 @@ part=replay-can
 # shellcheck source=scripts/guest.sh
 . scripts/guest.sh
 limit_s=900
+# A CAN controller (SJA1000), which has a bitrate and modes, beside the kernel's virtual interfaces.
+# shellcheck disable=SC2034
+guest_devices="-object can-bus,id=bus0 -device kvaser_pci,canbus=bus0"
 
 guest_possible
 guest_programs
@@ -33,11 +36,12 @@ cd "$PWD"
 uname -r > "$shared/kernel"
 exec > "$shared/out" 2>&1
 modprobe -a can_raw vcan
+modprobe kvaser_pci || echo "the guest's kernel has no driver of the emulated CAN controller"
 ip link set lo up
 # Participants find each other by multicast, and there is no other interface.
 ip link set lo multicast on
 ip route add 224.0.0.0/4 dev lo
-python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp_is_whole_and_in_order replay_loses_no_can_frame_beside_busy_programs}
+python3 scripts/e2e --keep "$shared/kept" ${ONBEAT_TESTS:-replay_into_ros_can_and_udp_is_whole_and_in_order replay_loses_no_can_frame_beside_busy_programs replay_knows_the_bitrate_and_the_mode_of_a_can_controller}
 echo \$? > "$shared/code"
 sync
 END

@@ -1,4 +1,4 @@
-"""Replay into a CAN interface: with a bag and a capture at once, and beside canplayer.
+"""Replay into a CAN interface: with a bag and a capture at once, beside canplayer, and into a controller.
 
 Needs a kernel with virtual CAN interfaces; `./dev test replay-can` boots one in a guest. There time is emulated: what
 arrives and in which order is looked at, and lateness is not.
@@ -6,11 +6,15 @@ arrives and in which order is looked at, and lateness is not.
 
 import contextlib
 import hashlib
+import json
+import os
 import shutil
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
+import time
 
 from harness import ONBEAT
 from registry import TIMED_TEST, Skip, need, test
@@ -103,3 +107,107 @@ def replay_loses_no_can_frame_beside_busy_programs(harness):
         got = bus.close()
     turned = sum(got[i] != frame for i, frame in enumerate(frames[:len(got)]))
     harness.figures.append(f"{len(frames)} frames; canplayer: {len(frames) - len(got)} lost, {turned} at another place")
+
+
+def run(*words):
+    """Runs a replay. Returns its exit code, its JSON and what it said."""
+    done = subprocess.run([ONBEAT, "replay", *words], capture_output=True, text=True, timeout=WATCHDOG_S, check=False)
+    return done.returncode, json.loads(done.stdout) if done.stdout.startswith("{") else {}, done.stderr
+
+
+def controller():
+    """The name of the guest's CAN controller. A real one of this machine is left alone."""
+    if not os.environ.get("ONBEAT_EMULATED"):
+        raise Skip("the CAN controller is that of the guest that ./dev test replay-can boots")
+    for name in sorted(os.listdir("/sys/class/net")):
+        if os.path.exists(f"/sys/class/net/{name}/device"):
+            with open(f"/sys/class/net/{name}/type", encoding="ascii") as file:
+                # ARPHRD_CAN
+                if file.read().strip() == "280":
+                    return name
+    raise Skip("the guest has no CAN controller")
+
+
+def ip(*words):
+    """Runs `ip link set`."""
+    done = subprocess.run(["ip", "link", "set", *words], capture_output=True, text=True, check=False)
+    need(done.returncode == 0, f"ip link set {words}: {done.stderr}")
+
+
+def ask(process, path, **order):
+    """Sends an order to a running replay, as soon as it listens. Returns the state that it answers with."""
+    end = time.monotonic() + WATCHDOG_S
+    while True:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(WATCHDOG_S)
+            try:
+                link.connect(path)
+            except OSError:
+                need(process.poll() is None and time.monotonic() < end, "nobody listens at the socket")
+                time.sleep(0.1)
+                continue
+            link.sendall(json.dumps(order).encode() + b"\n")
+            reply = json.loads(link.makefile().readline())
+            need(reply["ok"], f"{order}: {reply}")
+            return reply["state"]
+
+
+@test(places=PLACES)
+def replay_knows_the_bitrate_and_the_mode_of_a_can_controller(harness):
+    """A controller's bitrate gives the bus load, listen-only and down are refused; orders step through frames"""
+    name, path, count = controller(), harness.file("controller.log"), 1000
+    candump(path, count)
+    with open(path, encoding="ascii") as file:
+        text = file.read()
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text.replace(" can0 ", " can1 "))
+    frames = candump(harness.file("same.log"), count)
+    channel = [path, "--channel", f"1:={name}"]
+    ip(name, "down")
+    code, _, said = run(*channel)
+    need(code == 1 and "is down" in said, f"down: {code} {said}")
+    ip(name, "type", "can", "bitrate", "500000", "listen-only", "on")
+    ip(name, "up")
+    code, _, said = run(*channel)
+    need(code == 1 and "listen-only" in said, f"listen-only: {code} {said}")
+    ip(name, "down")
+    ip(name, "type", "can", "bitrate", "500000", "listen-only", "off")
+    ip(name, "up")
+    try:
+        code, plan, said = run(*channel, "--plan", "--json", "--rate", "20")
+        bus = plan["buses"][0]
+        need(bus["interface"] == name and bus["bitrate"] == 500_000 and bus["frames"] == count, f"{bus}")
+        # Without and with the largest number of stuff bits, at 2 us a bit.
+        least = sum(2000 * (47 + 8 * (n % 9)) for n in range(count))
+        most = least + sum(2000 * ((33 + 8 * (n % 9)) // 4) for n in range(count))
+        need(least <= bus["busy_ns"] <= most, f"the bus is busy for {bus['busy_ns']} ns, not {least} to {most}")
+        need(bus["peak_load"] > 1, f"a load of {bus['peak_load']} at 20 times the rate")
+        # In a folder of its own: the guest's shared folder has no sockets.
+        control = os.path.join(tempfile.mkdtemp(), "control")
+        listener = Bus(name)
+        process = subprocess.Popen([ONBEAT, "replay", *channel, "--json", "--paused", "--control", control],
+                                   stdout=subprocess.PIPE, text=True)
+        try:
+            ask(process, control, do="step", items=3)
+            end = time.monotonic() + WATCHDOG_S
+            while ask(process, control, do="state")["played"] < 3 and time.monotonic() < end:
+                time.sleep(0.1)
+            time.sleep(1)
+            need(len(listener.got) == 3, f"{len(listener.got)} frames after 3 steps")
+            ask(process, control, do="continue")
+            seen = json.loads(process.communicate(timeout=WATCHDOG_S)[0])
+        finally:
+            process.kill()
+            process.wait()
+            shutil.rmtree(os.path.dirname(control))
+        compare("frames", listener.close(), frames)
+        figures = seen["buses"][0]
+        need(figures["frames"] == count and figures["load"] > 0, f"{figures}")
+        harness.figures.append(f"load {figures['load']:.3f}, at 20 times the rate {bus['peak_load']:.1f} at most")
+    finally:
+        ip(name, "down")
+    with can_interface() as interface:
+        code, seen, said = run(path, "--to", f"can:{interface}", "--json")
+        need(code == 0 and seen["buses"] == [], f"a virtual interface has a bitrate: {seen.get('buses')} {said}")
+        code, seen, said = run(path, "--to", f"can:{interface}", "--bitrate", "250k", "--json")
+        need(code == 0 and seen["buses"][0]["frames"] == count, f"{seen.get('buses')} {said}")

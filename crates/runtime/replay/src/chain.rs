@@ -4,10 +4,14 @@
 use crate::database::FrameId;
 use crate::item::{Details, Kind, Source, SourceError, Stamp, Stream, StreamId};
 pub use crate::pattern::fits;
+use crate::requests::{is_published_by, without_topic, Recorded, Service};
 use crate::source::damage::Damage;
+use events::Events;
+pub use events::Sides;
 use latched::Latched;
 use std::ops::RangeInclusive;
 
+mod events;
 mod latched;
 
 /// A function that opens the recording. The chain calls it once for each repetition.
@@ -32,6 +36,9 @@ pub struct Choice {
     pub messages: Vec<FrameId>,
     /// The CAN frames and packets to play, by their direction.
     pub direction: Direction,
+    /// The requests of services and actions to send, by the side that recorded them. `None` plays service events as
+    /// messages.
+    pub requests: Option<Sides>,
     /// The recorded time that is skipped at the beginning, in ns.
     pub start_ns: i64,
     /// The latest messages of latched topics that are skipped at the beginning, or by seeking, are played
@@ -78,8 +85,12 @@ pub struct Chain {
     numbers: Vec<Option<StreamId>>,
     times_left: u32,
     span: Span,
-    left_out: Option<String>,
+    /// A sentence for each kind of streams that are left out.
+    left_out: Vec<String>,
     unplayable: u64,
+    events: Events,
+    /// The sentence on requests that were not taken, once the recording was read to its end.
+    not_sent: Option<String>,
     damage: Vec<String>,
     /// The time to which the user has sought. Earlier items are left out.
     from_ns: i64,
@@ -152,8 +163,10 @@ impl Chain {
             streams,
             numbers,
             span: Span::default(),
-            left_out: left_out.sentences().first().cloned(),
+            left_out: left_out.sentences().to_vec(),
             unplayable,
+            events: Events::default(),
+            not_sent: None,
             damage: Vec::new(),
             from_ns: i64::MIN,
             at_ns: i64::MIN,
@@ -161,6 +174,9 @@ impl Chain {
         };
         if chain.choice.plays_latched {
             chain.latched = Latched::of(&chain.streams);
+        }
+        if let Some(sides) = chain.choice.requests {
+            chain.events = Events::of(&chain.streams, sides);
         }
         chain.say();
         Ok(chain)
@@ -171,23 +187,30 @@ impl Chain {
         self.unplayable
     }
 
-    /// Adds the sentence about streams that are left out to the source's damage.
+    /// Takes each recorded request once: from the server if it recorded requests, and otherwise from clients.
+    /// `recorded` has the requests of a chain with the same choice that takes both sides.
+    pub fn take_each_request_once(&mut self, recorded: &[Recorded]) {
+        self.events.choose(recorded);
+    }
+
+    /// Adds the sentences about streams that are left out to the source's damage.
     fn say(&mut self) {
-        let Some(left_out) = &self.left_out else {
+        if self.left_out.is_empty() {
             return;
-        };
-        if self.damage.get(1..) != Some(self.source.damage()) {
-            self.damage = vec![left_out.clone()];
+        }
+        if self.damage.get(self.left_out.len()..) != Some(self.source.damage()) {
+            self.damage = self.left_out.clone();
             self.damage.extend_from_slice(self.source.damage());
         }
     }
 
-    fn number(&self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
+    fn number(&mut self, stamp: Stamp, payload: &[u8]) -> Option<StreamId> {
         let stream = (*self.numbers.get(stamp.stream.0 as usize)?)?;
         let choice = &self.choice;
         match self.streams[stream.0 as usize].kind {
             Kind::Can if !takes_frame(choice, payload) => return None,
             Kind::Can | Kind::Packets { .. } => {}
+            Kind::Requests { .. } => return self.events.take(stream, payload).then_some(stream),
             Kind::Ros { .. } | Kind::Unplayable { .. } => return Some(stream),
         }
         let is_all = choice.direction == Direction::All;
@@ -207,8 +230,23 @@ impl Chain {
         Ok(true)
     }
 
+    /// Says at the end which requests were not taken.
+    fn end(&mut self) {
+        let Some(sentence) = self.events.sentence() else {
+            return;
+        };
+        let before = self.not_sent.replace(sentence.clone());
+        self.damage.retain(|said| Some(said) != before.as_ref());
+        for said in self.source.damage() {
+            if !self.damage.contains(said) {
+                self.damage.push(said.clone());
+            }
+        }
+        self.damage.push(sentence);
+    }
+
     fn reopen(&mut self) -> Result<(), SourceError> {
-        if self.left_out.is_none() {
+        if self.left_out.is_empty() {
             self.damage.extend_from_slice(self.source.damage());
             self.damage.dedup();
         }
@@ -244,11 +282,25 @@ struct Chosen {
     unplayable: u64,
 }
 
-fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, SourceError> {
+/// Returns the stream as it is played: with the service's name and type if its requests are sent.
+fn as_played(stream: &Stream, choice: &Choice) -> Stream {
+    let service = choice.requests.and_then(|_| Service::of(stream));
+    service.map_or_else(
+        || stream.clone(),
+        |Service { name, type_name }| Stream {
+            name,
+            kind: Kind::Requests { type_name },
+        },
+    )
+}
+
+fn check_patterns(all: &[(&Stream, Stream)], choice: &Choice) -> Result<(), SourceError> {
     let names = choice.rename.iter().map(|(from, _)| from);
     for pattern in choice.only.iter().chain(&choice.without).chain(names) {
-        if !all.iter().any(|s| fits(pattern, &s.name)) {
-            let known: Vec<&str> = all.iter().take(20).map(|s| s.name.as_str()).collect();
+        let is_name =
+            |(s, played): &(&Stream, Stream)| fits(pattern, &s.name) || fits(pattern, &played.name);
+        if !all.iter().any(is_name) {
+            let known: Vec<&str> = all.iter().take(20).map(|(_, s)| s.name.as_str()).collect();
             return Err(SourceError {
                 file: format!("'{pattern}'"),
                 fault: format!(
@@ -258,13 +310,40 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
             });
         }
     }
+    Ok(())
+}
+
+fn choose(recorded: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, SourceError> {
+    let played = recorded.iter().map(|s| (s, as_played(s, choice)));
+    let all: Vec<(&Stream, Stream)> = played.collect();
+    check_patterns(&all, choice)?;
+    let is_chosen = |stream: &Stream, played: &Stream| {
+        let named = |patterns: &[String]| {
+            let mut patterns = patterns.iter();
+            patterns.any(|p| fits(p, &stream.name) || fits(p, &played.name))
+        };
+        let is_out = named(&choice.without) || named(&choice.compared);
+        !is_out && (choice.only.is_empty() || named(&choice.only))
+    };
+    let sent = all
+        .iter()
+        .filter(|(s, played)| matches!(played.kind, Kind::Requests { .. }) && is_chosen(s, played));
+    let sent: Vec<Service> = sent.filter_map(|(s, _)| Service::of(s)).collect();
+    if choice.requests.is_some() && sent.is_empty() {
+        return Err(SourceError {
+            file: "the recording".into(),
+            fault: "no requests to send: none of the chosen streams has service events (NAME/_service_event). Leave --requests out".into(),
+        });
+    }
+    let actions: Vec<String> = sent
+        .iter()
+        .filter_map(|service| service.action().map(String::from))
+        .collect();
     let mut streams = Vec::new();
     let mut left_out = Damage::default();
     let mut unplayable = 0;
-    let numbers = all.iter().map(|stream| {
-        let named = |patterns: &[String]| patterns.iter().any(|p| fits(p, &stream.name));
-        let is_out = named(&choice.without) || named(&choice.compared);
-        if is_out || !(choice.only.is_empty() || named(&choice.only)) {
+    let numbers = all.iter().map(|(stream, played)| {
+        if !is_chosen(stream, played) {
             return None;
         }
         if let Kind::Unplayable { reason, .. } = &stream.kind {
@@ -274,17 +353,27 @@ fn choose(all: &[Stream], damage: &[String], choice: &Choice) -> Result<Chosen, 
             });
             return None;
         }
-        let rename = choice.rename.iter().find(|(from, _)| *from == stream.name);
+        if is_published_by(&actions, stream) {
+            let what = "topics that the servers of actions publish themselves, left out";
+            left_out.add(what, || stream.name.clone());
+            return None;
+        }
+        let mut renames = choice.rename.iter();
+        let rename = renames.find(|(from, _)| *from == stream.name || *from == played.name);
+        let name = rename.map_or(&*played.name, |(_, to)| match played.kind {
+            Kind::Requests { .. } => without_topic(to),
+            _ => to,
+        });
         streams.push(Stream {
-            name: rename.map_or(&stream.name, |(_, to)| to).clone(),
-            kind: stream.kind.clone(),
+            name: name.into(),
+            kind: played.kind.clone(),
         });
         Some(StreamId(streams.len() as u32 - 1))
     });
     let numbers = numbers.collect();
     if streams.is_empty() {
         let left_out = left_out.sentences();
-        let fault = match all.is_empty() || !left_out.is_empty() {
+        let fault = match recorded.is_empty() || !left_out.is_empty() {
             // The reason is among the damage: encodings that cannot be played, or no readable part.
             true => "nothing to play: no stream of the recording can be read",
             false if choice.compared.is_empty() => {
@@ -330,10 +419,11 @@ impl Source for Chain {
             });
             let is_within = |since_ns: i64| self.choice.end_ns.is_none_or(|end| since_ns < end);
             let Some((stamp, time_ns, since_ns)) = next.filter(|next| is_within(next.2)) else {
-                match self.again()? {
-                    true => continue,
-                    false => return Ok(None),
+                if self.again()? {
+                    continue;
                 }
+                self.end();
+                return Ok(None);
             };
             let time_ns = time_ns.saturating_add(self.span.shift_ns);
             let is_skipped = since_ns < self.choice.start_ns || time_ns < self.from_ns;
@@ -544,6 +634,94 @@ mod tests {
         assert_eq!(rest(&mut chain), latched[4..]);
         let mut chain = Chain::new(Box::new(open), choice(0, true)).unwrap();
         assert_eq!(rest(&mut chain).len(), 11);
+    }
+
+    #[test]
+    fn each_recorded_request_is_taken_once_under_the_name_of_its_service() {
+        let open = || {
+            let topic = |name: &str, type_name: &str| Stream {
+                name: name.into(),
+                kind: Kind::Ros {
+                    type_name: type_name.into(),
+                    qos: None,
+                },
+            };
+            let mut listed = Listed::new(vec![
+                topic("/s/_service_event", "a/srv/S_Event"),
+                topic("/c/_service_event", "a/srv/S_Event"),
+                topic(
+                    "/w/_action/send_goal/_service_event",
+                    "a/action/W_SendGoal_Event",
+                ),
+                topic("/w/_action/status", "action_msgs/msg/GoalStatusArray"),
+                topic("/v/_action/status", "action_msgs/msg/GoalStatusArray"),
+            ]);
+            let event = crate::requests::tests::event;
+            // The server and a client of /s record both, only a client of /c does.
+            for (n, (stream, kind)) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 3), (2, 1)]
+                .into_iter()
+                .enumerate()
+            {
+                let requests = u32::from(kind < 2);
+                listed.push(n as i64, stream, &event(kind, requests, &[0; 8]));
+            }
+            listed.push(7, 0, b"cut off");
+            listed.push(8, 3, &[0, 1, 0, 0]);
+            listed.push(9, 4, &[0, 1, 0, 0]);
+            Ok(Box::new(listed) as Box<dyn Source>)
+        };
+        let choice = |requests| Choice {
+            requests,
+            rename: vec![("/c".into(), "/d".into())],
+            ..Choice::default()
+        };
+        let chain = |requests| Chain::new(Box::new(open), choice(requests)).unwrap();
+        let played = |chain: &mut Chain| {
+            let (mut out, mut payload) = (Vec::new(), Vec::new());
+            while let Some(stamp) = chain.next(&mut payload).unwrap() {
+                let name = chain.streams()[stamp.stream.0 as usize].name.clone();
+                out.push((stamp.time_ns, name));
+            }
+            out
+        };
+        let expected = |all: &[(i64, &str)]| -> Vec<(i64, String)> {
+            all.iter().map(|(n, name)| (*n, name.to_string())).collect()
+        };
+        let mut by_server = chain(Some(Sides::Server));
+        let goal = (6, "/w/_action/send_goal");
+        let rest = [goal, (7, "/s"), (9, "/v/_action/status")];
+        let all = [&[(1, "/s")], &rest[..]].concat();
+        assert_eq!(played(&mut by_server), expected(&all));
+        let left_out = by_server.damage().join("; ");
+        assert!(left_out.contains("/w/_action/status"), "{left_out}");
+        assert!(left_out.contains("--requests=client"), "{left_out}");
+        let mut by_client = chain(Some(Sides::Client));
+        let all = [&[(0, "/s"), (4, "/d")], &rest[1..]].concat();
+        assert_eq!(played(&mut by_client), expected(&all));
+        let contents = crate::contents::Contents::of(&mut chain(Some(Sides::Both)), &mut |_| {});
+        let counts = contents.requests.iter();
+        let counts: Vec<_> = counts.map(|r| (r.stream.0, r.playable())).collect();
+        assert_eq!(counts, [(0, 1), (1, 1), (2, 1)]);
+        let mut once = chain(Some(Sides::Server));
+        once.take_each_request_once(&contents.requests);
+        let all = [&[(1, "/s"), (4, "/d")], &rest[..]].concat();
+        assert_eq!(played(&mut once), expected(&all));
+        assert_eq!(once.damage().len(), 1, "{:?}", once.damage());
+        // Without the option, service events are messages of a topic.
+        let plain = Choice {
+            without: vec!["/w*".into()],
+            ..Choice::default()
+        };
+        let mut plain = Chain::new(Box::new(open), plain).unwrap();
+        assert_eq!(played(&mut plain).len(), 8);
+        assert_eq!(plain.streams()[0].name, "/s/_service_event");
+        let none = Choice {
+            only: vec!["/v*".into()],
+            requests: Some(Sides::Server),
+            ..Choice::default()
+        };
+        let error = Chain::new(Box::new(open), none).err().expect("no requests");
+        assert!(error.to_string().contains("--requests"), "{error}");
     }
 
     #[test]

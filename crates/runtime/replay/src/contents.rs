@@ -1,7 +1,8 @@
 //! Lists what a recording has: its streams, their counts and rates, gaps and damage.
 
 use crate::database::{Database, FrameId};
-use crate::item::{Kind, Source, Stamp};
+use crate::item::{Kind, Source, Stamp, Stream, StreamId};
+use crate::requests::{Recorded, Service};
 use crate::source::can::REMOTE;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -30,6 +31,9 @@ pub struct Contents {
     /// The first 100 gaps of an hour or more. Such a gap arises if the recorder's clock was set.
     pub steps: Vec<Gap>,
     pub streams: Vec<StreamContents>,
+    /// The recorded requests of each service. Empty without service events.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<Recorded>,
     /// The damage that onbeat found in the recording: one sentence for each kind.
     pub damage: Vec<String>,
     /// The error that ended the reading before the recording's end.
@@ -51,7 +55,7 @@ pub struct Gap {
 pub struct StreamContents {
     /// The name of the topic, CAN interface or network interface.
     pub name: String,
-    /// The kind of the items: `ros`, `can`, `packets` or `unplayable`.
+    /// The kind of the items: `ros`, `requests`, `can`, `packets` or `unplayable`.
     pub kind: &'static str,
     /// The message type of a topic, or the link type of packets.
     pub of_type: Option<String>,
@@ -102,14 +106,29 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+/// Returns an empty count of requests if the stream has service events.
+fn recorded((stream, number): (&Stream, u32)) -> Option<Recorded> {
+    let service = match stream.kind {
+        Kind::Requests { .. } => stream.name.clone(),
+        _ => Service::of(stream)?.name,
+    };
+    Some(Recorded {
+        service,
+        stream: StreamId(number),
+        ..Recorded::default()
+    })
+}
+
 impl StreamContents {
-    fn new(name: &str, kind: &Kind) -> StreamContents {
+    fn new(stream: &Stream) -> StreamContents {
+        let kind = &stream.kind;
         let unplayable = match kind {
             Kind::Unplayable { reason, .. } => Some(reason.clone()),
-            Kind::Ros { .. } | Kind::Can | Kind::Packets { .. } => None,
+            _ => None,
         };
         let (kind, of_type, plays_to): (_, _, &[&str]) = match kind {
             Kind::Ros { type_name, .. } => ("ros", Some(type_name.clone()), &["ros", "udp"]),
+            Kind::Requests { type_name } => ("requests", Some(type_name.clone()), &["ros"]),
             Kind::Can => ("can", None, &["can", "udp"]),
             Kind::Packets { link_type: 1 } => ("packets", Some("Ethernet".into()), &["eth", "udp"]),
             Kind::Packets { link_type } => {
@@ -118,7 +137,7 @@ impl StreamContents {
             Kind::Unplayable { type_name, .. } => ("unplayable", Some(type_name.clone()), &[]),
         };
         StreamContents {
-            name: name.into(),
+            name: stream.name.clone(),
             kind,
             of_type,
             items: 0,
@@ -209,9 +228,8 @@ impl Contents {
     pub(crate) fn new(source: &dyn Source) -> Contents {
         let streams = source.streams().iter();
         Contents {
-            streams: streams
-                .map(|s| StreamContents::new(&s.name, &s.kind))
-                .collect(),
+            requests: streams.clone().zip(0..).filter_map(recorded).collect(),
+            streams: streams.map(StreamContents::new).collect(),
             ..Contents::default()
         }
     }
@@ -242,6 +260,10 @@ impl Contents {
             if gap.length_ns >= STEP_NS && self.steps.len() < MOST_STEPS {
                 self.steps.push(gap);
             }
+        }
+        let mut requests = self.requests.iter_mut();
+        if let Some(recorded) = requests.find(|r| r.stream == stamp.stream) {
+            recorded.add(payload);
         }
         if let Some(stream) = self.streams.get_mut(stamp.stream.0 as usize) {
             stream.add(time_ns, payload, is_sent);

@@ -1,7 +1,7 @@
 //! The items that sources produce and sinks play, in streams on one time axis.
 
 /// The number of a stream: its index in [`Source::streams`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
 /// A stream of a recording: the items of one topic, CAN interface or network interface.
@@ -29,6 +29,11 @@ pub enum Kind {
     Packets {
         /// The `LINKTYPE_*` number of the capture, for example 1 for Ethernet.
         link_type: u32,
+    },
+    /// Service events (CDR) whose requests are sent to the server of the service. The stream has the service's name.
+    Requests {
+        /// The type of the service, for example `std_srvs/srv/SetBool`.
+        type_name: String,
     },
     /// Messages that no destination plays. `info` lists them, and a replay leaves them out.
     Unplayable {

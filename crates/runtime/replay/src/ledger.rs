@@ -23,7 +23,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    fn add(&mut self, value: u64) {
+    pub(crate) fn add(&mut self, value: u64) {
         self.min = match self.count {
             0 => value,
             _ => self.min.min(value),
@@ -177,7 +177,7 @@ pub(crate) struct Output {
     pub(crate) fill: u16,
 }
 
-fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     // These bounds are always valid: at least 1, at least twice the lower bound, and two digits.
     Histogram::new_with_bounds(1, MOST_NS, 2).expect("valid bounds")
 }
@@ -288,7 +288,7 @@ impl Ledger {
     }
 }
 
-fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
+pub(crate) fn lateness(histogram: &Histogram<u64>, extent: Extent) -> Lateness {
     let at = |share: f64| {
         // The percentile of fewer values would be the largest value.
         let tells = extent.count as f64 * (1.0 - share) >= 1.0 - 1e-9;

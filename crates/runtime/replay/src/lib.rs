@@ -17,6 +17,7 @@
 //! | [`bus`] | the load of CAN buses, and the state of CAN interfaces |
 //! | [`chain`] | which items, under which names, how often |
 //! | [`curves`] | bounds of buffers by network calculus |
+//! | [`requests`] | service events, whose requests can be sent again |
 //! | [`sizing`] | the size of the buffer, from curves |
 //! | [`remote`] | a recording from one host to another |
 //! | [`sink`] | the trait of sinks, and those of the kernel's devices |
@@ -55,6 +56,7 @@ mod pattern;
 pub mod picture;
 mod player;
 pub mod remote;
+pub mod requests;
 pub mod route;
 pub mod session;
 pub mod sink;

@@ -3,6 +3,7 @@
 
 use crate::ledger::{Figures, Lateness};
 use crate::session::Played;
+use crate::sink::RequestFigures;
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -193,7 +194,7 @@ pub fn html(played: &Played) -> String {
          not in the buffer at their time. Player: {}; memory {}.</p>\n{notes}{}\
          <table><tr><th class=\"name\">stream</th><th class=\"name\">to</th><th>played</th>\
          <th>unsuitable</th><th>not played</th><th>size</th><th>cycle</th><th>late p50</th><th>p99</th>\
-         <th>p99.9</th><th>max</th></tr>\n{rows}</table></html>\n",
+         <th>p99.9</th><th>max</th></tr>\n{rows}</table>\n{}</html>\n",
         items.played,
         items.read,
         items.lost,
@@ -203,7 +204,36 @@ pub fn html(played: &Played) -> String {
         escape(&played.machine.scheduling),
         escape(&played.machine.memory),
         svg(figures),
+        requests(&played.requests),
     )
+}
+
+/// Returns a table of the requests to services, or nothing without requests.
+fn requests(figures: &[RequestFigures]) -> String {
+    let mut rows = String::new();
+    for f in figures {
+        let number = |ns: Option<u64>| ns.map_or("-".into(), |ns| duration(ns as f64));
+        let times = &f.response_ns;
+        let most = (times.extent.count > 0).then_some(times.extent.max);
+        let _ = writeln!(
+            rows,
+            "<tr><td class=\"name\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&f.service),
+            f.sent,
+            f.answered,
+            f.unanswered,
+            f.without_server,
+            [times.p50, times.p99, most].map(number).join("</td><td>"),
+        );
+    }
+    match rows.is_empty() {
+        true => rows,
+        false => format!(
+            "<h2>Requests</h2>\n<table><tr><th class=\"name\">service</th><th>sent</th><th>answered</th>\
+             <th>never answered</th><th>no server</th><th>response p50</th><th>p99</th><th>max</th></tr>\n\
+             {rows}</table>"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +267,11 @@ mod tests {
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         let page = html(&Played {
             buses: Vec::new(),
+            requests: vec![RequestFigures {
+                service: "<i>".into(),
+                sent: 12_345,
+                ..RequestFigures::default()
+            }],
             figures,
             sizing: None,
             supply: Default::default(),
@@ -247,9 +282,10 @@ mod tests {
             stopped: false,
         });
         assert!(
-            !page.contains("<script>") && !page.contains("<b>"),
+            !page.contains("<script>") && !page.contains("<b>") && !page.contains("<i>"),
             "{page}"
         );
+        assert!(page.contains("<td>12345</td>"), "{page}");
         assert!(page.contains("&lt;script&gt;\\n"));
         assert!(svg(&Figures::default()).contains("</svg>"));
     }

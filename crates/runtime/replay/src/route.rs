@@ -64,10 +64,10 @@ impl Target {
     /// bytes, 0 not at all.
     fn suits(&self, kind: &Kind) -> u8 {
         match (self, kind) {
-            (Target::Ros, Kind::Ros { .. })
+            (Target::Ros, Kind::Ros { .. } | Kind::Requests { .. })
             | (Target::Can(_), Kind::Can)
             | (Target::Ethernet(_) | Target::Udp(_), Kind::Packets { .. }) => 2,
-            (_, Kind::Unplayable { .. }) => 0,
+            (_, Kind::Requests { .. } | Kind::Unplayable { .. }) => 0,
             (Target::Udp(_), _) => 1,
             _ => 0,
         }
@@ -94,7 +94,7 @@ pub fn targets(streams: &[Stream], named: &[Target]) -> Result<Vec<Target>, Sink
             _ if !named.is_empty() => Err(failed(
                 "no --to suits this stream. Add a suitable one, or leave the stream out with --exclude",
             )),
-            Kind::Ros { .. } => Ok(Target::Ros),
+            Kind::Ros { .. } | Kind::Requests { .. } => Ok(Target::Ros),
             Kind::Can => Ok(Target::Can(stream.name.clone())),
             Kind::Packets { .. } => Err(failed(
                 "packets need an address or an interface. Add --to udp:HOST:PORT or --to eth:INTERFACE",

@@ -12,6 +12,7 @@ use crate::memory;
 use crate::pace::{no_slack, sleep_until};
 use crate::player::{Ended, Pace, Player, Rest, Stage, Ticker, Timeline};
 use crate::route::Outputs;
+use crate::sink::RequestFigures;
 use crate::sizing::Sizing;
 use onbeat_flow::thread::{self, Scheduling, ThreadOptions};
 use onbeat_time::clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
@@ -27,6 +28,8 @@ const LOADER: &str = "onbeat-load";
 const STACK_BYTES: usize = 1 << 20;
 const PREFAULT_BYTES: usize = 256 << 10;
 const SETTLE_NS: u64 = 5_000_000_000;
+/// The time for the consumer if the user ended the replay.
+const SETTLE_STOPPED_NS: u64 = 1_000_000_000;
 
 /// The settings of a replay: buffer, pace, scheduling and clock.
 #[allow(missing_docs)]
@@ -87,6 +90,9 @@ pub struct Played {
     pub items: Items,
     /// The load of the CAN buses, as far as their bitrates are known.
     pub buses: Vec<BusFigures>,
+    /// The requests that were sent to services, and their responses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<RequestFigures>,
     /// The size of the buffer with the reasons for it. `None` if the recording was not measured before.
     pub sizing: Option<Sizing>,
     /// The performance of the loader, the thread that fills the buffer.
@@ -353,8 +359,14 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         mut machine,
         stalls,
     } = done;
-    let until = monotonic_ns() + SETTLE_NS;
+    let grace_ns = match result {
+        Err(Ended::Stopped) => SETTLE_STOPPED_NS,
+        _ => SETTLE_NS,
+    };
+    let until = monotonic_ns() + grace_ns;
     rest.sinks.iter_mut().for_each(|sink| sink.settle(until));
+    let sinks = rest.sinks.iter_mut();
+    let requests = sinks.flat_map(|sink| sink.requests()).collect();
     machine.peak_memory_bytes = peak_memory();
     machine.loader_stalls = stalls;
     let failed = match &result {
@@ -382,6 +394,7 @@ fn conclude(done: PlayerDone, loaded: Loaded, control: &Control) -> Played {
         figures,
         items,
         buses,
+        requests,
         sizing: None,
         supply: rest.timeline.supply,
         machine,

@@ -78,3 +78,8 @@ fn whole_torn_and_changed_recording_inputs_cause_no_panic() {
 fn whole_torn_and_changed_remote_inputs_cause_no_panic() {
     replay("remote", checks::remote);
 }
+
+#[test]
+fn whole_torn_and_changed_service_event_inputs_cause_no_panic() {
+    replay("service_event", checks::service_event);
+}

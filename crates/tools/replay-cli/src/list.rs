@@ -4,6 +4,7 @@ use super::{dbc, failed, opened_with_progress, PATIENCE, SHOW_EVERY};
 use onbeat_document::text::duration;
 use onbeat_replay::contents::{Contents, Gap, StreamContents, STEP_NS};
 use onbeat_replay::database::FrameId;
+use onbeat_replay::requests::Recorded;
 use onbeat_replay::source::Format;
 use onbeat_terminal::live::LiveLine;
 use onbeat_terminal::term::{one_line, write_json, Align, Screen, Table};
@@ -233,6 +234,10 @@ fn sentences(contents: &Contents) -> Vec<String> {
             stream.name, stream.sent, stream.items
         ));
     }
+    said.extend(contents.requests.iter().filter_map(|recorded| {
+        let stream = contents.streams.get(recorded.stream.0 as usize)?;
+        requests(stream.kind, recorded)
+    }));
     for stream in &contents.streams {
         if stream.ids.is_empty() || !stream.messages.is_empty() {
             continue;
@@ -267,6 +272,28 @@ fn sentences(contents: &Contents) -> Vec<String> {
             .map(|error| format!("not read to its end: {error}")),
     );
     said
+}
+
+/// Returns a sentence about the recorded requests of a service, or `None` if there are none.
+fn requests(kind: &str, recorded: &Recorded) -> Option<String> {
+    let mut said = Vec::new();
+    let service = &recorded.service;
+    match (recorded.playable(), kind) {
+        (0, _) => {}
+        (n, "requests") => said.push(format!("{n} are sent")),
+        (n, _) => said.push(format!("{n} can be sent (replay --requests)")),
+    }
+    match recorded.without_contents() {
+        0 => {}
+        n => said.push(format!(
+            "{n} without contents (introspection of metadata only), which cannot be sent"
+        )),
+    }
+    match recorded.damaged {
+        0 => {}
+        n => said.push(format!("{n} damaged")),
+    }
+    (!said.is_empty()).then(|| format!("requests to {service}: {}", said.join("; ")))
 }
 
 /// Returns a sentence about the gaps that look like steps of the recorder's clock, or `None` without such

@@ -126,7 +126,7 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
         Some(at) => remote::receiver(&args, at, settings.room(), &control)?,
         None => opener(args.sources.clone(), args.align),
     };
-    let chain = Chain::new(open, args.choice()?).map_err(failed)?;
+    let mut chain = Chain::new(open, args.choice()?).map_err(failed)?;
     let streams = chain.streams().to_vec();
     let targets = match route::targets(&streams, &args.targets()) {
         // A plan needs no place to play to.
@@ -148,6 +148,9 @@ fn run(args: Args) -> Result<ExitStatus, CliError> {
     if let Some(measured) = &measured {
         size::tell(measured);
         size::set(&mut settings, &measured.sizing);
+        if args.takes_each_request_once() {
+            chain.take_each_request_once(&measured.contents.requests);
+        }
         if let Some(step) = list::step(&measured.contents.steps) {
             eprintln!("onbeat: {step}");
         }
@@ -228,11 +231,15 @@ fn outputs(args: &Args, streams: &[Stream], targets: &[Target]) -> Result<Output
             answer: args.answer(),
             wait,
         };
-        let (topics, unheard) = Topics::open(&plan)?;
-        for topic in unheard {
+        let (topics, alone) = Topics::open(&plan)?;
+        let within = duration(wait.as_nanos() as f64);
+        for topic in alone.topics {
             let topic = term::one_line(&topic);
-            let within = duration(wait.as_nanos() as f64);
             eprintln!("onbeat: nobody has subscribed to {topic} within {within} (--wait)");
+        }
+        for service in alone.services {
+            let service = term::one_line(&service);
+            eprintln!("onbeat: {service} has no server within {within} (--wait). Requests are skipped until there is one");
         }
         Ok(Box::new(topics))
     };

@@ -5,7 +5,7 @@ use super::place::{source_of, Where};
 use super::selection::Selection;
 use super::Report;
 use onbeat_replay::bus::Speed;
-use onbeat_replay::chain::Choice;
+use onbeat_replay::chain::{Choice, Sides};
 use onbeat_replay::route::Target;
 use onbeat_replay::session::Settings;
 use onbeat_replay::sink::qos::Overrides;
@@ -34,6 +34,7 @@ Examples:
   onbeat replay drive.mcap --as-fast-as-consumed --answer /scan=/cmd
   onbeat replay drive.mcap --plan --rate 4        its streams, and the buffer that this needs
   onbeat replay drive.mcap --rate 5 --answer /scan_front,/scan_rear=/cmd
+  onbeat replay drive.mcap --requests             requests of services and actions to their servers
   onbeat replay can.log --to can:vcan0
   onbeat replay capture.pcap --to eth:veth0 --rate 0.5
   onbeat replay capture.pcap --to udp:10.0.0.2 --map 2368=10.0.0.2:7000
@@ -158,6 +159,11 @@ struct How {
     /// Publish recorded time on /clock, this many times a second
     #[arg(long, value_name = "HZ", num_args = 0..=1, default_missing_value = "100", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     clock: Option<u32>,
+    /// Send the recorded requests of services and actions to their servers, instead of publishing their
+    /// events: those that servers recorded, or those that clients recorded. The default decides for each
+    /// service
+    #[arg(long, value_name = "server|client", num_args = 0..=1, require_equals = true, default_missing_value = "auto", value_parser = parse_requests)]
+    requests: Option<Requests>,
     /// QoS of publishers, in the form of rosbag2's overrides: settings that the file leaves out stay as
     /// recorded
     #[arg(long, value_name = "FILE")]
@@ -184,6 +190,23 @@ struct BufferArgs {
     /// warning precedes late items
     #[arg(long, conflicts_with = "plan")]
     unmeasured: bool,
+}
+
+/// The recorded requests to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Requests {
+    /// Each request once, from the server if it recorded requests, and otherwise from clients.
+    Each,
+    Of(Sides),
+}
+
+fn parse_requests(text: &str) -> Result<Requests, String> {
+    match text {
+        "auto" => Ok(Requests::Each),
+        "server" => Ok(Requests::Of(Sides::Server)),
+        "client" => Ok(Requests::Of(Sides::Client)),
+        _ => Err("write --requests, --requests=server or --requests=client".into()),
+    }
 }
 
 fn parse_answer(text: &str) -> Result<Answer, String> {
@@ -264,7 +287,8 @@ impl Args {
         let player = how.priority != PRIORITY || how.cpu.is_some() || !how.spin.is_zero();
         let sized = buffer.memory != MEMORY || buffer.buffer.is_some() || buffer.stall != STALL;
         let told = self.max_late.is_some() || !self.report.is_empty();
-        let played = paced || player || how.answer.is_some() || self.course.says_how();
+        let sent = how.answer.is_some() || how.requests.is_some();
+        let played = paced || player || sent || self.course.says_how();
         let compared = !self.compare.topics.is_empty()
             || !self.bitrate.is_empty()
             || !self.map.is_empty()
@@ -281,6 +305,10 @@ impl Args {
             compared: self.compare.topics.clone(),
             times: self.what.times,
             plays_latched: true,
+            requests: self.how.requests.map(|requests| match requests {
+                Requests::Each => Sides::Server,
+                Requests::Of(sides) => sides,
+            }),
             ..self.what.selection.choice()?
         })
     }
@@ -293,6 +321,7 @@ impl Args {
             ids: Vec::new(),
             messages: Vec::new(),
             plays_latched: false,
+            requests: None,
             ..self.choice()?
         })
     }
@@ -354,12 +383,22 @@ impl Args {
         })
     }
 
+    /// Returns whether the first reading decides for each service which side's requests are sent.
+    pub fn takes_each_request_once(&self) -> bool {
+        self.how.requests == Some(Requests::Each)
+    }
+
     /// Returns the selection to measure. It has two repetitions at most, because all transitions between
     /// repetitions are equal.
     pub fn choice_measured(&self) -> Result<Choice, CliError> {
+        let choice = self.choice()?;
         Ok(Choice {
             times: self.what.times.min(2),
-            ..self.choice()?
+            requests: match self.takes_each_request_once() {
+                true => Some(Sides::Both),
+                false => choice.requests,
+            },
+            ..choice
         })
     }
 
@@ -450,6 +489,8 @@ mod tests {
         for wrong in ["", "0", "500k/", "can0=", "fast"] {
             assert!(parse_bitrate(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(parse_requests("client"), Ok(Requests::Of(Sides::Client)));
+        assert!(parse_requests("both").is_err());
         for wrong in ["0", "-1", "NaN", "inf", "fast", "1000001"] {
             assert!(parse_factor(wrong).is_err(), "{wrong}");
         }

@@ -5,6 +5,7 @@ use onbeat_document::text::duration;
 use onbeat_replay::control::State;
 use onbeat_replay::ledger::{Lateness, StreamFigures};
 use onbeat_replay::session::Played;
+use onbeat_replay::sink::RequestFigures;
 use onbeat_terminal::term::{one_line, Align, Screen, Table};
 use onbeat_terminal::CliError;
 use std::io::Write;
@@ -73,10 +74,63 @@ pub fn table(out: &mut dyn Write, played: &Played) -> Result<(), CliError> {
         table.row(cells);
     }
     table.write(out, &Screen::of_stdout())?;
+    if !played.requests.is_empty() {
+        writeln!(out).map_err(CliError::Stdout)?;
+        requests(&played.requests).write(out, &Screen::of_stdout())?;
+    }
     for note in notes(played) {
         writeln!(out, "{}", one_line(&note)).map_err(CliError::Stdout)?;
     }
     Ok(())
+}
+
+fn requests(figures: &[RequestFigures]) -> Table {
+    let mut table = Table::new()
+        .names("requests to", 2)
+        .column("sent", Align::Right)
+        .column("answered", Align::Right)
+        .column("never answered", Align::Right)
+        .column("response p50", Align::Right)
+        .column("p99", Align::Right)
+        .column("max", Align::Right);
+    for f in figures {
+        let times = &f.response_ns;
+        let most = (times.extent.count > 0).then_some(times.extent.max);
+        let mut cells = vec![f.service.clone()];
+        cells.extend([f.sent, f.answered, f.unanswered].map(|n| n.to_string()));
+        cells.extend([times.p50, times.p99, most].map(time));
+        table.row(cells);
+    }
+    table
+}
+
+/// Returns the sentences on requests that were not sent, and on wrong responses.
+fn request_notes(figures: &RequestFigures) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (n, what) in [
+        (figures.without_server, "not sent: no server was there"),
+        (
+            figures.without_contents,
+            "not sent: recorded without contents (introspection of metadata only)",
+        ),
+        (
+            figures.damaged,
+            "not sent: the message is damaged, or has another type than the service",
+        ),
+        (
+            figures.additional_responses,
+            "answered more than once. Check whether the service has several servers",
+        ),
+    ] {
+        if n > 0 {
+            notes.push(format!("{}: {n} {what}", figures.service));
+        }
+    }
+    let fault = figures.fault.iter();
+    notes.extend(
+        fault.map(|fault| format!("{}: responses were not received: {fault}", figures.service)),
+    );
+    notes
 }
 
 fn row(s: &StreamFigures) -> Vec<String> {
@@ -138,12 +192,15 @@ fn notes(played: &Played) -> Vec<String> {
         items.skipped,
         "skipped: the user continued at another place",
     );
+    let skipped = |f: &RequestFigures| f.without_server + f.without_contents + f.damaged;
+    let skipped: u64 = played.requests.iter().map(skipped).sum();
     some(
-        items.unsuitable,
+        items.unsuitable.saturating_sub(skipped),
         "not played: the sink cannot play them (no UDP payload, a fragment without the others, a wrong length)",
     );
     some(items.starved, "not in the buffer when due: the recording is read too slowly. Give a larger --stall or --memory");
     some(items.retries, "repeated attempts because a sink was busy");
+    notes.extend(played.requests.iter().flat_map(request_notes));
     notes.extend(played.damage.iter().cloned());
     for (what, fine) in [
         (&machine.scheduling, "SCHED_FIFO"),

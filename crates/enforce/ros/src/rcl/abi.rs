@@ -11,6 +11,8 @@ pub const OK: c_int = 0;
 pub const TIMEOUT: c_int = 2;
 /// The code by which rcl reports that no item is waiting (`RCL_RET_SUBSCRIPTION_TAKE_FAILED`).
 pub const TAKE_FAILED: c_int = 401;
+/// The code by which rcl reports that no response is waiting (`RCL_RET_CLIENT_TAKE_FAILED`).
+pub const CLIENT_TAKE_FAILED: c_int = 501;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -98,6 +100,35 @@ pub struct MessageInfo {
     /// The publisher's number of the item. 0 or the largest number if the middleware does not report it.
     pub sequence: u64,
     pub rest: [u64; 16],
+}
+
+/// The identity of a request. Corresponds to `rmw_request_id_t`, with memory for longer identifiers.
+#[repr(C)]
+pub struct RequestId {
+    pub writer: [u8; 16],
+    pub sequence: i64,
+    pub spare: [u64; 4],
+}
+
+/// A sequence of messages in a message of C.
+#[repr(C)]
+pub struct Sequence {
+    pub data: *const c_void,
+    pub size: usize,
+    pub capacity: usize,
+}
+
+/// The beginning of a service event in C: `ServiceEventInfo`, then the request and the response. All services
+/// have it.
+#[repr(C)]
+pub struct ServiceEvent {
+    pub kind: u8,
+    pub sec: i32,
+    pub nanosec: u32,
+    pub client: [u8; 16],
+    pub sequence: i64,
+    pub request: Sequence,
+    pub response: Sequence,
 }
 
 #[repr(C)]
@@ -193,6 +224,18 @@ functions! {
     wait_set_clear = "rcl_wait_set_clear": fn(*mut WaitSet) -> c_int;
     wait_set_add = "rcl_wait_set_add_subscription":
         fn(*mut WaitSet, *const Handle, *mut usize) -> c_int;
+    wait_set_add_client = "rcl_wait_set_add_client":
+        fn(*mut WaitSet, *const Handle, *mut usize) -> c_int;
+    client_options = "rcl_client_get_default_options": fn() -> Options;
+    client_init = "rcl_client_init":
+        fn(*mut Handle, *const Handle, *const c_void, *const c_char, *const Options) -> c_int;
+    client_fini = "rcl_client_fini": fn(*mut Handle, *mut Handle) -> c_int;
+    send_request = "rcl_send_request": fn(*const Handle, *const c_void, *mut i64) -> c_int;
+    take_response = "rcl_take_response":
+        fn(*const Handle, *mut RequestId, *mut c_void) -> c_int;
+    server_is_available = "rcl_service_server_is_available":
+        fn(*const Handle, *const Handle, *mut bool) -> c_int;
+    deserialize = "rmw_deserialize": fn(*const Bytes, *const c_void, *mut c_void) -> c_int;
     wait = "rcl_wait": fn(*mut WaitSet, i64) -> c_int;
     count_publishers = "rcl_count_publishers":
         fn(*const Handle, *const c_char, *mut usize) -> c_int;
@@ -211,6 +254,7 @@ mod tests {
     #[test]
     fn endpoint_layouts_have_the_offsets_of_each_release() {
         assert_eq!(std::mem::size_of::<Qos>(), 88);
+        assert_eq!(std::mem::offset_of!(ServiceEvent, request), 40);
         let of = EndpointLayout::of;
         assert_eq!(of(false, 24), EndpointLayout { qos: 56, size: 144 });
         assert_eq!(of(true, 24), EndpointLayout { qos: 88, size: 176 });

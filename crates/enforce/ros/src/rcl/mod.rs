@@ -1,7 +1,8 @@
-//! Safe types for rcl, which is loaded at run time: node, publisher, subscription and serialised
-//! items.
+//! Safe types for rcl, which is loaded at run time: node, publisher, subscription, service client
+//! and serialised items.
 
 mod abi;
+mod clients;
 mod endpoints;
 mod node;
 mod stub;
@@ -9,6 +10,7 @@ mod types;
 
 use abi::{EndpointLayout, Functions};
 pub use abi::{Qos, Time};
+pub use clients::{Client, Responses, Unsent};
 pub use endpoints::{Item, Number, Publisher, Subscription};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 pub use node::{Announced, Node};
@@ -19,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
+/// The return code of rcl's functions that have succeeded.
+pub const OK: i32 = abi::OK;
 /// rmw's number of the history policy `keep last`.
 pub const KEEP_LAST: i32 = 1;
 /// rmw's number of the history policy `keep all`.

@@ -66,6 +66,11 @@ fn told(stream: &Stream) -> Told {
             Kind::Packets { link_type } => ToldKind::Packets {
                 link_type: *link_type,
             },
+            // Only the host that plays turns service events into requests.
+            Kind::Requests { type_name } => ToldKind::Unplayable {
+                type_name: type_name.clone(),
+                reason: "requests do not go over a link".into(),
+            },
             Kind::Unplayable { type_name, reason } => ToldKind::Unplayable {
                 type_name: type_name.clone(),
                 reason: reason.clone(),

@@ -4,11 +4,13 @@ mod can;
 mod ethernet;
 mod fragments;
 pub mod qos;
+mod requests;
 pub mod ros;
 mod udp;
 
 pub use can::Can;
 pub use ethernet::Ethernet;
+pub use requests::RequestFigures;
 pub use udp::{Ports, Udp};
 
 use crate::bus::Speed;
@@ -79,6 +81,11 @@ pub trait Sink: Send {
     /// Waits until the consumer has received everything, or until `deadline_ns` (CLOCK_MONOTONIC).
     /// Not real-time safe.
     fn settle(&mut self, _deadline_ns: u64) {}
+
+    /// Returns the figures of the requests that the sink sent, one for each service. Called once, at the end.
+    fn requests(&mut self) -> Vec<RequestFigures> {
+        Vec::new()
+    }
 }
 
 /// A sink cannot be opened or used. The error names the sink and the way out.

@@ -1,9 +1,11 @@
-//! Publishes recorded messages on ROS 2 topics: the sink of `onbeat replay`.
+//! Publishes recorded messages on ROS 2 topics, and sends recorded requests to services: the sink of `onbeat
+//! replay`.
 
 use super::qos::Overrides;
-use super::{Put, Refused, Sink, SinkError};
+use super::requests::Clients;
+use super::{Put, Refused, RequestFigures, Sink, SinkError};
 use crate::item::{Kind, Stream, StreamId};
-use onbeat_ros::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Subscription};
+use onbeat_ros::rcl::{self, Item, Node, Publisher, Qos, Rcl, RclError, Responses, Subscription};
 use onbeat_time::clock::monotonic_ns;
 use std::io;
 use std::path::Path;
@@ -20,12 +22,30 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 const BEST_EFFORT_PAUSE: Duration = Duration::from_millis(200);
 const CLOCK: &str = "rosgraph_msgs/msg/Clock";
 
-/// A sink that publishes recorded messages on topics of ROS 2.
+/// A sink that publishes recorded messages on topics of ROS 2, and sends recorded requests to services.
 pub struct Topics {
-    publishers: Vec<Option<Publisher>>,
+    ends: Vec<End>,
+    clients: Option<Clients>,
     names: Vec<String>,
     refused_since: Option<u64>,
     answers: Option<Answers>,
+}
+
+/// The output of one stream.
+enum End {
+    None,
+    Topic(Publisher),
+    /// The number of the service among the clients.
+    Service(usize),
+}
+
+/// The topics and services without a partner in the application.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Alone {
+    /// The topics without a subscriber.
+    pub topics: Vec<String>,
+    /// The services without a server.
+    pub services: Vec<String>,
 }
 
 /// The answers of the application, which pace the replay: for each message of some topics the application
@@ -84,12 +104,12 @@ pub struct Plan<'p> {
 }
 
 impl Topics {
-    /// Creates the publishers with the ROS 2 installation in LD_LIBRARY_PATH, and waits until each topic has
-    /// a subscriber. Also returns the topics without a subscriber.
+    /// Creates publishers and clients with the ROS 2 installation in LD_LIBRARY_PATH. Waits until each topic has
+    /// a subscriber and each service has a server. Also returns those without.
     ///
     /// # Errors
     /// Fails if ROS 2 or a message type cannot be used.
-    pub fn open(plan: &Plan<'_>) -> Result<(Topics, Vec<String>), SinkError> {
+    pub fn open(plan: &Plan<'_>) -> Result<(Topics, Alone), SinkError> {
         let failed = |e: RclError| SinkError {
             sink: "ros".into(),
             fault: e.to_string(),
@@ -97,7 +117,8 @@ impl Topics {
         let library = Rcl::load(Path::new("librcl.so"), &[]).map_err(failed)?;
         let node = Node::new(library, NODE).map_err(failed)?;
         let mut topics = Topics {
-            publishers: Vec::new(),
+            ends: Vec::new(),
+            clients: None,
             names: Vec::new(),
             refused_since: None,
             answers: None,
@@ -125,8 +146,52 @@ impl Topics {
         if let Some(answer) = plan.answer {
             topics.answers = Some(listen(&node, plan, answer)?);
         }
-        let unheard = topics.wait_for_subscribers(plan.wait);
-        Ok((topics, unheard))
+        let services = topics.connect(&node, plan.streams).map_err(failed)?;
+        let alone = topics.wait_for_partners(services.as_ref(), plan.wait);
+        let alone = alone.map_err(failed)?;
+        if let Some(Services {
+            clients,
+            names,
+            responses,
+        }) = services
+        {
+            topics.clients = Some(Clients::start(clients, names, responses)?);
+        }
+        Ok((topics, alone))
+    }
+
+    /// Creates the clients of the services whose requests are sent.
+    fn connect(
+        &mut self,
+        node: &Arc<Node>,
+        streams: &[(StreamId, Stream)],
+    ) -> Result<Option<Services>, RclError> {
+        let mut services = Vec::new();
+        for (id, stream) in streams {
+            if let Kind::Requests { type_name } = &stream.kind {
+                self.set(*id, End::Service(services.len()), &stream.name);
+                services.push((&*stream.name, &**type_name));
+            }
+        }
+        if services.is_empty() {
+            return Ok(None);
+        }
+        let (clients, responses) = node.clients(&services)?;
+        Ok(Some(Services {
+            clients,
+            names: services.iter().map(|(name, _)| name.to_string()).collect(),
+            responses,
+        }))
+    }
+
+    fn set(&mut self, id: StreamId, end: End, name: &str) {
+        let index = id.0 as usize;
+        if self.ends.len() <= index {
+            self.ends.resize_with(index + 1, || End::None);
+            self.names.resize(index + 1, String::new());
+        }
+        self.ends[index] = end;
+        self.names[index] = name.into();
     }
 
     fn add(
@@ -136,31 +201,46 @@ impl Topics {
         (topic, type_name): (&str, &str),
         qos: &Qos,
     ) -> Result<(), RclError> {
-        let index = id.0 as usize;
-        if self.publishers.len() <= index {
-            self.publishers.resize_with(index + 1, || None);
-            self.names.resize(index + 1, String::new());
-        }
-        self.publishers[index] = Some(node.publisher(topic, type_name, qos)?);
-        self.names[index] = topic.into();
+        let publisher = node.publisher(topic, type_name, qos)?;
+        self.set(id, End::Topic(publisher), topic);
         Ok(())
     }
 
-    fn wait_for_subscribers(&self, at_most: Duration) -> Vec<String> {
+    fn wait_for_partners(
+        &self,
+        services: Option<&Services>,
+        at_most: Duration,
+    ) -> Result<Alone, RclError> {
         let until = monotonic_ns().saturating_add(at_most.as_nanos() as u64);
         loop {
-            let all = self.publishers.iter().zip(&self.names);
-            let unheard: Vec<String> = all
-                .filter(|(p, _)| p.as_ref().is_some_and(|p| p.subscriptions() == 0))
-                .map(|(_, name)| name.clone())
-                .collect();
-            if unheard.is_empty() || monotonic_ns() >= until {
+            let mut alone = Alone::default();
+            for (end, name) in self.ends.iter().zip(&self.names) {
+                match (end, services) {
+                    (End::Topic(publisher), _) if publisher.subscriptions() == 0 => {
+                        alone.topics.push(name.clone());
+                    }
+                    (End::Service(number), Some(services))
+                        if !services.responses.has_server(*number)? =>
+                    {
+                        alone.services.push(name.clone());
+                    }
+                    _ => {}
+                }
+            }
+            if alone == Alone::default() || monotonic_ns() >= until {
                 std::thread::sleep(BEST_EFFORT_PAUSE.min(at_most));
-                return unheard;
+                return Ok(alone);
             }
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// The clients of services, before the thread that takes their responses runs.
+struct Services {
+    clients: Vec<rcl::Client>,
+    names: Vec<String>,
+    responses: Responses,
 }
 
 fn listen(node: &Arc<Node>, plan: &Plan<'_>, answer: &Answer) -> Result<Answers, SinkError> {
@@ -213,16 +293,22 @@ impl Sink for Topics {
         "ros".into()
     }
 
-    /// Publishes a message. The middleware copies the message and may allocate. A reliable topic whose
+    /// Publishes a message, or sends a request. The middleware copies both and may allocate. A reliable topic whose
     /// subscribers do not acknowledge keeps the message for up to 100 ms, and is busy after that.
     fn put(&mut self, stream: StreamId, bytes: &[u8]) -> Result<Put, Refused> {
-        let publisher = self.publishers.get(stream.0 as usize);
-        let Some(Some(publisher)) = publisher else {
-            return Ok(Put::Unsuitable);
+        let publisher = match (self.ends.get(stream.0 as usize), &mut self.clients) {
+            (Some(End::Topic(publisher)), _) if bytes.len() >= ENCAPSULATION => publisher,
+            (Some(&End::Service(number)), Some(clients)) => {
+                return match clients.put(number, bytes) {
+                    Ok(put) => {
+                        self.refused_since = None;
+                        Ok(put)
+                    }
+                    Err(code) => Err(self.refused(stream, code)),
+                };
+            }
+            _ => return Ok(Put::Unsuitable),
         };
-        if bytes.len() < ENCAPSULATION {
-            return Ok(Put::Unsuitable);
-        }
         let mut answers = self.answers.as_mut();
         let has_credit = match &mut answers {
             Some(answers) => answers.has_credit(stream).map_err(hung)?,
@@ -237,22 +323,7 @@ impl Sink for Topics {
                 return Ok(Put::Left);
             }
         }
-        let since = *self.refused_since.get_or_insert_with(monotonic_ns);
-        if monotonic_ns().saturating_sub(since) < PATIENCE_NS {
-            return Err(Refused::Busy);
-        }
-        let seconds = PATIENCE_NS / 1_000_000_000;
-        let (name, topic) = (&self.names[stream.0 as usize], answers.map(|a| &a.topic));
-        Err(hung(match (code, topic) {
-            // Without a code, the message had no credit.
-            (None, Some(topic)) => {
-                format!("no answer on {topic} to a message on {name} for {seconds} s. Check whether the application hangs")
-            }
-            (code, _) => format!(
-                "{name} could not be published for {seconds} s (code {}). Check whether a subscriber hangs",
-                code.unwrap_or(0)
-            ),
-        }))
+        Err(self.refused(stream, code.unwrap_or(rcl::OK)))
     }
 
     fn gives_credit(&self) -> bool {
@@ -260,10 +331,41 @@ impl Sink for Topics {
     }
 
     fn settle(&mut self, deadline_ns: u64) {
-        for publisher in self.publishers.iter().flatten() {
-            let left = deadline_ns.saturating_sub(monotonic_ns());
-            publisher.settle(left as i64);
+        for end in &self.ends {
+            if let End::Topic(publisher) = end {
+                let left = deadline_ns.saturating_sub(monotonic_ns());
+                publisher.settle(left as i64);
+            }
         }
+        if let Some(clients) = &self.clients {
+            clients.settle(deadline_ns);
+        }
+    }
+
+    fn requests(&mut self) -> Vec<RequestFigures> {
+        let clients = self.clients.as_mut();
+        clients.map(Clients::figures).unwrap_or_default()
+    }
+}
+
+impl Topics {
+    /// Returns that the middleware is busy, or an error if it has been busy for long. Without an error code, the
+    /// message had no credit.
+    fn refused(&mut self, stream: StreamId, code: i32) -> Refused {
+        let since = *self.refused_since.get_or_insert_with(monotonic_ns);
+        if monotonic_ns().saturating_sub(since) < PATIENCE_NS {
+            return Refused::Busy;
+        }
+        let seconds = PATIENCE_NS / 1_000_000_000;
+        let name = &self.names[stream.0 as usize];
+        hung(match (code, &self.answers) {
+            (rcl::OK, Some(Answers { topic, .. })) => {
+                format!("no answer on {topic} to a message on {name} for {seconds} s. Check whether the application hangs")
+            }
+            _ => format!(
+                "{name} could not be published for {seconds} s (code {code}). Check whether a subscriber or a server hangs"
+            ),
+        })
     }
 }
 

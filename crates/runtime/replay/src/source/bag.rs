@@ -174,7 +174,7 @@ fn place<'p>(unpacked: &'p Option<Unpacked>, path: &'p Path) -> &'p Path {
 fn type_name(stream: &Stream) -> &str {
     match &stream.kind {
         Kind::Ros { type_name, .. } => type_name,
-        Kind::Can | Kind::Packets { .. } | Kind::Unplayable { .. } => "",
+        _ => "",
     }
 }
 

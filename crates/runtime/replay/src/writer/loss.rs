@@ -67,7 +67,7 @@ impl Check<'_> {
     /// written.
     pub fn item(&self, details: Details, payload: &[u8], losses: &mut Losses) -> bool {
         let left_out = match self.kind {
-            Kind::Ros { .. } => ROS,
+            Kind::Ros { .. } | Kind::Requests { .. } => ROS,
             Kind::Can => CAN,
             Kind::Packets { .. } | Kind::Unplayable { .. } => PACKETS,
         };

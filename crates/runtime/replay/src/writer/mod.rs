@@ -109,7 +109,7 @@ impl Target {
                 Target::Pcapng => u16::try_from(*link_type).is_ok(),
                 _ => false,
             },
-            Kind::Unplayable { .. } => false,
+            Kind::Requests { .. } | Kind::Unplayable { .. } => false,
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn time_of_day(text: &[u8]) -> Option<i64> {
     let mut fields = text.split(|&byte| byte == b':').map(digits);
     let (hour, minute, second) = (fields.next()??, fields.next()??, fields.next()??);
     let is_time = hour < 24 && minute < 60 && second <= 60 && fields.next().is_none();
-    is_time.then_some(hour * 3600 + minute * 60 + second)
+    is_time.then(|| hour * 3600 + minute * 60 + second)
 }
 
 pub fn digits(text: &[u8]) -> Option<i64> {
@@ -83,4 +83,24 @@ pub fn fraction(digits_of: &[u8]) -> Option<i64> {
         part *= 10;
     }
     Some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_with_an_impossible_part_is_refused() {
+        assert_eq!(time_of_day(b"09:57:32"), Some(35_852));
+        for wrong in [
+            "24:00:00",
+            "09:60:00",
+            "9999999999999991:28:07",
+            "1:2",
+            "1:2:3:4",
+            "",
+        ] {
+            assert_eq!(time_of_day(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
 }

@@ -152,7 +152,7 @@ def ask(process, path, **order):
             return reply["state"]
 
 
-@test(places=PLACES)
+@test(places=TIMED_TEST)
 def replay_knows_the_bitrate_and_the_mode_of_a_can_controller(harness):
     """A controller's bitrate gives the bus load, listen-only and down are refused; orders step through frames"""
     name, path, count = controller(), harness.file("controller.log"), 1000

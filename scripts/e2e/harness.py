@@ -68,6 +68,12 @@ def once(path, make):
     return path
 
 
+def session_states(session):
+    """Returns the processes of a session, a line each: their states, and what each waits for in the kernel."""
+    words = ["ps", "-ww", "-L", "-s", str(session), "-o", "pid,tid,ppid,stat,wchan:24,args"]
+    return subprocess.run(words, check=False, capture_output=True, text=True).stdout
+
+
 def tracked(path):
     """Returns a file, or the files below a folder without those that Python makes."""
     if os.path.isfile(path):
@@ -206,10 +212,11 @@ class Harness:
         try:
             out, errors = process.communicate(timeout=WATCHDOG_S)
         except subprocess.TimeoutExpired:
+            states = session_states(process.pid)
             # The whole session: a later attempt shall not meet an application that hangs.
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise Mismatch(f"onbeat {words[0]}: still running after {WATCHDOG_S} s") from None
+            raise Mismatch(f"onbeat {words[0]}: still running after {WATCHDOG_S} s\n{states}") from None
         if process.returncode == 4 and may_be_refused:
             raise Skip(errors.strip().splitlines()[-1])
         if process.returncode not in accept:

@@ -8,7 +8,7 @@ from statistics import median
 
 from compare import compare_graph, expect_all
 from harness import ONBEAT, ROOT, load
-from registry import WAITING_TEST, Skip, expect, need, test
+from registry import Skip, expect, need, test
 from tests.observe import GENTLE, PARKING, parking_truth
 
 CONFINED = [sys.executable, os.path.join(ROOT, "scripts/e2e/confined.py")]
@@ -54,7 +54,7 @@ def structure(model):
     }
 
 
-@test(places=WAITING_TEST)
+@test
 def preload_and_bpf_give_models_of_equal_structure(harness):
     """The same case, recorded with BPF and with the library: both models have the same structure."""
     models = []
@@ -143,7 +143,7 @@ def preload_and_bpf_at_once_give_equal_times(harness):
     expect(wrong)
 
 
-@test(places=WAITING_TEST)
+@test
 def preload_records_the_confined_parking_demo_like_bpf(harness):
     """The parking demo, recorded for some seconds as in a plain container, and with BPF: Figure 3.8b both
     times, and the same structure."""

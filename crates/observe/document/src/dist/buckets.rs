@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 /// The number of unsorted values at which they are sorted into the buckets. With many buckets, it is this
 /// part of their number.
-const SORT_AT_VALUES: usize = 64;
+const SORT_AT_VALUES: usize = 256;
 const SORT_AT_PART: usize = 4;
 
 /// The number of bits that always suffices: values with this many bits fill at most [`MOST`]

@@ -85,7 +85,16 @@ impl Dense {
     }
 }
 
-fn push(bytes: &mut Vec<u8>, mut number: u64) {
+/// Most numbers need one byte.
+#[inline]
+fn push(bytes: &mut Vec<u8>, number: u64) {
+    match number < 0x80 {
+        true => bytes.push(number as u8),
+        false => push_long(bytes, number),
+    }
+}
+
+fn push_long(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -93,11 +102,16 @@ fn push(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number as u8);
 }
 
+#[inline]
 fn take(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
     let first = *bytes.next()?;
-    if first < 0x80 {
-        return Some(u64::from(first));
+    match first < 0x80 {
+        true => Some(u64::from(first)),
+        false => take_long(bytes, first),
     }
+}
+
+fn take_long(bytes: &mut std::slice::Iter<'_, u8>, first: u8) -> Option<u64> {
     let (mut number, mut shift) = (u64::from(first & 0x7f), 7);
     loop {
         let byte = *bytes.next()?;

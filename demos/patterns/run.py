@@ -76,7 +76,9 @@ def main():
         except subprocess.TimeoutExpired:
             at_most = 1  # the others had their time too
             failed.append(f"{name} did not end ({end(process)})")
-            process.communicate()
+            # A process that has lost its parent is not found, and may keep the pipe open.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=5)
             continue
         lines = out.splitlines()
         if process.returncode != 0 or not lines:

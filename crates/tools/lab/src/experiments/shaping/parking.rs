@@ -117,7 +117,7 @@ const TABLE_4_4: [Config; 10] = [
         paper: [71.3, 86.5, 0.1],
     },
     Config {
-        name: "optimised 3-band LS, held inside",
+        name: "3-band LS, held inside",
         file: "three_bands_inside",
         plan: THREE_BANDS,
         shape: INSIDE,

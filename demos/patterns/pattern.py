@@ -8,6 +8,7 @@ import contextlib
 import json
 import mmap
 import os
+import signal
 import sys
 import threading
 import time
@@ -180,10 +181,13 @@ class Program:
                 self._be_a_part(part, writing)
             os.close(writing)
             begun.append((child, reading))
-        for child, reading in begun:
+        for at, (child, reading) in enumerate(begun):
             with os.fdopen(reading, encoding="utf-8") as file:
                 text = file.read()
             if os.waitpid(child, 0)[1] != 0:
+                # The others may wait for it for ever, and would keep the program's output open.
+                for other, _ in begun[at + 1:]:
+                    os.kill(other, signal.SIGKILL)
                 sys.exit("a part of the program failed")
             measured = json.loads(text)
             for callback, executions in zip(self.callbacks, measured["executions"]):

@@ -27,8 +27,8 @@ const NAME: &std::ffi::CStr = c"gate-keeper";
 
 /// The owner's message to the guard that everything has been put back.
 const DONE: &[u8] = b"d";
-/// The first byte of the message that gives the guard the descriptor of a gate's file. The text
-/// that opens the gate when written to this file follows.
+/// The first byte of the message that gives the guard the descriptor of a gate's file. The other bytes are the
+/// text to write to this file: it opens the gate.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 const ANSWER_MS: i32 = 30_000;

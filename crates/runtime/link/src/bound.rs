@@ -75,9 +75,9 @@ pub struct Port {
 pub struct Cpu {
     /// The longest usual time of a step: from its cause until it is done.
     pub wake_ns: u64,
-    /// The longest sum of the times at which some step takes longer than that, in one busy period
-    /// of the port. A busy period lasts from a message's push until it is taken, or longer if the
-    /// port was busy with messages as urgent before.
+    /// The longest time for which steps take longer than `wake_ns`, summed over one busy period of the port.
+    /// A busy period ends when a message is taken. It begins with the message's push, or earlier if the port
+    /// was busy with messages that are as urgent.
     pub stall_ns: u64,
 }
 

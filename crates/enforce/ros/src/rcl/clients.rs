@@ -1,7 +1,8 @@
 //! Clients of services, which send the requests of serialised service events.
 
-use super::abi::{self, Bytes, Handle, Options, RequestId, ServiceEvent, WaitSet};
+use super::abi::{self, Bytes, Handle, Options, RequestId, ServiceEvent};
 use super::types::{Message, ServiceSupport};
+use super::waiter::Waiter;
 use super::{name, Node, Qos, RclError, KEEP_ALL};
 use std::ptr;
 use std::sync::Arc;
@@ -83,12 +84,12 @@ impl Client {
 
 /// The responses to the requests of several clients. One thread waits for them.
 pub struct Responses {
+    // Fields are dropped in this order: the wait set before the clients.
+    waiter: Waiter,
     clients: Vec<(Arc<Shared>, Message)>,
-    wait_set: Box<WaitSet>,
-    node: Arc<Node>,
 }
 
-// SAFETY: only one thread at a time uses the wait set and the messages.
+// SAFETY: only one thread at a time uses the waiter and the messages.
 unsafe impl Send for Responses {}
 
 impl Responses {
@@ -114,29 +115,21 @@ impl Responses {
     /// # Errors
     /// Fails if rcl fails.
     pub fn wait(&mut self, at_most_ns: i64) -> Result<bool, RclError> {
-        let f = &self.node.rcl.f;
-        // SAFETY: wait set and handles are initialised and do not move.
-        let code = unsafe {
-            let mut code = (f.wait_set_clear)(&mut *self.wait_set);
-            for (shared, _) in &self.clients {
-                if code == abi::OK {
-                    let handle: *const Handle = &*shared.handle;
-                    code = (f.wait_set_add_client)(&mut *self.wait_set, handle, ptr::null_mut());
-                }
-            }
-            if code == abi::OK {
-                code = (f.wait)(&mut *self.wait_set, at_most_ns);
-            }
-            code
-        };
-        if code == abi::TIMEOUT {
-            // SAFETY: the call only deletes this thread's error message.
-            unsafe { (f.reset_error)() };
-            return Ok(false);
+        let clients = &self.clients;
+        // SAFETY: the handles are initialised and do not move.
+        unsafe {
+            self.waiter
+                .wait(at_most_ns, "waiting for responses", |f, set| {
+                    let mut code = abi::OK;
+                    for (shared, _) in clients {
+                        if code == abi::OK {
+                            let handle: *const Handle = &*shared.handle;
+                            code = (f.wait_set_add_client)(set, handle, ptr::null_mut());
+                        }
+                    }
+                    code
+                })
         }
-        let what = || "waiting for responses".into();
-        self.node.rcl.check(code, what)?;
-        Ok(true)
     }
 
     /// Takes the next response to a client, and returns the number of its request. Returns `None` if no response
@@ -161,13 +154,6 @@ impl Responses {
         }
         rcl.check(code, || format!("taking a response of {}", shared.service))?;
         Ok(Some(id.sequence))
-    }
-}
-
-impl Drop for Responses {
-    fn drop(&mut self) {
-        // SAFETY: `Node::clients` initialised the wait set.
-        unsafe { (self.node.rcl.f.wait_set_fini)(&mut *self.wait_set) };
     }
 }
 
@@ -223,30 +209,8 @@ impl Node {
             });
             clients.push((shared, response));
         }
-        // SAFETY: zero bits are the value of `rcl_get_zero_initialized_wait_set`.
-        let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
-        let context = ptr::from_ref(&*self.context).cast_mut();
-        // SAFETY: all pointers are valid during the call.
-        let code = unsafe {
-            let count = clients.len();
-            (f.wait_set_init)(
-                &mut *wait_set,
-                0,
-                0,
-                0,
-                count,
-                0,
-                0,
-                context,
-                (f.allocator)(),
-            )
-        };
-        self.rcl.check(code, || "creating a wait set".into())?;
-        let responses = Responses {
-            clients,
-            wait_set,
-            node: self.clone(),
-        };
+        let waiter = Waiter::new(self, 0, clients.len())?;
+        let responses = Responses { clients, waiter };
         Ok((senders, responses))
     }
 }

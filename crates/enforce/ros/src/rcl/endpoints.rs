@@ -1,7 +1,8 @@
 //! Publishers and subscriptions of serialised items.
 
-use super::abi::{self, Bytes, Handle, MessageInfo, Options, WaitSet};
+use super::abi::{self, Bytes, Handle, MessageInfo, Options};
 use super::types::TypeSupport;
+use super::waiter::Waiter;
 use super::{name, Node, Qos, RclError};
 use onbeat_time::clock::monotonic_ns;
 use std::ffi::c_int;
@@ -173,10 +174,23 @@ impl Drop for Publisher {
 
 /// A subscription that takes serialised items without knowing their type, and can wait for them.
 pub struct Subscription {
+    // Fields are dropped in this order: the wait set before the subscription.
+    waiter: Waiter,
+    subscribed: Subscribed,
+}
+
+struct Subscribed {
     node: Arc<Node>,
     handle: Box<Handle>,
-    wait_set: Box<WaitSet>,
     _support: TypeSupport,
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        let node = ptr::from_ref(&*self.node.node).cast_mut();
+        // SAFETY: the handle was initialised with this node, which still exists.
+        unsafe { (self.node.rcl.f.subscription_fini)(&mut *self.handle, node) };
+    }
 }
 
 // SAFETY: only one thread at a time uses the subscription.
@@ -185,30 +199,18 @@ unsafe impl Send for Subscription {}
 impl Subscription {
     /// Waits for an item for at most `at_most_ns`. Returns false if no item came.
     pub fn wait(&mut self, at_most_ns: i64) -> Result<bool, RclError> {
-        let f = &self.node.rcl.f;
-        // SAFETY: wait set and handle are initialised and do not move.
-        let code = unsafe {
-            let mut code = (f.wait_set_clear)(&mut *self.wait_set);
-            if code == abi::OK {
-                code = (f.wait_set_add)(&mut *self.wait_set, &*self.handle, ptr::null_mut());
-            }
-            if code == abi::OK {
-                code = (f.wait)(&mut *self.wait_set, at_most_ns);
-            }
-            code
-        };
-        if code == abi::TIMEOUT {
-            // SAFETY: the call only deletes this thread's error message.
-            unsafe { (f.reset_error)() };
-            return Ok(false);
+        let handle: *const Handle = &*self.subscribed.handle;
+        // SAFETY: the handle is initialised and does not move.
+        unsafe {
+            self.waiter.wait(at_most_ns, "waiting for data", |f, set| {
+                (f.wait_set_add)(set, handle, ptr::null_mut())
+            })
         }
-        self.node.rcl.check(code, || "waiting for data".into())?;
-        Ok(true)
     }
 
     /// Takes the next item with its source time stamp. Returns false if no item is waiting.
     pub fn take(&mut self, item: &mut Item) -> Result<bool, RclError> {
-        let f = &self.node.rcl.f;
+        let f = &self.subscribed.node.rcl.f;
         let mut info = MessageInfo {
             source_ns: 0,
             received_ns: 0,
@@ -216,28 +218,27 @@ impl Subscription {
             rest: [0; 16],
         };
         // SAFETY: handle, bytes and info are valid during the call.
-        let code = unsafe { (f.take)(&*self.handle, &mut item.bytes, &mut info, ptr::null_mut()) };
+        let code = unsafe {
+            (f.take)(
+                &*self.subscribed.handle,
+                &mut item.bytes,
+                &mut info,
+                ptr::null_mut(),
+            )
+        };
         if code == abi::TAKE_FAILED {
             // SAFETY: the call only deletes this thread's error message.
             unsafe { (f.reset_error)() };
             return Ok(false);
         }
-        self.node.rcl.check(code, || "taking data".into())?;
+        self.subscribed
+            .node
+            .rcl
+            .check(code, || "taking data".into())?;
         item.source_ns = info.source_ns;
         item.arrival_ns = monotonic_ns() as i64;
         item.number = info.number();
         Ok(true)
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        let node = ptr::from_ref(&*self.node.node).cast_mut();
-        // SAFETY: the handles were initialised with this node, which still exists.
-        unsafe {
-            (self.node.rcl.f.wait_set_fini)(&mut *self.wait_set);
-            (self.node.rcl.f.subscription_fini)(&mut *self.handle, node);
-        }
     }
 }
 
@@ -286,8 +287,6 @@ impl Node {
         let text = name(topic)?;
         let f = &self.rcl.f;
         let mut handle = Box::new(Handle::zero());
-        // SAFETY: zero bits are the value of `rcl_get_zero_initialized_wait_set`.
-        let mut wait_set: Box<WaitSet> = Box::new(unsafe { std::mem::zeroed() });
         // SAFETY: all pointers are valid during the calls; in all releases the options begin with
         // the QoS.
         unsafe {
@@ -301,19 +300,15 @@ impl Node {
                 &options,
             );
             self.rcl.check(code, || format!("subscribing to {topic}"))?;
-            let context = ptr::from_ref(&*self.context).cast_mut();
-            let code =
-                (f.wait_set_init)(&mut *wait_set, 1, 0, 0, 0, 0, 0, context, (f.allocator)());
-            if let Err(e) = self.rcl.check(code, || "creating a wait set".into()) {
-                (f.subscription_fini)(&mut *handle, ptr::from_ref(&*self.node).cast_mut());
-                return Err(e);
-            }
         }
-        Ok(Subscription {
+        let subscribed = Subscribed {
             node: self.clone(),
             handle,
-            wait_set,
             _support: support,
+        };
+        Ok(Subscription {
+            waiter: Waiter::new(self, 1, 0)?,
+            subscribed,
         })
     }
 

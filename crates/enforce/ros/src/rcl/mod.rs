@@ -7,6 +7,7 @@ mod endpoints;
 mod node;
 mod stub;
 mod types;
+mod waiter;
 
 use abi::{EndpointLayout, Functions};
 pub use abi::{Qos, Time};

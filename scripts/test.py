@@ -50,8 +50,8 @@ CARGO_TEST = ["cargo", "test", "--locked", "--workspace"]
 # Decide what loom and Miri find in flow's channels.
 FLOW = ("crates/runtime/flow", "crates/base", "Cargo.lock", "Cargo.toml", "scripts/check.sh")
 # Decide how a page looks and moves. The numbers in it are tested without a browser.
-PAGES = ("crates/observe/why", "crates/observe/views", "crates/tools/cli/src/why", "demos/recorded/parking",
-         "scripts/browser.py", "dev")
+PAGES = ("crates/observe/why", "crates/observe/views", "crates/observe/document", "crates/tools/cli/src/why",
+         "demos/recorded/parking", "scripts/browser.py", "Cargo.lock", "dev")
 # Decide what tests of the Python package find.
 PYTHON = ("target/release/onbeat", "target/release/onbeat-store", "demos/recorded/parking", "python/onbeat", "python/tests",
           "python/conftest.py", "python/pyproject.toml", "docs/how-to/python.md", "docs/how-to/timing.ipynb",

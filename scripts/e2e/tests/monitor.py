@@ -8,7 +8,7 @@ import sys
 from chain import Chain
 from diagnostics import monitor
 from harness import ONBEAT, ROOT
-from registry import Mismatch, Skip, need, test
+from registry import SHAPERS, Mismatch, Skip, need, test
 
 WATCH = os.path.join(ROOT, "scripts/watch")
 FAULTS = 13
@@ -21,7 +21,7 @@ callbacks:
 """
 
 
-@test
+@test(group=SHAPERS)
 def monitor_goes_on_after_faults_and_leaves_nothing(harness):
     """A monitor survives one fault of each kind: what it saved is readable, and nothing is left behind."""
     if os.geteuid() != 0:

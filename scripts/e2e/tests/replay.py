@@ -18,7 +18,7 @@ import threading
 import time
 
 from harness import ONBEAT
-from registry import Mismatch, need, test
+from registry import TIMED_TEST, Mismatch, need, test
 
 # No step of a test takes that long; in emulation (scripts/replay-can.sh) all takes several times longer.
 WATCHDOG_S = 600 if os.environ.get("ONBEAT_EMULATED") else 120
@@ -219,7 +219,7 @@ def ros_variables(harness, distro):
     return dict(os.environ, LD_LIBRARY_PATH=":".join(folders), AMENT_PREFIX_PATH=env)
 
 
-@test
+@test(places=TIMED_TEST)
 def replay_of_candump_arrives_by_udp_in_order_and_never_early(harness):
     """CAN frames arrive by UDP, all and in order, beside busy neighbours, and never early"""
     path, device = harness.file("replay.log"), Device()
@@ -232,7 +232,7 @@ def replay_of_candump_arrives_by_udp_in_order_and_never_early(harness):
     need([s["played"] for s in seen["streams"]] == [2000, 2000], "streams are mixed up")
 
 
-@test
+@test(places=TIMED_TEST)
 def replay_of_three_recordings_arrives_whole_and_in_order(harness):
     """A bag, a candump and a capture on one time axis arrive whole and in order, in ROS 2 and by UDP"""
     topic, count = f"{harness.namespace}/both", 800
@@ -261,7 +261,7 @@ def replay_of_three_recordings_arrives_whole_and_in_order(harness):
     compare("payloads", [g for g in got if g not in set(frames)], payloads)
 
 
-@test
+@test(places=TIMED_TEST)
 def replay_of_a_bag_arrives_byte_for_byte_at_a_node(harness):
     """A bag's messages arrive at an rclpy node, byte for byte and in order, beside busy neighbours"""
     topics = [f"{harness.namespace}/a", f"{harness.namespace}/b"]

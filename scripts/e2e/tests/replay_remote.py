@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from harness import ONBEAT
-from registry import Mismatch, need, test
+from registry import TIMED_TEST, Mismatch, need, test
 from tests.hosts import two_hosts
 from tests.replay import WATCHDOG_S, busy_neighbours, compare, pcap, times
 
@@ -38,7 +38,7 @@ def ended(process, what):
     return out
 
 
-@test
+@test(places=TIMED_TEST)
 def replay_from_another_host_is_whole_and_in_order(harness):
     """A capture on one host goes by UDP on another, all in order, with a buffer that holds a part of it"""
     path, report = harness.file("remote.pcap"), harness.new_file("remote.json")

@@ -57,8 +57,8 @@ pub struct LiveOptions {
     /// The time without an event after which the figures of a callback, path, edge, topic or thread
     /// are forgotten.
     pub forget_after_ns: u64,
-    /// The time after the end of a node's process after which the node is forgotten with everything that
-    /// belongs to it.
+    /// The time after which a node that was destroyed, or whose process ended, is forgotten with everything
+    /// that belongs to it.
     pub forget_nodes_after_ns: u64,
     /// Follows threads and CPUs, and finds the causes of late executions. This takes most of the time and
     /// memory. Without it, `cpus`, `threads`, `holders` and `late_execution` of a [`view::View`] stay empty.
@@ -70,7 +70,7 @@ const CREATED_MAX: u32 = 10_000;
 
 impl LiveOptions {
     /// Returns options with this synthesis. Figures are forgotten after ten minutes without an event,
-    /// and nodes an hour after their process has ended. A process may create 10,000 things.
+    /// and nodes an hour after their destruction or the end of their process. A process may create 10,000 things.
     pub fn new(synth: SynthOptions) -> LiveOptions {
         LiveOptions {
             synth: SynthOptions {

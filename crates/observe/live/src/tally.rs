@@ -185,6 +185,8 @@ impl Add for EdgeTally {
 
 impl Add for u64 {
     fn sum(parts: &[&Self]) -> Self {
-        parts.iter().copied().sum()
+        parts
+            .iter()
+            .fold(0, |sum: u64, part| sum.saturating_add(**part))
     }
 }

@@ -274,6 +274,23 @@ fn brief(name: &str, start_ns: u64) -> Vec<Event> {
             *of = name.into();
         }
     }
+    // The end of this publisher is missing.
+    let rosout = start_ns / SECOND_NS;
+    let created = events
+        .iter()
+        .position(|event| matches!(event.kind, EventKind::PublisherInit { .. }));
+    let created = created.expect("a publisher");
+    let rosout = Event {
+        kind: EventKind::PublisherInit {
+            publisher: 0x10_0000 + rosout,
+            node: 1,
+            rmw: 0x20_0000 + rosout,
+            topic: "/rosout".into(),
+            depth: 1000,
+        },
+        ..events[created].clone()
+    };
+    events.insert(created, rosout);
     let last = events.last().expect("events").clone();
     events.extend(HANDLES_OF_A.map(|handle| Event {
         time_ns: start_ns + 30_000_000,

@@ -42,7 +42,15 @@ impl Entities {
         let process = self.process_mut(p);
         process.entities = others;
         process.forget_node(node);
-        own.into_iter().for_each(|e| self.end_entity(e));
+        for e in own {
+            self.end_entity(e);
+            // The node ended long ago, and so did the endpoint.
+            if self.ended.dead.back().is_some_and(|dead| dead.1 == e) {
+                self.ended.dead.pop_back();
+                self.ended.freed.push(e);
+                self.ended.free.push(e);
+            }
+        }
         let ended_ns = self.nodes.destroyed_before(node, time).unwrap_or(time);
         self.nodes.set_dead(node, ended_ns);
     }

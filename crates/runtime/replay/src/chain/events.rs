@@ -34,7 +34,9 @@ impl Sides {
 struct Row {
     name: String,
     sides: Sides,
+    /// The requests with contents that were taken.
     taken: u64,
+    /// The requests with contents that were not taken, because the other side recorded them.
     of_other_side: u64,
 }
 
@@ -75,14 +77,16 @@ impl Events {
         };
         match requests::read(message) {
             Ok(Event::Response) => false,
-            Ok(Event::Request { side, .. }) if !row.sides.take(side) => {
-                row.of_other_side += 1;
-                false
+            Ok(Event::Request { side, has_contents }) => {
+                let is_taken = row.sides.take(side);
+                let count = match is_taken {
+                    true => &mut row.taken,
+                    false => &mut row.of_other_side,
+                };
+                *count += u64::from(has_contents);
+                is_taken
             }
-            _ => {
-                row.taken += 1;
-                true
-            }
+            Err(requests::Damaged) => true,
         }
     }
 
@@ -105,5 +109,35 @@ impl Events {
             }
         }
         said.sentences().first().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_side_is_named_only_if_it_alone_has_contents() {
+        let streams = [Stream {
+            name: "/s".into(),
+            kind: Kind::Requests {
+                type_name: "a/srv/S".into(),
+            },
+        }];
+        // The kind of the event, and its number of requests: 1 for one with contents.
+        let sentence = |all: &[(u8, u32)]| {
+            let mut events = Events::of(&streams, Sides::Server);
+            assert!(events.take(StreamId(0), b"cut off"));
+            for &(kind, requests) in all {
+                let event = requests::tests::event(kind, requests, &[0; 8]);
+                events.take(StreamId(0), &event);
+            }
+            events.sentence()
+        };
+        let (client, server) = (0, 1);
+        let said = sentence(&[(server, 0), (client, 1)]).expect("a sentence");
+        assert!(said.contains("--requests=client"), "{said}");
+        assert_eq!(sentence(&[(server, 1), (client, 1)]), None);
+        assert_eq!(sentence(&[(client, 0)]), None);
     }
 }

@@ -94,8 +94,8 @@ pub enum CompareError {
 /// Compares all streams of `expected` with the streams of the same names in `observed`. Reads both once, and
 /// holds the messages of a few seconds. After each message, calls `tell` with the number of messages so far.
 ///
-/// # Errors Fails if a recording cannot be read to its end, or if a rule names a field that no compared
-/// topic has.
+/// # Errors
+/// Fails if a recording cannot be read to its end, or if a rule names a field that no compared topic has.
 pub fn compare(
     expected: &mut dyn Source,
     observed: &mut dyn Source,

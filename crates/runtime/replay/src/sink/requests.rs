@@ -32,7 +32,8 @@ pub struct RequestFigures {
     pub sent: u64,
     /// The requests that the server answered.
     pub answered: u64,
-    /// The requests that the server did not answer until the end of the replay, and five seconds after it.
+    /// The requests that the server did not answer until five seconds after the end of the replay, or one second
+    /// if the user ended it.
     pub unanswered: u64,
     /// The responses beyond the first to a request. Several servers of one service answer each request.
     pub additional_responses: u64,

@@ -105,12 +105,8 @@ impl Otlp {
             Some(offset_ns) => u64::try_from(i128::from(now_ns) + offset_ns).unwrap_or(0),
             None => unix_ns(),
         };
-        let begin_ns = now_ns.saturating_sub(elapsed_ns);
-        // After a step of the clock, counters begin at another time.
-        let same = |start_ns: &u64| start_ns.abs_diff(begin_ns) < STEP_NS;
-        let start_ns = self.start_ns.filter(same).unwrap_or(begin_ns);
-        self.start_ns = Some(start_ns);
-        let times = Times { start_ns, now_ns };
+        let times = times(self.start_ns, now_ns, elapsed_ns);
+        self.start_ns = Some(times.start_ns);
         let body = message(families, &self.resource, times);
         let mut mail = self.mailbox.lock();
         let replaced = mail.body.replace(body.into_bytes());
@@ -222,9 +218,37 @@ fn send_all(endpoint: &Endpoint, mailbox: &Mailbox, report: &Sender<Result<(), F
     }
 }
 
+/// Returns the times of the next message. `start_ns` is the start in the message before.
+fn times(start_ns: Option<u64>, now_ns: u64, elapsed_ns: u64) -> Times {
+    let begin_ns = now_ns.saturating_sub(elapsed_ns);
+    // After a step of the clock, counters begin at another time.
+    let same = |start_ns: &u64| start_ns.abs_diff(begin_ns) < STEP_NS;
+    let start_ns = start_ns.filter(same).unwrap_or(begin_ns);
+    Times {
+        start_ns,
+        // A small step backwards may put the time before the start.
+        now_ns: now_ns.max(start_ns),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_follow_a_step_of_the_clock_and_never_end_before_they_start() {
+        const S: u64 = 1_000_000_000;
+        let of = |start_s: u64, now_s, elapsed_s| {
+            let found = times(Some(start_s * S), now_s * S, elapsed_s * S);
+            (found.start_ns / S, found.now_ns / S)
+        };
+        assert_eq!(of(1000, 1010, 10), (1000, 1010));
+        // Slewed by a second, set back by 30 s, set back by an hour, set forward by an hour.
+        assert_eq!(of(1000, 1021, 20), (1000, 1021));
+        assert_eq!(of(1000, 990, 20), (1000, 1000));
+        assert_eq!(of(5000, 1410, 10), (1400, 1410));
+        assert_eq!(of(1000, 4610, 10), (4600, 4610));
+    }
     use std::io::{Read, Write};
     use std::net::TcpListener;
 

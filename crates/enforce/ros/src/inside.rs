@@ -71,7 +71,10 @@ pub fn write(directory: &Path, outputs: &[Output]) -> io::Result<PageWriter> {
         // Writing to a string cannot fail.
         let _ = writeln!(list, "{number} {kind} {policy} {node} {topic}");
     }
-    std::fs::write(directory.join(OUTPUTS), list)?;
+    let path = directory.join(OUTPUTS);
+    std::fs::write(&path, list)?;
+    // Whatever the umask says: the application may run as another user.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o644))?;
     let page = PageWriter::in_file(&directory.join(PAGE))?;
     page.set_pass_through(true);
     Ok(page)
@@ -107,7 +110,11 @@ impl LineageGiver {
 
     /// Takes new questions, and answers all of them once there is a table. Does not wait.
     pub fn poll(&mut self, table: Option<BorrowedFd<'_>>) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        // A process that connects all the time keeps nobody here.
+        for _ in 0..MAX_WAITING {
+            let Ok((stream, _)) = self.listener.accept() else {
+                break;
+            };
             if self.waiting.len() < MAX_WAITING {
                 self.waiting.push(stream);
             }

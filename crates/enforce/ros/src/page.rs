@@ -262,11 +262,6 @@ impl PageWriter {
         self.map.word(WORD_STATE).store(state, Ordering::Release);
     }
 
-    /// Returns the time of the last heartbeat (CLOCK_MONOTONIC) in ns. Real-time safe.
-    pub fn last_beat_ns(&self) -> u64 {
-        self.map.load(WORD_HEARTBEAT)
-    }
-
     /// Writes the heartbeat: the owner is alive at `now_ns` (CLOCK_MONOTONIC). Real-time safe.
     pub fn beat(&self, now_ns: u64) {
         self.map

@@ -22,7 +22,7 @@ pub mod probes;
 pub mod recorder;
 mod records;
 
-pub use command::user::{invoking as user_behind_sudo, user_id, User};
+pub use command::user::{invoking as user_behind_sudo, user_id, variable as user_variable, User};
 pub use command::{CommandLibrary, CommandStartError};
 pub use kernel::{Join, KernelLoadError, Lineage, Root, TypesError, WaitTable};
 pub use libraries::PlacementPolicy;

@@ -174,6 +174,7 @@ struct publisher {
 	__u32 held;	  // items that have not left
 	__u64 next;	  // sequence number of the next item
 	__u64 reported;
+	__u64 sent_at; // when the latest item left; 0: none has
 	pthread_mutex_t sending;
 	int places;
 	struct item items[ITEMS];
@@ -371,6 +372,7 @@ static void send_item(struct publisher *publisher, struct item *item, const stru
 		ros.reset_error();
 	}
 	record.end = now_of(CLOCK_MONOTONIC);
+	__atomic_store_n(&publisher->sent_at, record.end, __ATOMIC_RELAXED);
 	free_item(publisher, item, record);
 }
 
@@ -402,25 +404,39 @@ static void send_all(struct publisher *publisher)
 			send_item(publisher, item, 0, FLAG_PASSED);
 }
 
-// Sends all items of a publisher that may end at once afterwards. The middleware forgets what
-// subscribers have not acknowledged by then.
-static void flush(struct publisher *publisher)
+static void empty(struct publisher *publisher)
 {
-	struct rmw_time most = { .ns = SETTLE_NS };
-
 	if (!held_by(publisher))
 		return;
 	lock(publisher);
 	send_all(publisher);
 	unlock(publisher);
+}
+
+// Waits until subscribers have acknowledged what a publisher has sent lately, until a time at most. The
+// middleware forgets the rest when the publisher ends.
+static void settle(struct publisher *publisher, __u64 until)
+{
+	__u64 sent_at = __atomic_load_n(&publisher->sent_at, __ATOMIC_RELAXED),
+	      now = now_of(CLOCK_MONOTONIC);
+	struct rmw_time most = { .ns = until > now ? until - now : 0 };
+
+	if (!__atomic_load_n(&publisher->impl, __ATOMIC_ACQUIRE) || !sent_at ||
+	    sent_at + SETTLE_NS < now)
+		return;
 	if (ros.wait_for_all_acked(publisher->rmw, most))
 		ros.reset_error();
 }
 
+// Sends all items, and waits for their acknowledgements.
 static void flush_all(void)
 {
+	__u64 until = now_of(CLOCK_MONOTONIC) + SETTLE_NS;
+
 	for (int i = 0; process && i < MAX_PUBLISHERS; i++)
-		flush(&process->publishers[i]);
+		empty(&process->publishers[i]);
+	for (int i = 0; process && i < MAX_PUBLISHERS; i++)
+		settle(&process->publishers[i], until);
 }
 
 static void at_exit(void)
@@ -537,8 +553,15 @@ static void discard_replaced(struct publisher *publisher, __u64 latest)
 	for (int i = 0; i < ITEMS; i++) {
 		struct item *item = &publisher->items[i];
 
-		if (is_ready(item) && item->sequence < latest && take(item))
+		if (!is_ready(item) || item->sequence >= latest || !take(item))
+			continue;
+		if (item->sequence < latest) {
 			discard(publisher, item, 0, FLAG_REPLACED);
+			continue;
+		}
+		// Another thread has put a later message into this place meanwhile.
+		__atomic_store_n(&item->state, READY, __ATOMIC_RELEASE);
+		wake();
 	}
 }
 
@@ -857,7 +880,8 @@ static void forget(const void *impl)
 
 	if (!publisher)
 		return;
-	flush(publisher);
+	empty(publisher);
+	settle(publisher, now_of(CLOCK_MONOTONIC) + SETTLE_NS);
 	lock(publisher);
 	send_all(publisher);
 	__atomic_store_n(&publisher->impl, 0, __ATOMIC_RELEASE);
@@ -906,6 +930,7 @@ static void take_over(void *impl, const void *type, const void *rmw, const struc
 		publisher->is_input = output->is_input;
 		publisher->policy = output->policy;
 		publisher->schedule.cycle = 0;
+		publisher->sent_at = 0;
 		publisher->sequence = (struct sequence){};
 		publisher->has_last = false;
 		publisher->is_new = true;
@@ -1011,13 +1036,16 @@ static __s64 own_source(void)
 //
 // The thread notes that it runs, and then looks at the items. The caller makes an item ready, and
 // then looks at what the thread has noted. So at least one of the two sees the other.
-static bool needs_wake(const struct publisher *publisher, __u64 now)
+//
+// The caller reads the clock last: then a thread that runs has noted an earlier time.
+static bool needs_wake(const struct publisher *publisher)
 {
 	struct schedule schedule;
-	__u64 wakes_at;
+	__u64 wakes_at, now;
 
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	wakes_at = __atomic_load_n(&process->wakes_at, __ATOMIC_SEQ_CST);
+	now = now_of(CLOCK_MONOTONIC);
 	if (wakes_at <= now || wakes_at == ~0ULL || publisher->policy == STOP ||
 	    !read_schedule(process->page, publisher->output, now, &schedule))
 		return true;
@@ -1052,7 +1080,7 @@ static bool hold(struct publisher *publisher, const void *message,
 	__atomic_store_n(&item->state, READY, __ATOMIC_RELEASE);
 	if (publisher->is_input)
 		discard_replaced(publisher, sequence);
-	if (needs_wake(publisher, arrival)) {
+	if (needs_wake(publisher)) {
 		__atomic_compare_exchange_n(&process->wakes_at, &never, arrival, false,
 					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 		wake();

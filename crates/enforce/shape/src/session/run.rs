@@ -174,15 +174,17 @@ fn hold(plan: &Plan, options: &ShapeOptions) -> Result<Holding, InsideError> {
         let topics: BTreeSet<&str> = moves.iter().map(|m| m.topic.as_str()).collect();
         topics.into_iter().collect::<Vec<_>>().join(", ")
     };
-    let distribution = std::env::var("ROS_DISTRO").ok();
+    // sudo hides it from this process, but the application gets it.
+    let distribution = onbeat_record::user_variable("ROS_DISTRO");
+    let distribution = distribution.as_ref().and_then(|name| name.to_str());
     match options.enforcement.hold {
         HoldAt::Outside => Ok(outside(None)),
         HoldAt::Inside => Ok(Holding {
-            inside: Some(keep(plan, options, None)?),
+            inside: Some(keep(plan, options, distribution)?),
             note: None,
         }),
         HoldAt::Auto if moves.is_empty() => Ok(outside(None)),
-        HoldAt::Auto => Ok(match keep(plan, options, distribution.as_deref()) {
+        HoldAt::Auto => Ok(match keep(plan, options, distribution) {
             Ok(inside) => Holding {
                 inside: Some(inside),
                 note: Some(format!("The application itself holds back {}.", topics())),
@@ -197,7 +199,7 @@ fn hold(plan: &Plan, options: &ShapeOptions) -> Result<Holding, InsideError> {
 }
 
 /// Returns the plan and the files of an application that holds its outputs back itself.
-/// `distribution` is that of the environment, if it counts.
+/// `distribution` is the application's `ROS_DISTRO`.
 fn keep(
     plan: &Plan,
     options: &ShapeOptions,
@@ -281,5 +283,9 @@ mod tests {
             "{note}"
         );
         assert!(held(&plan, HoldAt::Inside, &command).is_err());
+        plan.inputs.pop();
+        let refused = keep(&plan, &options, Some("humble")).err();
+        let refused = refused.expect("an old distribution").to_string();
+        assert!(refused.contains("ROS_DISTRO is humble"), "{refused}");
     }
 }

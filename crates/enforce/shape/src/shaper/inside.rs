@@ -1,5 +1,6 @@
-//! Holds outputs back inside the application's processes: starts no process, but lets the
-//! application load a library, and exchanges the table of slots and the reports with it by files.
+//! Holds outputs back inside the application's processes: starts no process, but lets the application
+//! load a library. Exchanges the table of slots and the reports with it by files, and gives it the table of
+//! lineage through a socket.
 
 use super::config::{held, tables, throttled, SENDING};
 use super::{OutputState, Reports, Shaper};
@@ -16,7 +17,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -84,6 +85,7 @@ pub(super) struct Inside {
     library: Directory,
     files: Directory,
     lineage: LineageGiver,
+    wakes: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
     heartbeat: Option<JoinHandle<()>>,
 }
@@ -105,6 +107,11 @@ impl Inside {
     /// Gives the table of lineage to the processes that have asked for it.
     pub(super) fn give_lineage(&mut self, table: Option<BorrowedFd<'_>>) {
         self.lineage.poll(table);
+    }
+
+    /// Returns the number of times that the dispatcher has woken up, which the dispatcher counts.
+    pub(super) fn wakes(&self) -> Arc<AtomicU64> {
+        self.wakes.clone()
     }
 
     pub(super) fn library(&self) -> CommandLibrary {
@@ -134,11 +141,11 @@ impl Shaper {
         let reports = pipe(&files.path().join(inside::REPORTS), user)?;
         let lineage = LineageGiver::new(files.path(), user)?;
         page.set_table(plan.cycle_ms.0, monotonic_ns() as i64, &tables(plan));
-        let ends = Arc::<AtomicBool>::default();
+        let (wakes, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let heartbeat = Builder::new().name("onbeat-beat".into()).spawn({
-            let (page, ends) = (page.clone(), ends.clone());
+            let (page, wakes, ends) = (page.clone(), wakes.clone(), ends.clone());
             let every = Duration::from_nanos(plan.cycle_ms.0 / 2);
-            move || beat(&page, every, &ends)
+            move || beat(&page, every, &wakes, &ends)
         })?;
         let state = |output: Option<usize>| OutputState {
             output,
@@ -152,6 +159,7 @@ impl Shaper {
                 library,
                 files,
                 lineage,
+                wakes,
                 ends,
                 heartbeat: Some(heartbeat),
             }),
@@ -203,28 +211,22 @@ fn pipe(path: &Path, user: Option<(u32, u32)>) -> io::Result<OwnedFd> {
 const REST: Duration = Duration::from_secs(1);
 
 /// Shows the processes that this one is alive. A process without a heartbeat for two cycles passes
-/// its messages on. Rests while another thread does the same.
-fn beat(page: &PageWriter, every: Duration, ends: &AtomicBool) {
+/// its messages on. Rests while the dispatcher does the same, which counts its `wakes`.
+fn beat(page: &PageWriter, every: Duration, wakes: &AtomicU64, ends: &AtomicBool) {
     let parameters = libc::sched_param {
         sched_priority: SENDING.into(),
     };
     // SAFETY: the call reads parameters that live until the call returns. If it fails, the thread is
     // delayed on a busy machine, and messages leave at once.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &parameters) };
-    let (mut seen_ns, mut others) = (page.last_beat_ns(), 0u32);
+    let mut seen = wakes.load(Ordering::Relaxed);
     while !ends.load(Ordering::Relaxed) {
-        let is_others = page.last_beat_ns() != seen_ns;
-        others = if is_others {
-            others.saturating_add(1)
-        } else {
-            0
-        };
-        // A single beat may be the session's, which comes too seldom.
-        let rests = others > 1;
+        let now = wakes.load(Ordering::Relaxed);
+        let rests = now != seen;
+        seen = now;
         if !rests {
             page.beat(monotonic_ns());
         }
-        seen_ns = page.last_beat_ns();
         std::thread::park_timeout(if rests { REST } else { every });
     }
 }

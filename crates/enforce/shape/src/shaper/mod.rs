@@ -34,6 +34,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
@@ -173,7 +174,16 @@ impl Shaper {
     /// alive. The function is real-time safe.
     pub(crate) fn on_wake(&self) -> OnWake {
         let page = self.page.clone();
-        Arc::new(move |now_ns| page.beat(now_ns))
+        let wakes = match &self.carrier {
+            Carrier::Inside(inside) => Some(inside.wakes()),
+            Carrier::Process { .. } => None,
+        };
+        Arc::new(move |now_ns| {
+            page.beat(now_ns);
+            if let Some(wakes) = &wakes {
+                wakes.fetch_add(1, Ordering::Relaxed);
+            }
+        })
     }
 
     /// Tells the shaper that its owner is alive. Must be called about once a second.
@@ -274,6 +284,9 @@ fn ended_with_its_container(beside: &Beside, status: ExitStatus) -> bool {
         && beside.has_ended(CONTAINER_ENDS)
 }
 
+/// The maximum number of reads of reports at a time, of 64 reports each.
+const READS_MAX: usize = 256;
+
 struct Reports {
     pipe: File,
     partial: Vec<u8>,
@@ -289,7 +302,8 @@ impl Reports {
 
     fn read(&mut self) -> Vec<Record> {
         let mut buffer = [0; 64 * RECORD_BYTES];
-        loop {
+        // A process that writes all the time keeps nobody here.
+        for _ in 0..READS_MAX {
             match self.pipe.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => self.partial.extend_from_slice(&buffer[..count]),

@@ -52,6 +52,9 @@ impl Directory {
             sweep(prefix, parent);
             let made = make_below(prefix, parent).and_then(|path| {
                 let done = fill(&path).and_then(|()| {
+                    if access != Access::Own {
+                        let_others_read(&path)?;
+                    }
                     let lock = File::open(&path)?;
                     lock.lock()?;
                     match access {
@@ -86,6 +89,14 @@ impl Drop for Directory {
     fn drop(&mut self) {
         remove(&self.path);
     }
+}
+
+/// Lets all users who can enter the directory read its files, whatever the umask says.
+fn let_others_read(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        fs::set_permissions(entry?.path(), Permissions::from_mode(0o644))?;
+    }
+    Ok(())
 }
 
 /// Removes a directory and ignores errors: a directory that stays is visible, and does no harm.
@@ -171,12 +182,16 @@ mod tests {
     fn files_for_all_users_can_be_read_by_all_and_changed_by_one() {
         let parent = tempfile::TempDir::new().expect("a directory");
         let parents = [parent.path().join("missing"), parent.path().to_owned()];
-        let made = Directory::make("x-", parents.iter(), Access::All, |_| Ok(())).expect("made");
-        let mode = fs::metadata(made.path())
-            .expect("there")
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o755);
+        let fill = |directory: &Path| {
+            let file = directory.join("file");
+            fs::write(&file, "")?;
+            // As with a strict umask.
+            fs::set_permissions(&file, Permissions::from_mode(0o600))
+        };
+        let made = Directory::make("x-", parents.iter(), Access::All, fill).expect("made");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(made.path()), 0o755);
+        assert_eq!(mode(&made.path().join("file")), 0o644);
         let path = made.path().to_owned();
         drop(made);
         assert!(!path.exists());

@@ -185,7 +185,7 @@ mod tests {
         let fill = |directory: &Path| {
             let file = directory.join("file");
             fs::write(&file, "")?;
-            // As with a strict umask.
+            // A strict umask does the same.
             fs::set_permissions(&file, Permissions::from_mode(0o600))
         };
         let made = Directory::make("x-", parents.iter(), Access::All, fill).expect("made");

@@ -44,8 +44,8 @@
 //! 4. **Stalls.** At any time, the wire sends bytes of 1 to 3, or it idles for a reason of 1 to 3,
 //!    or a step stalls. So stalls add *D* at most. If the usual time of the most urgent writer's step
 //!    and its stall reach the port's patience, others pass it over: once at most for each whole
-//!    *patience - u* in *D*. The writer then waits as in 1. There is no bound if *u* alone reaches
-//!    the patience and a channel is less urgent.
+//!    *patience - u* in *D*. The writer then waits as in 1. If *u* alone reaches the patience, a
+//!    channel with less urgent ones has no bound.
 //! 5. **After the wire**: the way, *u* to read the message, *u* to take it.
 //!
 //! The sum over a busy period is a fixed point, since more messages arrive while it lasts.

@@ -41,9 +41,14 @@ pub fn status(data: &[u8]) {
     let length = data.len().min(4080);
     page[16..16 + length].copy_from_slice(&data[..length]);
     page[..8].copy_from_slice(b"onbeatLS");
-    page[8] = 1;
-    if let Some(status) = parse(&page) {
+    page[8] = 2;
+    let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().unwrap());
+    let (backend, state) = (word(16), word(32));
+    let status = parse(&page);
+    assert_eq!(status.is_some(), backend < 3 && state < 4);
+    if let Some(status) = status {
         assert!(status.name.chars().count() <= 254 && status.peer.chars().count() <= 254);
+        assert!(status.steps.worst.len() <= 16 && status.steps.recent.len() <= 256);
         assert!(status.qos.is_none_or(|qos| qos.named().count() == 10));
     }
 }

@@ -42,8 +42,10 @@
 //! 3. **Between whole chunks** the wire idles only if a turn takes longer than the rest of the
 //!    window, *(w - 1) C*, or a step longer than *C*.
 //! 4. **Stalls.** At any time, the wire sends bytes of 1 to 3, or it idles for a reason of 1 to 3,
-//!    or a step stalls. So stalls add *D* at most. If the most urgent writer stalls for the port's
-//!    patience, others pass it over: one window more for each whole patience in *D*.
+//!    or a step stalls. So stalls add *D* at most. If the usual time of the most urgent writer's step
+//!    and its stall reach the port's patience, others pass it over: once at most for each whole
+//!    *patience - u* in *D*. The writer then waits as in 1. If *u* alone reaches the patience, a
+//!    channel with less urgent ones has no bound.
 //! 5. **After the wire**: the way, *u* to read the message, *u* to take it.
 //!
 //! The sum over a busy period is a fixed point, since more messages arrive while it lasts.
@@ -134,10 +136,12 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port. Send less, or less often.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port, with the round trips for which the window is too small. Send less, or less often, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
     #[error("with the time that steps of threads may take, channels of priority {priority} and above use {percent} % of the port. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },
+    #[error("steps may take as long as the port's patience of {} us, so less urgent channels may go first again and again. Assume shorter steps, or set a longer patience.", patience_ns / 1000)]
+    Patience { patience_ns: u64 },
     #[error("a rate, chunk size or period is 0. Give values above 0.")]
     Zero,
 }
@@ -249,7 +253,12 @@ impl Port {
         }
 
         let largest = above.iter().map(|l| l.bytes).fold(own.bytes, usize::max);
-        let blocked = self.start_ns(below, largest, &times) + self.stalled_ns(below, cpu);
+        let start = self.start_ns(below, largest, &times);
+        let passed_over = match below {
+            0 => 0,
+            _ => u128::from(self.most_passed_over(cpu)?),
+        };
+        let blocked = start + u128::from(cpu.stall_ns) + passed_over * start;
         let last = self.wire_ns(self.last_chunk_wire_bytes(own.bytes));
         let (period, jitter) = (u128::from(own.period_ns), u128::from(own.jitter_ns));
         let mut steps = 0;
@@ -296,11 +305,12 @@ impl Port {
         2 * times.wake + self.wire_ns(window).max(until_room)
     }
 
-    /// Returns how much the stalls of a busy period delay a message.
-    fn stalled_ns(&self, below_bytes: u128, cpu: &Cpu) -> u128 {
-        let passed_over = cpu.stall_ns / self.patience_ns.max(1);
-        let window = below_bytes.min(self.usable_window_bytes());
-        u128::from(cpu.stall_ns) + u128::from(passed_over) * self.wire_ns(window)
+    /// Returns how often others pass over the most urgent writer in a busy period, at most.
+    fn most_passed_over(&self, cpu: &Cpu) -> Result<u64, NoBound> {
+        let patience_ns = self.patience_ns;
+        let least_stall_ns = patience_ns.checked_sub(cpu.wake_ns);
+        let passed_over = least_stall_ns.and_then(|least_ns| cpu.stall_ns.checked_div(least_ns));
+        passed_over.ok_or(NoBound::Patience { patience_ns })
     }
 }
 

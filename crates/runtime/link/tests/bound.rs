@@ -20,6 +20,8 @@ impl Chance<'_> {
 enum Event {
     /// A channel's application has handed over a message that was complete at this time.
     Pushed(usize, u64),
+    /// Others pass over the most urgent channel if it has not asked since this time.
+    Passed(usize, u64),
     /// A channel's writer asks for a chunk, and writes it if it gets it.
     Asks(usize),
     Writes(usize),
@@ -27,8 +29,6 @@ enum Event {
     Left,
     /// The sender has heard that the peer has a chunk of so many bytes on the wire.
     Freed(usize),
-    /// Others pass over the most urgent channel if it has not asked since this time.
-    Passed(usize, u64),
     /// A message that was complete at this time is taken.
     Taken(usize, u64),
 }
@@ -304,10 +304,10 @@ fn steps_and_stalls_add_what_the_derivation_says() {
     assert!(window > chunk + 1100 * 8 + 2 * way);
     assert_eq!(urgent.wire_ns, window + 1100 * 8 + way);
     // With steps, a turn is long: hear and post, but also receive and answer. The writer is passed
-    // over twice.
+    // over twice, and waits as at the start each time.
     let until_room = chunk + 1100 * 8 + 2 * way + 4 * step;
     assert!(until_room > window);
-    let before = 2 * step + until_room + stall + 2 * window;
+    let before = 2 * step + until_room + stall + 2 * (2 * step + until_room);
     assert_eq!(urgent.longest_ns(), before + 1100 * 8 + way + 2 * step);
     // The large message waits for a turn before it has room, since the last chunk of its
     // predecessor can be in the window. A turn of 0.4 ms hides behind a chunk.
@@ -338,6 +338,43 @@ fn steps_and_stalls_add_what_the_derivation_says() {
         percent: 209,
     };
     assert_eq!(crowded[0], Err(steps));
+}
+
+#[test]
+fn a_writer_is_passed_over_once_its_step_and_a_stall_take_as_long_as_the_patience() {
+    let (wake_ns, stall_ns) = (1_800_000, 200_000);
+    let cpu = Cpu { wake_ns, stall_ns };
+    // A chunk takes 100 ms, so that chunks outweigh all steps.
+    let port = Port {
+        bits_per_second: 5_250_880,
+        patience_ns: 2_000_000,
+        ..GIGABIT
+    };
+    let loads = [load(1, 1_000_000, 100_000), load(9, 1000, 1000)];
+    let bound = port.bounds(&loads, &cpu)[1].unwrap().longest_ns();
+    let mut longest = 0;
+    // The first chunk leaves after 100 ms. The stall then meets the urgent writer's step.
+    for place in 0..24 {
+        let from = 100_000_000 + place * 300_000;
+        let (arrivals, stalls) = ([(0, 0), (2_000_000, 1)], [(from, from + stall_ns)]);
+        for seed in 0..8 {
+            let quick = |i| (seed * 7919 + i * 104_729) % 97 % 3 == 0;
+            let chance: Vec<u64> = (0..37).map(|i| if quick(i) { 0 } else { 10 }).collect();
+            let seen = simulate(&port, cpu, &loads, &arrivals, (&stalls, &chance));
+            longest = longest.max(seen[1]);
+        }
+    }
+    // Three chunks go first: two that were granted before, and one that passed the writer over.
+    assert!(
+        longest > 300_000_000 && longest <= bound,
+        "{longest} of {bound}"
+    );
+    let wake_ns = port.patience_ns;
+    let slow = port.bounds(&loads, &Cpu { wake_ns, stall_ns });
+    let patience_ns = port.patience_ns;
+    assert_eq!(slow[1], Err(NoBound::Patience { patience_ns }));
+    // Nobody is less urgent than the other channel.
+    assert!(slow[0].is_ok());
 }
 
 #[test]
@@ -400,8 +437,14 @@ proptest! {
         chunk_bytes in 500usize..4000,
         chunks in 1usize..4,
         (wake_ns, way_ns) in (0u64..20_000, 0u64..10_000),
-        (stall_ns, patience_ns) in (0u64..500_000, 100_000u64..1_000_000),
+        stall_ns in 0u64..500_000,
+        patience_ns in prop_oneof![100_000u64..1_000_000, 1000u64..60_000],
+        // The usual time of a step and the stalls, as tenths of the patience.
+        near in proptest::option::of((5u64..12, 0u64..10)),
     ) {
+        let [wake_ns, stall_ns] = near.map_or([wake_ns, stall_ns], |(wake, stall)| {
+            [wake, stall].map(|tenths| patience_ns * tenths / 10)
+        });
         let port = Port {
             chunk_bytes,
             window_bytes: chunks * (chunk_bytes + 50),

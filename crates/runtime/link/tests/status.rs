@@ -4,7 +4,7 @@
 use nix::sys::memfd::{memfd_create, MFdFlags};
 use onbeat_link::interface::{Backend, End, Memory, Sizes};
 use onbeat_link::qos::OnBreach;
-use onbeat_link::status::{parse, survey, Found, State};
+use onbeat_link::status::{parse, survey, Found, State, Steps};
 use onbeat_link::{Key, Qos, Shm, Tcp};
 use proptest::prelude::*;
 use std::fs::File;
@@ -181,7 +181,7 @@ proptest! {
         backend in 0_u64..5,
         state in 0_u64..6,
         numbers in prop::collection::vec(any::<u64>(), 59),
-        tail in prop::collection::vec(any::<u8>(), 512),
+        tail in prop::collection::vec(any::<u8>(), 3584),
     ) {
         let mut all = vec![backend, 1, state];
         all.extend(&numbers);
@@ -190,6 +190,12 @@ proptest! {
         if let Some(status) = status {
             prop_assert!(status.name.chars().count() <= 254);
             prop_assert_eq!(status.passed[0].messages, numbers[5]);
+            let Steps { histogram, stalls, worst, recent } = status.steps;
+            let word = |at: usize| u64::from_le_bytes(tail[8 * (at - 64)..][..8].try_into().unwrap());
+            prop_assert_eq!([histogram[0][0], histogram[5][15], stalls], [128, 223, 240].map(word));
+            prop_assert!(!worst.is_empty() && worst.len() <= 16);
+            prop_assert!(!recent.is_empty() && recent.len() <= 256);
+            prop_assert!(worst.is_sorted_by(|one, next| one.took_ns >= next.took_ns));
         }
     }
 }

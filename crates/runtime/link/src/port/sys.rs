@@ -258,3 +258,57 @@ pub fn wait_for_report(socket: BorrowedFd<'_>, other: &EventFd, until_ns: u64) -
         SocketEvent::Report
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (sender, listener.accept().unwrap().0)
+    }
+
+    /// Returns when the bytes of a write arrived and when the first report of their acknowledgement
+    /// was made, if both have stamps of at least 10 ms before they were read.
+    fn stamps_long_before_the_read() -> Option<[u64; 2]> {
+        let (sender, receiver) = pair();
+        stamp_arrivals(receiver.as_fd());
+        report_acknowledgements(sender.as_fd()).unwrap();
+        let begun_ns = now_ns();
+        let parts = [IoSlice::new(b"on"), IoSlice::new(b"beat")];
+        assert_eq!(write_marked(sender.as_fd(), &parts).unwrap(), 6);
+        std::thread::sleep(Duration::from_millis(20));
+        let read_ns = now_ns();
+        let mut bytes = [0; 16];
+        let (count, arrived_ns) = read_stamped(receiver.as_fd(), &mut bytes).unwrap();
+        assert_eq!(&bytes[..count], b"onbeat");
+        let stamps = [arrived_ns?, take_reports(sender.as_fd(), begun_ns)?];
+        assert!(
+            stamps.iter().all(|ns| *ns >= begun_ns),
+            "{stamps:?}, {begun_ns}"
+        );
+        // The reports are gone.
+        assert_eq!(take_reports(sender.as_fd(), 0), None);
+        let is_long_ago = |ns: &u64| ns + 10_000_000 <= read_ns;
+        stamps.iter().all(is_long_ago).then_some(stamps)
+    }
+
+    #[test]
+    fn stamps_say_when_the_kernel_got_bytes_and_not_when_they_were_read() {
+        // On a busy machine, the kernel may be late. The first stamps may be missing, since the
+        // kernel begins to stamp a little later.
+        let found = (0..50).find_map(|_| stamps_long_before_the_read());
+        assert!(found.is_some(), "no stamp is from before the read");
+    }
+
+    #[test]
+    fn reports_from_before_the_given_time_do_not_count() {
+        let (sender, _receiver) = pair();
+        report_acknowledgements(sender.as_fd()).unwrap();
+        write_marked(sender.as_fd(), &[IoSlice::new(b"onbeat")]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(take_reports(sender.as_fd(), u64::MAX), None);
+    }
+}

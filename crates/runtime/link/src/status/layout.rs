@@ -1,7 +1,7 @@
 //! The layout of a status page: words of 64 bits, then two texts, then the words of its steps.
 
 use crate::interface::Sizes;
-use crate::steps::{self, Steps};
+use crate::steps::{self, Place, Steps};
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const WORDS: usize = 64;
@@ -60,6 +60,16 @@ pub(crate) enum Text {
     Name = WORDS as isize * 8,
     Peer = WORDS as isize * 8 + 256,
 }
+
+// The areas of texts and steps do not overlap, and the last one ends within the page.
+const _: () = {
+    use steps::{CLASSES, RECENT, STEPS, WORST};
+    assert!(Text::Peer as usize + 2 + TEXT_BYTES <= Place::Histogram as usize * 8);
+    assert!(Place::Histogram as usize + STEPS * CLASSES <= Place::Worst as usize);
+    assert!(Place::Worst as usize + WORST <= Place::Stalls as usize);
+    assert!((Place::Stalls as usize) < Place::Recent as usize);
+    assert!(Place::Recent as usize + RECENT <= PAGE_BYTES / 8);
+};
 
 /// The transport that connects the ends: shared memory, TCP or RDMA.
 #[allow(missing_docs)]

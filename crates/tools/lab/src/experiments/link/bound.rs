@@ -1,6 +1,8 @@
 //! Compares the computed bound of each stream on a port with its longest measured latency, on the
-//! machine as it is and beside a load of all CPUs. A message that is later than its bound must have
-//! stalls in the records of its links, which break the bound's assumption by at least as much.
+//! machine as it is and beside a load of all CPUs. If a message is later than its bound, something
+//! must have broken the bound's assumptions by at least as much: stalls in the records of its links,
+//! or a sender that woke up later than the assumed jitter. For such a sender, the bound is computed
+//! again with the largest jitter that was measured around the message.
 
 use super::arms::{OURS, RATE};
 use super::cell::{Outcome, Plan, Sample, Stream, Testbed};
@@ -232,10 +234,11 @@ longest beside load | messages | later than the bound | without a broken assumpt
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: from the complete message at the sender to the readable one at the receiver. Assumed: steps of threads take {} us, stalls add up to {} us, the way takes {} us. Longest: runs on the machine as it is. A message may be later than its bound if stalls in the links' records exceed the assumption by as much",
+        "bound: from the complete message at the sender to the readable one at the receiver. Assumed: steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter); links are in clear. Longest: runs on the machine as it is. A message may be later than its bound if stalls in the links' records exceed the assumption by as much, or if senders woke up later than assumed and the bound with their largest measured jitter allows it",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
+        usual_jitter_ns() / 1000,
     ));
 }
 
@@ -269,38 +272,56 @@ fn add_late(report: &mut Report, late: &[Late]) {
 mod tests {
     use super::*;
 
+    fn sample(stream: usize, woken_ns: i64, latency_ns: i64) -> Sample {
+        let intended_ns = 100_000_000;
+        let sent_ns = intended_ns + woken_ns;
+        Sample {
+            stream: stream as u32,
+            number: 0,
+            intended_ns,
+            sent_ns,
+            received_ns: sent_ns + latency_ns,
+            finished_ns: 0,
+        }
+    }
+
+    fn late(samples: Vec<Sample>, stall: Stall) -> Late {
+        let outcome = Outcome {
+            samples,
+            stalls: Some(vec![stall]),
+            ..Outcome::default()
+        };
+        let (round, arm) = (0, 0);
+        let run = Run {
+            round,
+            arm,
+            outcome,
+        };
+        let bounds = bounds(usual_jitter_ns()).unwrap();
+        let mut late = late_of(&run, &bounds).unwrap();
+        assert_eq!(late.len(), 1);
+        assert_eq!(late[0].beyond_ns, 2_000_000);
+        late.remove(0)
+    }
+
+    fn stall(stalled_ns: u64, done_ns: u64) -> Stall {
+        Stall {
+            step: Step::Read,
+            took_ns: stalled_ns + Cpu::default().wake_ns,
+            done_ns,
+        }
+    }
+
+    fn bound_ns(stream: usize, jitter_ns: u64) -> i64 {
+        bounds(jitter_ns).unwrap()[stream].longest_ns() as i64
+    }
+
     #[test]
     fn a_late_message_needs_stalls_beyond_the_assumption_by_as_much() {
-        let bounds = bounds(usual_jitter_ns()).unwrap();
-        let bound_ns = bounds[0].longest_ns() as i64;
-        let sample = Sample {
-            stream: 0,
-            number: 0,
-            intended_ns: 100_000_000,
-            sent_ns: 100_000_000,
-            received_ns: 100_000_000 + bound_ns + 2_000_000,
-            finished_ns: 0,
-        };
+        let latency_ns = bound_ns(0, usual_jitter_ns()) + 2_000_000;
         let is_explained = |stalled_ns: u64, done_ns| {
-            let stall = Stall {
-                step: Step::Read,
-                took_ns: stalled_ns + Cpu::default().wake_ns,
-                done_ns,
-            };
-            let outcome = Outcome {
-                samples: vec![sample],
-                stalls: Some(vec![stall]),
-                ..Outcome::default()
-            };
-            let (round, arm) = (0, 0);
-            let run = Run {
-                round,
-                arm,
-                outcome,
-            };
-            let late = late_of(&run, &bounds).unwrap();
-            assert_eq!(late[0].beyond_ns, 2_000_000);
-            late[0].is_explained
+            let samples = vec![sample(0, 0, latency_ns)];
+            late(samples, stall(stalled_ns, done_ns)).is_explained
         };
         let during = 104_000_000;
         // 1 ms is assumed, and the message was 2 ms late.
@@ -309,6 +330,18 @@ mod tests {
         // A stall long before the message, and one after it.
         assert!(!is_explained(3_000_000, during - 10_000_000));
         assert!(!is_explained(3_000_000, during + 10_000_000));
+    }
+
+    #[test]
+    fn a_sender_that_wakes_up_later_than_assumed_explains_as_much_as_the_bound_with_its_jitter() {
+        let latency_ns = bound_ns(1, usual_jitter_ns()) + 2_000_000;
+        let is_explained = |urgent_woken_ns: u64| {
+            let urgent = sample(0, urgent_woken_ns as i64, 1_000_000);
+            late(vec![sample(1, 0, latency_ns), urgent], stall(0, 0)).is_explained
+        };
+        let (too_early, late_enough) = (9_000_000, 10_000_000);
+        assert!(bound_ns(1, too_early) < latency_ns && latency_ns <= bound_ns(1, late_enough));
+        assert!(!is_explained(too_early) && is_explained(late_enough));
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Plan {
     /// then urgent and have a real-time priority.
     pub apart: bool,
     pub real_time: bool,
-    /// Whether the stalls that the links recorded are read after the run.
+    /// Whether the stalls that the links record are read, again and again during the run.
     pub recorded: bool,
 }
 

@@ -7,7 +7,7 @@ use onbeat_ros::page::{OutputTable, PageReader, PageWriter};
 use onbeat_ros::queue::{Queue, Stamp};
 use onbeat_ros::report::{flags, Record, RECORD_BYTES};
 use onbeat_time::clock::monotonic_ns;
-use onbeat_time::{Overshoot, Slot};
+use onbeat_time::{Lead, Overshoot, Slot};
 use proptest::prelude::*;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -524,6 +524,12 @@ fn steps() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
     prop_oneof![prop::collection::vec(any, 1..8), overrun]
 }
 
+/// Loads the library with the functions for tests.
+fn tested() -> libloading::Library {
+    // SAFETY: the library is this crate's own, and its initialisers do nothing.
+    unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads")
+}
+
 type DueAt =
     unsafe extern "C" fn(*const u64, i32, *const i64, *const i64, i32, i64, *mut [i64; 7]) -> bool;
 type Throttled = unsafe extern "C" fn(*const u64, i32, i64, i64, *mut [i64; 2]) -> bool;
@@ -538,8 +544,7 @@ fn computed(
     let (arrivals, born): (Vec<i64>, Vec<i64>) = items.iter().copied().unzip();
     let mut found = vec![[0; 7]; items.len()];
     let mut throttled = [0; 2];
-    // SAFETY: the library is this crate's own, and its initialisers do nothing.
-    let library = unsafe { libloading::Library::new(built().join("tested.so")) }.expect("loads");
+    let library = tested();
     // SAFETY: the functions have these types.
     let (due_at, throttled_at) = unsafe {
         (
@@ -568,6 +573,25 @@ fn computed(
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_library_computes_the_shapers_lead(
+        delays in prop::collection::vec(prop_oneof![200 => 0u64..450_000, 1 => 0..u64::MAX], 0..400),
+    ) {
+        let library = tested();
+        let mut found = vec![0; delays.len()];
+        // SAFETY: the function has this type, and the arrays have `count` elements.
+        unsafe {
+            let of: libloading::Symbol<unsafe extern "C" fn(*const u64, i32, *mut u64)> =
+                library.get(b"onbeat_test_lead\0").expect("a function");
+            of(delays.as_ptr(), delays.len() as i32, found.as_mut_ptr());
+        }
+        let mut lead = Lead::new(990, 100_000, (50_000, 500_000));
+        for (&delay, found) in delays.iter().zip(found) {
+            lead.record(delay);
+            prop_assert_eq!(found, lead.ns());
+        }
+    }
 
     #[test]
     fn the_library_computes_the_shapers_slots(

@@ -35,6 +35,7 @@
 #define MADV_WIPEONFORK 18
 #endif
 
+#include "lead.h"
 #include "lineage.h"
 #include "queue.h"
 
@@ -52,9 +53,6 @@
 #define STARVED_NS 20000000ULL
 // A publisher that ends waits this long until reliable subscribers have what was held.
 #define SETTLE_NS 500000000ULL
-#define FIRST_LEAD_NS 100000ULL
-#define MIN_LEAD_NS 25000ULL
-#define MAX_LEAD_NS 500000ULL
 
 // ---- types of ROS 2
 struct allocator {
@@ -467,17 +465,7 @@ static bool is_starved(__u64 now)
 }
 
 // ---- the thread
-static __u64 lead = FIRST_LEAD_NS;
-
-static void note_lateness(__u64 late)
-{
-	if (late > lead)
-		lead = late < MAX_LEAD_NS ? late : MAX_LEAD_NS;
-	else
-		lead -= (lead - late) / 8;
-	if (lead < MIN_LEAD_NS)
-		lead = MIN_LEAD_NS;
-}
+static struct lead lead = { .ns = FIRST_LEAD_NS };
 
 // Finds the cycles of items that have arrived.
 static void place_items(struct publisher *publisher)
@@ -627,7 +615,7 @@ static bool serve_item(struct publisher *publisher, struct item *item, const str
 // Returns the slot before which the thread wakes up because an item will probably come.
 static __u64 expected(struct publisher *publisher, __u64 now)
 {
-	if (publisher->expected_at <= (__s64)(now + lead)) {
+	if (publisher->expected_at <= (__s64)(now + lead.ns)) {
 		publisher->expected_at = 0;
 		return ~0ULL;
 	}
@@ -695,7 +683,7 @@ static __u64 check_at(__u64 now)
 // an item waits.
 static void wait_for(__u32 news, __u64 next, __u64 now, bool is_held)
 {
-	__u64 wake_at = next - lead, until = is_held ? check_at(now) : ~0ULL;
+	__u64 wake_at = next - lead.ns, until = is_held ? check_at(now) : ~0ULL;
 	bool is_slot = wake_at <= until && next != ~0ULL;
 	struct timespec time;
 
@@ -713,7 +701,7 @@ static void wait_for(__u32 news, __u64 next, __u64 now, bool is_held)
 	if (syscall(SYS_futex, &process->news, FUTEX_WAIT_BITSET_PRIVATE, news,
 		    until == ~0ULL ? 0 : &time, 0, FUTEX_BITSET_MATCH_ANY) &&
 	    errno == ETIMEDOUT && is_slot)
-		note_lateness(now_of(CLOCK_MONOTONIC) - until);
+		record_delay(&lead, now_of(CLOCK_MONOTONIC) - until);
 }
 
 static void *run(void *nothing)
@@ -1252,5 +1240,16 @@ EXPORT bool onbeat_test_throttled(const __u64 *page, int output, __s64 last, __s
 	to[0] = due.opening.cycle;
 	to[1] = due.opening.start;
 	return true;
+}
+
+// Gives a test the lead after each delay.
+EXPORT void onbeat_test_lead(const __u64 *delays, int count, __u64 *to)
+{
+	struct lead of = { .ns = FIRST_LEAD_NS };
+
+	for (int i = 0; i < count; i++) {
+		record_delay(&of, delays[i]);
+		to[i] = of.ns;
+	}
 }
 #endif

@@ -136,7 +136,7 @@ pub struct Load {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum NoBound {
-    #[error("channels of priority {priority} and above use {percent} % of the port, with the round trips for which the window is too small. Send less, or less often, or enlarge the window.")]
+    #[error("channels of priority {priority} and above use {percent} % of the port (round trips included). Send less, or enlarge the window.")]
     Overload { priority: u8, percent: u64 },
     #[error("with the time that steps of threads may take, channels of priority {priority} and above use {percent} % of the port. Send less often, or assume shorter steps.")]
     Steps { priority: u8, percent: u64 },

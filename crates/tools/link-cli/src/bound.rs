@@ -528,5 +528,12 @@ fn print(
         let reason = bound.as_ref().err()?;
         Some(format!("{}: {reason}", channel.name))
     };
-    say(out, &rows.iter().filter_map(reason).collect::<Vec<_>>())
+    for reason in rows.iter().filter_map(reason) {
+        // Two sentences are longer than a line.
+        let sentences = reason
+            .split_inclusive(". ")
+            .map(|s| s.trim_end().to_owned());
+        say(out, &sentences.collect::<Vec<_>>())?;
+    }
+    Ok(())
 }

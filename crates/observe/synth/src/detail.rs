@@ -61,13 +61,14 @@ pub struct ExecutionSeen {
     /// it. The response time counts from here.
     pub ready_ns: Option<u64>,
     pub start_ns: u64,
-    /// The end, or the latest time at which the execution can have ended.
+    /// The end of the execution. If its event is missing: the latest time at which the execution
+    /// can have ended.
     pub end_ns: u64,
     pub ended: Ended,
     /// The times within the execution, or `None` if scheduler events are missing.
     pub spent: Option<Spent>,
     pub preemptions: u32,
-    /// The number of times at which the thread went to sleep within the execution.
+    /// How often the thread went to sleep within the execution.
     pub blockings: u32,
     /// The recording has scheduler events of the thread.
     pub scheduled: bool,
@@ -87,7 +88,8 @@ pub struct ExecutionSeen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Taken {
-        /// The start of the callback, or the time of the take within a callback.
+        /// The start of the callback that took the item. If a running callback took the item: the
+        /// time of the take.
         time_ns: u64,
         pid: u32,
         tid: u32,

@@ -35,7 +35,7 @@ pub(super) enum Input {
         sequence: i64,
         at: u64,
     },
-    /// The execution begins with work that a callback handed to its thread.
+    /// The execution begins with work that a callback handed over to the execution's thread.
     Handed {
         work: HandedId,
     },
@@ -60,12 +60,10 @@ pub(super) struct Begin {
 pub(super) struct End {
     pub(super) instance: InstanceId,
     pub(super) time: u64,
-    /// The times that the thread spent on the CPU and waiting, from the instance's start to its end.
     pub(super) spent: Totals,
     pub(super) how: Ending,
     pub(super) profile: ThreadProfile,
     pub(super) cpus: Cpus,
-    /// The recording has scheduler events of the thread that ran the instance.
     pub(super) scheduled: bool,
 }
 
@@ -91,7 +89,6 @@ impl Ending {
     }
 }
 
-/// An input that a running instance takes itself, for example with `take()`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnInput {
     pub(super) instance: InstanceId,
@@ -166,7 +163,8 @@ pub(super) enum SpanEvent {
         instance: InstanceId,
         time: u64,
     },
-    /// No execution began with this wake-up, so the callback handed over no work.
+    /// The wake-up with this number began no execution on the woken thread. The callback therefore
+    /// handed over no work.
     NotHanded {
         work: HandedId,
     },
@@ -176,8 +174,7 @@ pub(super) enum SpanEvent {
         hand: HandId,
         time: u64,
     },
-    /// The instance has processed its input and may have ended at this time. Its end follows, with this time
-    /// or a later one.
+    /// The instance has processed its input. It ended at this time or later; its end follows.
     InputDone {
         instance: InstanceId,
         time: u64,

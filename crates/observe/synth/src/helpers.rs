@@ -25,7 +25,6 @@ pub(super) struct HelperCandidate {
 }
 
 impl HelperCandidate {
-    /// Records that the thread calls ROS 2. The thread is therefore not a helper.
     pub(super) fn calls_ros(&mut self) {
         self.calls_ros = true;
         self.ready = None;

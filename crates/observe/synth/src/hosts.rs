@@ -11,14 +11,15 @@ use rustc_hash::FxHashMap;
 
 /// The maximum number of hosts in one model.
 pub const MOST_HOSTS: usize = 16;
-/// Steps between the first CPU numbers of two hosts: the first CPU of host `k` (from 0) gets `k` times the
-/// step. onbeat uses the largest step for which all CPU numbers stay below 256, the limit of a model.
+/// The possible distances between the first CPU numbers of two hosts: the CPUs of host `k` (from 0)
+/// begin at `k` times the distance. onbeat uses the largest distance for which all CPU numbers stay
+/// below 256, the limit of a model.
 const CPUS: [u16; 4] = [100, 50, 25, 16];
 const LINUX_IDS: u32 = 1 << 22;
 /// The number of parts into which a recording is divided. Each part has its own estimate, which shows whether
 /// clocks run at different rates.
 const PARTS: usize = 16;
-/// The minimum number of messages per direction in a part of the recording that has its own estimate.
+/// The minimum number of messages in each direction for an estimate from one part of the recording.
 const FEW: usize = 5;
 
 #[allow(missing_docs)]
@@ -34,8 +35,8 @@ pub enum HostsError {
     Cpus(String, u16),
 }
 
-/// The messages that a host published and took: their source time stamps, and times on the host's own clock.
-/// Grows with the recording, by 24 bytes per message.
+/// The messages that a host published or took, with their source time stamps and the times on the
+/// host's own clock. Grows with the recording, by 24 bytes per message.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
     /// The name that reports show for the host.
@@ -303,8 +304,11 @@ fn beside(hosts: &[Exchange], (i, known): (usize, &Clock), j: usize) -> Option<C
     })
 }
 
-/// Returns the slope of a line through the estimates of all parts of the recording. Returns `None` if there
-/// are too few parts or the slope is not clear.
+/// Returns how fast the difference of two clocks grows: the slope of a line through the estimates
+/// of all parts of the recording. Returns `None` if there are too few parts or the slope is not
+/// clear.
+///
+/// `there` and `back` contain the time and the difference of each message of the two directions.
 fn drift(there: &[(f64, f64)], back: &[(f64, f64)], (first, last): (f64, f64)) -> Option<f64> {
     let length = (last - first) / PARTS as f64;
     let mut points = Vec::new();

@@ -70,7 +70,6 @@ impl Observer {
         self.list.get_or_insert_with(Vec::new)
     }
 
-    /// Starts to keep observations of executions, and no others.
     pub(super) fn list_executions(&mut self) {
         self.list();
         self.only_executions = true;

@@ -36,11 +36,11 @@ pub enum Outcome {
 /// The way in which an item was lost, as far as the recording shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// Later items took its place in the history of the subscription.
+    /// Later items took the place of this item in the history of the subscription.
     Overwritten {
         /// The number of items that the history holds.
         depth: u64,
-        /// The publication of the item that took its place, CLOCK_MONOTONIC.
+        /// The publication time of the item that took the place of this item, CLOCK_MONOTONIC.
         replaced_ns: u64,
     },
     /// The middleware does not connect publisher and subscription, because this QoS setting does not

@@ -104,7 +104,8 @@ impl Entities {
         }
     }
 
-    /// Records that events of resets were lost, so that a cancelled timer may run again.
+    /// Records that events of timer resets were lost. A timer that counts as cancelled may then run
+    /// again.
     pub(crate) fn resets_lost(&mut self) {
         for entity in &mut self.list {
             if let Some(timer) = entity.timer_mut() {

@@ -15,7 +15,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A response of a service to a client. So far, only the client's identifier is known.
+/// A service's response to a client whose identifier is known, but not yet its entity.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,

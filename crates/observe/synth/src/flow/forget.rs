@@ -60,7 +60,7 @@ impl Flow {
         }
     }
 
-    /// Forgets vertices and the groups of nodes in `ended`. Returns the forgotten paths.
+    /// Forgets `vertices` and the groups of the nodes in `ended`. Returns the forgotten paths.
     pub(crate) fn forget_vertices(
         &mut self,
         cx: &Context,

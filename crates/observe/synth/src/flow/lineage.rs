@@ -134,7 +134,8 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from`, but not the origins of its data. The caller continues the origins.
+    /// Continues the paths of `from` to `vertex`. Does not continue the origins of the data, which
+    /// is the caller's task.
     fn follow(
         &mut self,
         notes: &mut Notes,

@@ -10,7 +10,6 @@ use crate::index::VertexId;
 use crate::marks::Marks;
 use std::collections::VecDeque;
 
-/// Work that an instance created for later, or the result of earlier work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept {
     hand: HandId,

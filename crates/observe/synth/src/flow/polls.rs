@@ -138,8 +138,8 @@ impl Flow {
         steps.retain(lineages, paths, stays);
     }
 
-    /// Sends the items of a subscription to the callback that polls it, unless the subscription's own
-    /// callback has run. Reports whether the items now go there.
+    /// Sends the items of a subscription to the callback `to`, which polls it, unless the
+    /// subscription's own callback has run. Returns true if the items go to `to` after the call.
     fn redirect(&mut self, cx: &mut Context, polled: EntityId, to: VertexId) -> bool {
         let own = self.vertex(cx, polled);
         if own == to {

@@ -43,7 +43,6 @@ struct Call {
     lineages: Lineages,
 }
 
-/// The request of a call: when it was sent, by which callback, and when the service's callback began.
 #[derive(Debug, Clone, Copy)]
 struct AsSent {
     from: Option<VertexId>,

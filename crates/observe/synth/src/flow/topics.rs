@@ -35,7 +35,6 @@ type Place = (EntityId, u64);
 
 #[derive(Debug, Clone, Default)]
 struct Published {
-    /// The sequence number of the oldest item kept.
     base: u64,
     items: VecDeque<Item>,
     /// The publisher's items have no time stamps, as in ROS 2 Humble.
@@ -87,8 +86,8 @@ pub(super) struct Topics {
     offsets: Offsets,
 }
 
-/// The latest offset CLOCK_REALTIME minus CLOCK_MONOTONIC in ns. Also the offset before the clock
-/// was set or began to run fast or slow.
+/// The offset of CLOCK_REALTIME from CLOCK_MONOTONIC in ns: the latest one, and the one before the
+/// clock was set or changed its rate.
 #[derive(Debug, Clone, Default)]
 struct Offsets {
     latest: Option<i64>,
@@ -103,7 +102,8 @@ const MAX_SKIPPED: usize = 32;
 /// The maximum distance between a time stamp and the call that published the item, in ns. It is not zero because
 /// clock offsets are sampled.
 const STAMP_TOLERANCE_NS: u64 = 200_000;
-/// The maximum age of an item at the time of a stamp, in ns. Older items are not searched for the stamp.
+/// The maximum age of an item at the time of a stamp, in ns. Older items are not compared with the
+/// stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
 /// The minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
@@ -114,7 +114,8 @@ const STEP_NS: u64 = 1_000_000;
 /// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
-/// The time in ns for which stamps can lie between two offsets, because the clock runs fast or slow.
+/// The time after a change of the clock's rate in which a stamp can lie between two sampled
+/// offsets, in ns.
 const SLEW_NS: u64 = 2_000_000_000;
 
 /// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
@@ -509,8 +510,8 @@ impl Topics {
 impl Flow {
     // ---- publications
 
-    /// Adds a publication to its vertex: to the vertex's outputs, the evidence for its node and the
-    /// instance's last output.
+    /// Records a publication of `vertex`: in the outputs of the vertex, in the evidence for its
+    /// node, and as the last output of the instance that published.
     pub(super) fn published_by(
         &mut self,
         cx: &mut Context,
@@ -767,7 +768,7 @@ impl Flow {
     }
 
     /// Records that a subscription skipped an item. The item counts as lost unless it is taken
-    /// later. `first` says that the subscription takes its first item of the publisher.
+    /// later. `first` is set if the subscription then takes its first item of this publisher.
     fn skip_item(
         &mut self,
         cx: &Context,

@@ -45,8 +45,6 @@ pub(super) struct Goals {
 /// sent yet.
 const MAX_GOALS: usize = 64;
 
-/// Adds an item to a list of at most [`MAX_GOALS`] items. Removes and returns the oldest item if
-/// the list is full.
 fn push<T>(list: &mut Vec<T>, item: T) -> Option<T> {
     let oldest = (list.len() >= MAX_GOALS).then(|| list.remove(0));
     list.push(item);
@@ -197,8 +195,8 @@ impl Spans {
         }
     }
 
-    /// Begins the task that executes an accepted goal, or continues the suspended one. Returns
-    /// false if neither is known, or if several tasks of the action are suspended.
+    /// Begins the task that executes an accepted goal, or continues the suspended task. Returns
+    /// false if there is no such task, or if several tasks of the action are suspended.
     fn start_goal(
         &mut self,
         cx: &mut Context,
@@ -293,8 +291,8 @@ impl Spans {
         }
     }
 
-    /// Returns the callback or the goal that produced the response of a service. It is the goal if the service carries
-    /// an action's results and the service's own callback does not run.
+    /// Returns what produced a response of `service`: a goal if the service carries an action's
+    /// results and the service's own callback does not run, otherwise the service's callback.
     pub(super) fn result_of_goal(
         &mut self,
         cx: &Context,

@@ -421,7 +421,6 @@ pub(crate) struct Paths {
     /// For each callback, by its number: whether it only stores inputs for outputs of other
     /// callbacks.
     stored: Vec<bool>,
-    /// A lineage was dropped, so that some paths are incomplete.
     capped: bool,
 }
 

@@ -7,7 +7,6 @@ use super::values::{Cpus, Gid, Idle, Release, ThreadId, ThreadProfile, Totals};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Instance(InstanceId),
-    /// Something outside of all callbacks caused the event.
     Outside,
     Hidden,
     Ambiguous,
@@ -39,7 +38,7 @@ pub(super) enum Input {
     Handed {
         work: HandedId,
     },
-    /// The execution begins with work that an instance created for later.
+    /// The execution begins with work that another instance created for later.
     Made {
         hand: HandId,
     },
@@ -140,7 +139,6 @@ pub(super) struct Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MadeBy {
     Service,
-    /// The instance of another callback, which responds in place of the service's callback.
     Later(InstanceId),
     Handed(HandId),
     Unknown,
@@ -195,7 +193,6 @@ pub(super) enum SpanEvent {
     },
     Request(Request),
     Response(Response),
-    /// A thread took a message, but no callback runs on the message.
     ReadOnly {
         subscription: EntityId,
         source_ns: i64,

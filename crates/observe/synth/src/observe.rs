@@ -56,7 +56,6 @@ pub enum Observation {
     },
 }
 
-/// Keeps observations if the caller of the synthesis has asked for them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Observer {
     list: Option<Vec<Observation>>,

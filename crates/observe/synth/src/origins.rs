@@ -20,9 +20,7 @@ pub(crate) struct Origin {
     /// The callbacks through which the data went and that close a loop. Bit `i` stands for entry
     /// `i` of [`Origins::loops`].
     passed: u64,
-    /// The start of the oldest execution of `root` on which the data depends, in ns.
     pub(crate) oldest: u64,
-    /// The start of the newest execution of `root` on which the data depends, in ns.
     pub(crate) newest: u64,
     /// The data of the newest execution had been stored, and a callback now reads it again.
     pub(crate) reread: bool,

@@ -46,7 +46,6 @@ impl Endpoints {
     }
 }
 
-/// The original names that the name rules changed into one name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,

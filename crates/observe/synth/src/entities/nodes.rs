@@ -73,7 +73,6 @@ impl Nodes {
         self.list[node.index()].destroyed_ns = Some(now_ns);
     }
 
-    /// Returns the time at which a living process destroyed the node, if that was before `time`.
     pub(super) fn destroyed_before(&self, node: NodeId, time: u64) -> Option<u64> {
         let destroyed = self.get(node).destroyed_ns;
         destroyed.filter(|destroyed| *destroyed < time)

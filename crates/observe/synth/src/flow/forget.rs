@@ -17,7 +17,6 @@ impl Flow {
         self.drop_old_work(time);
     }
 
-    /// Drops the lineages of data from before `time` that came through nodes in `ended`.
     pub(crate) fn drop_old_lineages(&mut self, nodes: &Nodes, ended: &Marks, time: u64) {
         let graph = &self.graph;
         let Lineage { paths, steps, .. } = &mut self.lineage;

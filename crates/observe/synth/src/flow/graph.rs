@@ -145,7 +145,6 @@ pub(super) enum NodeBy {
     /// client often exists for calls only.
     Request,
     Topic,
-    /// The callback used publishers of several nodes, so its node stays unknown.
     Several,
 }
 

@@ -39,7 +39,6 @@ pub(super) struct Incoming {
     pub(super) ambiguous: bool,
 }
 
-/// An item that was published to an entity, which may still take the item.
 pub(super) struct Awaited {
     pub(super) from: VertexId,
     pub(super) time: u64,
@@ -67,7 +66,6 @@ impl Inputs {
         self.0.iter().map(|i| i.1)
     }
 
-    /// Counts a taken item if chains begin at the topic `name`. Returns true if they do.
     fn count(&mut self, name: NameId) -> bool {
         let input = self.0.iter_mut().find(|i| i.0 == name);
         input.map(|(_, taken)| *taken += 1).is_some()
@@ -97,7 +95,6 @@ impl Lineage {
         }
     }
 
-    /// Counts an output for the sources of its data, if chains end at this output.
     pub(super) fn end_at(&mut self, end: ChainEnd, lineages: &Lineages) {
         self.ends.count((&self.paths, &self.steps), end, lineages);
     }

@@ -18,7 +18,6 @@ pub(super) struct Kept {
     pub(super) lineages: Lineages,
 }
 
-/// Work and results that instances handed on and no instance has taken yet, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Made(VecDeque<Kept>);
 

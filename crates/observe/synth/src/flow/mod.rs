@@ -198,7 +198,6 @@ impl Flow {
         self.subscription_ended(cx, e);
     }
 
-    /// Applies the deferred events at the end of the recording, and drops all data in flight.
     pub(crate) fn settle(&mut self, cx: &mut Context, now: u64) {
         self.drain(cx, true);
         let is_old = |time: u64| now.saturating_sub(time) > LOST_AFTER_NS;

@@ -20,7 +20,6 @@ struct Polled {
     steps: Lineages,
 }
 
-/// The last item that each running instance has taken from each subscription that it polls.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Polls(Vec<Polled>);
 

@@ -14,7 +14,6 @@ pub(super) struct Replay {
     /// The synchroniser whose calls show the inputs. `None` if no such calls are recorded; all
     /// inputs of the node's subscriptions are then replayed.
     filter: Option<u64>,
-    /// The replayed subscriptions, as indices of the group's members.
     members: Vec<usize>,
     policy: Policy,
     /// The latest inputs, oldest first. Each comes with the index of its subscription in `members`.

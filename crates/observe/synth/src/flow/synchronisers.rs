@@ -87,7 +87,6 @@ impl Member {
     }
 }
 
-/// The contribution of one subscription of a node to one output topic.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Part {
     /// The number of inputs that no output has used yet, at most [`MAX_CREDIT`].

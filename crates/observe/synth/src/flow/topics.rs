@@ -798,7 +798,6 @@ impl Flow {
 
     // ---- clearing up
 
-    /// Reports the items that an ending subscription has not taken, and how they were lost.
     pub(super) fn subscription_ended(&mut self, cx: &Context, subscription: EntityId) {
         let entity = cx.entities.get(subscription);
         let (Some(to), Some(name), true) = (entity.vertex, entity.name(), self.outcomes.is_some())

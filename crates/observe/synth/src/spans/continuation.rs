@@ -13,7 +13,6 @@ use crate::index::NameId;
 use crate::values::{Cpus, Idle, Release, Totals};
 use crate::Context;
 
-/// A response that rclpy has taken. The code that waits for it runs later.
 #[derive(Debug, Clone)]
 pub(super) struct PendingResponse {
     pub(super) client: EntityId,

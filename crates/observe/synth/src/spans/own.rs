@@ -20,7 +20,6 @@ use crate::values::{Cpus, Idle, Release};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnThread {
-    /// The time at which the thread first got a CPU, if the recording shows its creation.
     first_run: FirstRun,
     last_cpu: u16,
     is_executor: bool,

@@ -243,7 +243,6 @@ impl Spans {
         self.new_events.push(SpanEvent::Response(response));
     }
 
-    /// Reports whether a callback of rclcpp sends a response for the service of another callback.
     fn responds_later(&self, cx: &Context, ti: ThreadIndex, service: EntityId) -> bool {
         let span = self.threads[ti].span().filter(|span| span.is_exact());
         span.is_some_and(|span| span.entity != Some(service))

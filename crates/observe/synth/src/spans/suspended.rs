@@ -49,7 +49,6 @@ enum Asker {
     /// The callback that sent the request has ended. Another callback may have its instance number
     /// now.
     Ended,
-    /// Late attach: no callback is known to run on the thread that sent the request.
     Unknown,
 }
 
@@ -138,8 +137,6 @@ impl Spans {
         self.suspend_span(ti, span, instance, guard, now);
     }
 
-    /// Suspends rclpy's outer callback, because the input that was read within it starts another
-    /// callback.
     pub(super) fn suspend_outer_callback(&mut self, cx: &Context, ti: ThreadIndex) {
         let thread = &mut self.threads[ti];
         let read = thread.span().and_then(CallbackSpan::read_at);

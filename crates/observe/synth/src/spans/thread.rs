@@ -323,7 +323,6 @@ impl Threads {
         self.of_tid.values().map(|&ti| &self[ti])
     }
 
-    /// Returns all places in the table, including those of threads that ended.
     pub(super) fn all(&self) -> impl Iterator<Item = ThreadIndex> {
         (0..self.list.len()).map(ThreadIndex::new)
     }

@@ -158,7 +158,6 @@ impl Approximate {
         }
     }
 
-    /// Publishes the candidate if no later item can give a better one.
     fn prove(&mut self, out: &mut Vec<Vec<Stamp>>) {
         let aged = |later: Stamp, earlier: Stamp| (later as f64 - earlier as f64) * 1.1;
         let mut moves = vec![0; self.deques.len()];

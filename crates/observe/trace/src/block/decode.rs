@@ -17,7 +17,8 @@ pub struct Decoder {
     stamps: RecentStamps,
     offset_ns: i64,
     time_ns: u64,
-    /// The total length of the names that the block's events refer to. A name counts once for each reference.
+    /// The total length in bytes of the names that events of the current block refer to. A name
+    /// counts once for each reference.
     name_bytes: usize,
 }
 

@@ -139,8 +139,8 @@ impl Reader {
         &self.path
     }
 
-    /// Returns the recording's manifest. If the manifest file is lost, only the id and the start are known,
-    /// from the headers of the segments.
+    /// Returns the recording's manifest. If the manifest file is lost, it contains only the id and
+    /// the start, which are read from the headers of the segments.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -151,7 +151,7 @@ impl Reader {
         &self.warnings
     }
 
-    /// Returns the counters of the latest pass over the events.
+    /// Returns the counters of the latest pass over the events of the trace.
     pub fn stats(&self) -> ReadStats {
         self.stats
     }
@@ -167,7 +167,8 @@ impl Reader {
         self.from_start
     }
 
-    /// Returns all events in order of time. Begins new warnings and counters for this pass.
+    /// Returns an iterator over all events in order of time. Resets the warnings and counters for
+    /// this pass.
     pub fn events(&mut self) -> Events<'_> {
         self.warnings.truncate(self.open_warnings);
         self.stats = ReadStats::default();

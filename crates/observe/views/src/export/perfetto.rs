@@ -23,8 +23,8 @@ const CHAINS_PID: u32 = CPUS + 1;
 pub struct Names(Vec<Option<String>>);
 
 impl Names {
-    /// Creates a value from the ids of callbacks, in the order of their numbers. `None` stands for
-    /// a callback that the model leaves out.
+    /// Creates the names from the ids of callbacks, in the order of their numbers. `None` stands
+    /// for a callback that the model leaves out.
     pub fn new(ids: Vec<Option<String>>) -> Names {
         Names(ids)
     }
@@ -51,13 +51,13 @@ pub struct Slice<'a> {
     pub track: u32,
     /// The category by which Perfetto can filter slices.
     pub category: &'static str,
-    /// The name that Perfetto shows on the slice. It is untrusted.
+    /// The name that Perfetto shows on the slice. The name is untrusted text.
     pub name: &'a str,
     /// The start of the slice in ns (CLOCK_MONOTONIC).
     pub begin_ns: u64,
     /// The time from the slice's start to its end, in ns.
     pub ns: u64,
-    /// The details that Perfetto shows for the slice, each with a name and a text. They are
+    /// The details that Perfetto shows for the slice, each with a name and a text. The texts are
     /// untrusted.
     pub args: &'a [(&'static str, String)],
 }

@@ -66,14 +66,14 @@ pub struct CallbackBox {
     pub junction: Option<JunctionKind>,
 }
 
-/// One line of a net in the drawing.
+/// One line of a [`Net`] in the drawing.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The edges that the line shows, as indices in [`Model::edges`].
     pub edges: Vec<usize>,
     /// The course of the line, as the `d` attribute of an SVG path.
     pub path: String,
-    /// Whether the line ends with an arrow head.
+    /// The line ends with an arrow head.
     pub arrow: bool,
 }
 
@@ -95,7 +95,7 @@ pub struct Net {
     pub wires: Vec<Wire>,
 }
 
-/// The positions of all boxes, lines and labels of a drawing, and its size in pixels.
+/// A drawing of a model: its size in pixels, and the positions of all boxes, lines and labels.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)]
 pub struct Layout {

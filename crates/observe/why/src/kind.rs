@@ -18,8 +18,8 @@ pub enum Kind {
     Sleeps,
     /// The executor's thread ran another callback, or slept although the callback was due.
     Executor,
-    /// The item was on its way to the receiver, whose thread slept, or waited for the callback that
-    /// takes it.
+    /// The item was on its way to the receiver, whose thread slept. Or the item waited until the
+    /// callback took it with a call of its own.
     Transport,
     /// A synchroniser waited for its other inputs.
     Inputs,

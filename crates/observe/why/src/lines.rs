@@ -16,7 +16,7 @@ pub struct Line {
     pub parts: usize,
     /// The cause in words, with names from the recorded system. Escape the text before showing it.
     pub what: String,
-    /// The states of the culprit during the stretches, as lines of the same form.
+    /// The states of the culprit during the stretches, each as a line with the same fields.
     pub during: Vec<Line>,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 const BINS_MAX: usize = 2048;
 
-/// The initial width of a bin. It doubles until [`BINS_MAX`] bins suffice.
+/// The initial width of a bin, which is doubled until [`BINS_MAX`] bins are enough.
 const WIDTH_NS: u64 = 1_000_000;
 
 /// The shortest and the longest latency of executions over time, in bins of equal width.

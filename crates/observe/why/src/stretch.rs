@@ -40,10 +40,10 @@ pub fn title(component: &Component) -> String {
     }
 }
 
-/// The activity of a stretch's culprit during that stretch.
+/// The state of a stretch's culprit during that stretch, and what caused this state.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
-    /// The state of the culprit's thread.
+    /// The state that the culprit's thread was in.
     pub kind: Kind,
     /// The callback or component that caused the state of the culprit's thread.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ impl During {
         }
     }
 
-    /// Reports whether the state says more than that the culprit simply ran.
+    /// Reports whether the state is worth a mention: the culprit did more than run on a CPU.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }
@@ -103,7 +103,8 @@ pub struct Stretch {
     /// it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in during the stretch. `None` if the culprit simply ran.
+    /// The state that the culprit was in during the stretch. `None` if the culprit ran on a CPU
+    /// without interruption.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the kind is unknown. `None` for all other kinds.
@@ -153,20 +154,22 @@ impl Stretch {
     }
 }
 
-/// An execution of a chain, or of a callback with the wait before it.
+/// An execution of a chain, from its start to its output, or of a callback together with the wait
+/// before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Execution {
     /// The start of the execution, CLOCK_MONOTONIC in ns.
     pub start_ns: u64,
     /// The latency in ns, which is the sum of all stretches.
     pub latency_ns: u64,
-    /// Is true if the latency is above the limit of the question.
+    /// The latency is above the limit of the question.
     pub late: bool,
     /// The stretches in order of time, without gaps.
     pub stretches: Vec<Stretch>,
 }
 
-/// The names of callbacks and components behind the numbers in pieces.
+/// Finds the names of callbacks and components by the numbers that [`Piece`](crate::cut::Piece)
+/// contains.
 pub(crate) struct Names {
     pub(crate) ids: Vec<Option<String>>,
     pub(crate) components: Vec<Component>,

@@ -49,16 +49,17 @@ pub enum LossReason {
     NeverTaken,
     /// The publisher ended, and the item was never taken.
     PublisherEnded,
-    /// The history had room. One side asks for best effort, so the middleware does not repeat
-    /// items.
+    /// The subscription's history had room. Publisher or subscription asks for best effort, so the
+    /// middleware does not repeat items.
     BestEffort,
-    /// The history had room, and both sides ask for reliable delivery.
+    /// The subscription's history had room, and both sides ask for reliable delivery.
     Reliable,
-    /// The history had room, but the publisher limits for how long its items are valid.
+    /// The subscription's history had room. The publisher limits for how long its items are valid
+    /// (lifespan).
     Lifespan,
     /// The depth of the subscription's history is not recorded.
     DepthUnknown,
-    /// The QoS of one side is not recorded.
+    /// The QoS of the publisher or of the subscription is not recorded.
     QosUnknown,
 }
 

@@ -33,9 +33,9 @@ pub struct TopicLosses {
     pub published: u64,
     /// The number of items on which the callback ran, or that the synchroniser joined.
     pub executed: u64,
-    /// The causes why the other items were not executed, the most frequent first.
+    /// The causes of the losses, the most frequent first.
     pub causes: Vec<Cause>,
-    /// The longest bursts, the longest first.
+    /// The bursts with the most lost items, the longest first.
     pub bursts: Vec<Burst>,
 }
 
@@ -50,7 +50,7 @@ pub struct Burst {
     pub count: u64,
 }
 
-/// A cause because of which items of a topic were not executed, with the number of these items.
+/// A cause because of which items of a topic were lost, with the number of these items.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
@@ -69,8 +69,8 @@ pub struct Cause {
     /// The reason why the cause is unknown. Set only for unknown causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<LossReason>,
-    /// The states in which the subscription's thread spent most of the time until later items had
-    /// taken an item's place. The most frequent state comes first. Set only for overwritten items.
+    /// The states in which the subscription's thread spent most of the time until later items
+    /// replaced an item. The most frequent state comes first. Set only for overwritten items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub meanwhile: Vec<Meanwhile>,
 }
@@ -94,8 +94,8 @@ pub struct Meanwhile {
     /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Culprit>,
-    /// The state that the culprit was in for at least half of the time. `None` if the culprit
-    /// simply ran.
+    /// The state that the culprit was in for at least half of the time. `None` if the culprit ran
+    /// on a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub during: Option<During>,
     /// The reason why the state is unknown. `None` for all other states.

@@ -34,7 +34,7 @@ pub(super) enum Key {
 pub(super) struct Culprit {
     pub(super) count: u64,
     pub(super) ns: u64,
-    /// The time in each state that the culprit was in meanwhile.
+    /// By the state that the culprit was in meanwhile: the time in this state, in ns.
     pub(super) during: FxHashMap<Meanwhile, u64>,
 }
 
@@ -51,7 +51,6 @@ pub(super) struct Run {
     pub(super) count: u64,
 }
 
-/// The items of a topic on their way to one subscription or synchroniser.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfTopic {
     pub(super) from: BTreeSet<u32>,
@@ -77,7 +76,6 @@ pub(super) struct Sums {
     late_above: Option<u64>,
     /// The losses by topic and receiver.
     pub(super) topics: FxHashMap<(u32, u32), OfTopic>,
-    /// The losses by service and server.
     pub(super) services: FxHashMap<(u32, Option<u32>), OfService>,
 }
 

@@ -43,8 +43,8 @@ pub struct Manifest {
     pub observed: Observed,
     /// The number of events lost because the ring buffer was full, by event kind and CPU.
     pub lost: BTreeMap<String, BTreeMap<u16, u64>>,
-    /// What onbeat could not find out about processes that ran before the recording, in full
-    /// sentences.
+    /// The facts that onbeat could not find out about processes that ran before the recording, in
+    /// full sentences.
     pub not_recovered: Vec<String>,
     /// The size of the ring buffer between kernel and recorder, in bytes.
     pub buffer_bytes: u64,

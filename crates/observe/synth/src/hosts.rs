@@ -27,7 +27,7 @@ const FEW: usize = 5;
 pub enum HostsError {
     #[error("no messages went between '{0}' and the other hosts, so the offset of its clock is unknown. Join traces that were recorded at the same time.")]
     Apart(String),
-    #[error("a model cannot have more than {MOST_HOSTS} hosts, and these are {0}. Join fewer.")]
+    #[error("{0} hosts are too many: a model can have at most {MOST_HOSTS}. Join the traces of fewer hosts.")]
     TooMany(usize),
     #[error(
         "'{0}' has more than {1} CPUs, the limit per host for this number of hosts. Join fewer hosts."
@@ -168,7 +168,10 @@ impl Clock {
     /// Returns a sentence for the assumptions of the model, which states the offset of this clock.
     pub fn sentence(&self, host: usize, hosts: &[Exchange]) -> String {
         let (name, beside) = (&hosts[host].name, &hosts[self.beside].name);
-        let cpus = format!("CPU n of {name} has the number {} + n.", self.first_cpu);
+        let cpus = format!(
+            "CPU n of {name} has the number {} + n in this model.",
+            self.first_cpu
+        );
         if hosts[host].boot == hosts[self.beside].boot && !hosts[host].boot.is_empty() {
             return format!(
                 "{name} and {beside} share one clock, because both were recorded in the same boot of one machine. {cpus}"
@@ -179,8 +182,8 @@ impl Clock {
                 "The error of this offset, and of latencies between these hosts, is at most {:.3} ms.",
                 within as f64 / 1e6
             ),
-            None => "This is only a bound, because messages went in one direction only: the fastest message is assumed to \
-                have taken no time. Latencies between these hosts are too short by the time it really took."
+            None => "This offset is only a bound, because messages went in one direction only: the fastest message is assumed to \
+                have taken no time. Latencies between these hosts are too short by the time that this message really took."
                 .into(),
         };
         let (to, back) = self.messages;

@@ -92,7 +92,7 @@ impl Reader {
             || files.paths.iter().any(|f| first_block(f).is_some());
         if !is_trace {
             let reason = match files.paths.is_empty() {
-                true => "the directory holds no segments and no readable manifest",
+                true => "the directory contains neither segments nor a readable manifest",
                 false => "it contains no data in onbeat's format",
             };
             return Err(TraceReadError::NotATrace { path, reason });
@@ -113,7 +113,7 @@ impl Reader {
             stored.unwrap_or_else(|| stored::recovered(&path, first.as_ref(), &files.paths));
         if is_dir && manifest.state == State::Recording {
             warnings.push(
-                "the recording did not end properly, or is still running; the manifest has the counts of its last update"
+                "the recording did not end properly, or is still running; the counts in the manifest are those of its last update"
                     .into(),
             );
         }

@@ -52,7 +52,7 @@ pub fn caret(model: &Model) -> String {
         .filter(|c| c.kind != CallbackType::Sync && !is_known(c));
     let mut out = format!(
         "# Made by onbeat. Executors and callback groups are assumed: one per node.\n\
-         # Left out, since CARET has no words for them: {} service and client callbacks, tasks and threads.\n",
+         # Left out, because CARET does not support them: {} service and client callbacks, tasks and threads.\n",
         left_out.count()
     );
     named_paths(&mut out, model);

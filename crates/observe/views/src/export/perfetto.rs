@@ -164,7 +164,7 @@ impl<W: Write> Timeline<W> {
                 let at = self.at(event.time_ns);
                 self.write(format_args!(
                     "{{\"ph\":\"i\",\"s\":\"t\",\"name\":{},\"pid\":{CPUS},\"tid\":{},\"ts\":{at}}}",
-                    text(&format!("the host took {:.3} ms", *stolen_ns as f64 / 1e6)),
+                    text(&format!("the host had the CPU for {:.3} ms", *stolen_ns as f64 / 1e6)),
                     event.cpu
                 ))?;
             }

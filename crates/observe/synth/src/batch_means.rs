@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_drift_counts_as_few_values_and_equal_values_all_count() {
+    fn values_that_drift_slowly_count_as_few_and_equal_values_all_count_as_independent() {
         let (mut drift, mut constant) = (BatchMeans::default(), BatchMeans::default());
         for i in 0..1000 {
             drift.record(1_000_000 + i * 1000);

@@ -856,7 +856,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_to_the_latency_and_all_steps_are_freed() {
+    fn the_shares_of_a_chains_steps_add_up_to_the_latency_and_all_steps_are_freed() {
         let (mut paths, mut steps) = (Paths::default(), Steps::default());
         let (vertex, topic) = (VertexId::new, |n| Via::Item(NameId::new(n)));
         let a = paths.root(vertex(0)).unwrap();

@@ -333,7 +333,7 @@ mod tests {
 ";
 
     #[test]
-    fn an_execution_lasts_from_one_sleep_to_the_next() {
+    fn an_execution_of_a_publishing_thread_lasts_from_one_sleep_to_the_next() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 publish rmw=0x1010 source_ns=1us
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_ends_with_the_next_act_if_the_switch_to_the_cpu_is_missing() {
+    fn a_sleep_ends_with_the_threads_next_call_if_the_switch_to_the_cpu_is_missing() {
         let trace = [
             NODE,
             "4ms cpu1 10/11 switch_out state=1

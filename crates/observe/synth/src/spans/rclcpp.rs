@@ -261,7 +261,7 @@ mod tests {
     use crate::testing::{listen, talk, Harness, PAIR};
 
     #[test]
-    fn a_span_lasts_from_callback_start_to_callback_end() {
+    fn a_callback_span_lasts_from_callback_start_to_callback_end() {
         let trace = [PAIR, &talk(11_000), &listen(11_300, 11_000)].concat();
         assert_eq!(
             Harness::new(&trace).span_events(),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_an_exception_ended_is_aborted() {
+    fn a_callback_span_that_an_exception_ended_is_aborted() {
         let trace = format!(
             "{PAIR}
 11ms cpu0 10/10 timer_call timer=0x50
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_return_of_execute_client_ends_its_span_exactly() {
+    fn the_return_of_execute_client_is_the_exact_end_of_the_clients_span() {
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=caller
 1ms cpu0 10/10 client_init client=0x40 node=0x1 rmw=0x1040 name=/s

@@ -236,7 +236,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_callback_runs_between_two_triggers_of_one_guard_condition() {
+    fn a_callback_of_rclpy_runs_between_two_triggers_of_one_guard_condition() {
         let trace = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_after_the_last_trigger_belongs_to_the_callback_of_the_next_call() {
+    fn the_next_call_of_the_executor_decides_the_owner_of_a_publication_after_the_last_trigger() {
         let start = format!(
             "{PY}
 11000us cpu0 10/10 timer_call timer=0x50

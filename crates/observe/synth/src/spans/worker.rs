@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_goes_on_after_a_trigger_of_its_own() {
+    fn a_callback_continues_after_it_triggers_a_guard_condition_itself() {
         // The callback creates a timer, and is preempted before it computes on.
         let trace = "
 1ms cpu0 10/10 node_init node=0x1 rmw=0x1001 name=pool

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_is_drawn_beside_its_reader_if_there_is_space() {
+    fn a_callback_is_drawn_beside_the_callback_that_takes_its_topic_if_there_is_space() {
         // The lines are 0 -> 1 -> 2, and 3 -> 2. Source 3 moves right before its reader.
         let mut ranking = Ranking::new(4, &[line(0, 1), line(1, 2), line(3, 2)], &[0, 1, 2, 3]);
         ranking.set_longest_paths();

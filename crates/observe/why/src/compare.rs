@@ -367,7 +367,7 @@ impl Finding {
             },
             Kind::Inputs => format!("waits of {place}{}", with_culprit(" for ")),
             Kind::Timer => format!("time that stored data wait until {place} uses them"),
-            Kind::Stolen => format!("time that the host took from {place}"),
+            Kind::Stolen => format!("time in which the host had the CPU of {place}"),
             Kind::Unknown => match self.reason {
                 Some(reason) => format!("unknown at {place} ({})", reason.text()),
                 None => format!("unknown at {place}"),

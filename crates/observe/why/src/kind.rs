@@ -106,7 +106,7 @@ impl Reason {
         match self {
             Reason::LostEvents => "events were lost here",
             Reason::MissingEvent => "a scheduler event is missing",
-            Reason::NoCpuTime => "no CPU, as the kernel counts",
+            Reason::NoCpuTime => "the kernel counted no CPU time",
             Reason::NoScheduler => "no scheduler events of the thread",
             Reason::NotRecorded => "the thread is not recorded",
             Reason::ShortHistory => "history too short",

@@ -489,7 +489,7 @@ impl<R: Read> Replay<R> {
                     };
                     self.subjects.arrived(&arrival);
                 }
-                _ => return Err(wrong("a rare record is unknown")),
+                _ => return Err(wrong("a rare record has an unknown kind")),
             },
             _ => {
                 let thread = r.number()?;

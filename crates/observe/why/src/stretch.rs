@@ -136,10 +136,12 @@ impl Stretch {
             },
             Kind::Executor => match &by {
                 Some(by) => format!("waits for its executor behind {by}"),
-                None => "executor sleeps although it is due".into(),
+                None => "executor sleeps although the callback is due".into(),
             },
             Kind::Transport => match &self.by {
-                Some(Culprit::Callback(outer)) => format!("waits for {outer}, which takes it"),
+                Some(Culprit::Callback(outer)) => {
+                    format!("waits for {outer}, which takes the item")
+                }
                 Some(culprit) => format!("transport, {}", culprit.text()),
                 None => "transport".into(),
             },

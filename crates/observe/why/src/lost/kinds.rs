@@ -30,8 +30,8 @@ impl LossKind {
             LossKind::Refused => "refused by QoS",
             LossKind::PassedOver => "passed over by the synchroniser",
             LossKind::Read => "taken without a callback",
-            LossKind::SubscriptionEnded => "left when the subscription ended",
-            LossKind::RecordingEnded => "not taken at the end",
+            LossKind::SubscriptionEnded => "not taken before the subscription ended",
+            LossKind::RecordingEnded => "not taken before the recording ended",
             LossKind::Unknown => "unknown",
         }
     }
@@ -69,7 +69,7 @@ impl LossReason {
         match self {
             LossReason::LostEvents => "the recorder lost events at this time",
             LossReason::BeforeFirstTake => {
-                "before the subscription's first take, so perhaps not connected yet"
+                "published before the subscription's first take, so perhaps the two were not connected yet"
             }
             LossReason::NeverTaken => "the subscription took no item of this publisher",
             LossReason::PublisherEnded => "the publisher ended before the item was taken",

@@ -41,7 +41,7 @@ impl BatchMeans {
         }
     }
 
-    /// Returns the number of independent values that the recorded values are worth. It is at most
+    /// Returns how many independent values the recorded values are equivalent to. This is at most
     /// the number of recorded values. Returns 0 if there are too few values for an estimate.
     pub(super) fn effective(&self) -> u64 {
         if self.block_sums.len() < MIN_BLOCKS {

@@ -361,11 +361,12 @@ impl Causes {
     }
 
     /// Forgets the processes that are keys of `gone`. The value of a key is the process that
-    /// continues the forgotten one. The time that the threads of a forgotten process took from
-    /// other threads still counts: for the process that continues it, or else for all programs with
-    /// threads of the same name.
+    /// continues it, if there is one. Returns the numbers of the components that were merged into
+    /// others.
     ///
-    /// Returns the numbers of the components that were merged into others.
+    /// The time that threads of a forgotten process took from other threads still counts. It counts
+    /// for the process that continues it, or else for all programs that have threads of the same
+    /// name.
     pub(super) fn forget<'a>(
         &mut self,
         gone: &BTreeMap<u32, Option<u32>>,

@@ -496,8 +496,8 @@ impl Paths {
         }
     }
 
-    /// Returns a path, then the same path without its last callback, and so on to the path of the first
-    /// callback alone.
+    /// Returns a path, then the same path without its last callback, and so on, until the path has
+    /// only its first callback.
     pub(crate) fn upwards(&self, path: PathId) -> impl Iterator<Item = &PathNode> {
         let parent = |node: &&PathNode| node.parent.map(|(path, _)| self.node(path));
         std::iter::successors(Some(self.node(path)), parent)
@@ -636,11 +636,14 @@ impl Paths {
         set(&mut self.stored, vertex);
     }
 
-    /// Reports whether the model leaves out the chain of this path, although executions ended there.
+    /// Reports whether the model leaves out the chain of this path, although executions ended
+    /// there.
     ///
-    /// The model leaves out chains only in a dense graph in which lineages were dropped, and never a path
-    /// that the user cut. The path's last callback must only store its inputs, or its data must continue
-    /// while lineages of the path were dropped.
+    /// The model leaves out chains only in a dense graph in which lineages were dropped. It never
+    /// leaves out a path that the user cut. A left-out path is one of these:
+    ///
+    /// - Its last callback only stores its inputs.
+    /// - Its data continues, and lineages of the path were dropped.
     pub(crate) fn is_unlisted(&self, path: PathId) -> bool {
         let node = self.node(path);
         let dropped = || node.dropped.iter().any(|d| *d.1 > 0);

@@ -6,14 +6,14 @@
 pub enum Ended {
     /// The recording has an event for the end, for example `callback_end`.
     Exact,
-    /// The end follows from the executor's next action.
+    /// The recording shows the end only by the next call of the executor.
     Inferred,
     /// The execution shared a part of its thread's time with other executions. It therefore has no
     /// times of its own.
     Shared,
     /// No event shows when the execution ran, so it has no times.
     Unshown,
-    /// The event of the end is missing.
+    /// The recording lacks the event of the execution's end.
     Aborted,
     /// The process or thread ended before the execution did.
     CutOff,
@@ -100,7 +100,7 @@ pub enum Fate {
     },
     /// No callback took the item, and it was not overwritten.
     Lost,
-    /// A later item took its place in a full queue.
+    /// A later item took the place of this item, because the subscription's history was full.
     Overwritten,
     NotLost,
     NotOverwritten,

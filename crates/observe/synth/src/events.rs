@@ -182,7 +182,8 @@ pub(super) enum SpanEvent {
         owner: Owner,
     },
     Publish(Publication),
-    /// The publisher's last publication had no time stamp, and its call returned by this time.
+    /// The publisher's last publication had no time stamp. Its publish call returned at `time` or
+    /// earlier.
     PublishReturned {
         publisher: EntityId,
         time: u64,

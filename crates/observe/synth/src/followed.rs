@@ -2,6 +2,7 @@
 //! with them.
 
 /// One execution of a chain. Its latency is the one that the model counts.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainEnd {
     /// The number of the chain's path, for [`Synth::path`](super::Synth::path).
@@ -14,7 +15,6 @@ pub struct ChainEnd {
     /// The last callback had stored the data and published it before. The repeated output counts in the
     /// chain's data age, but is not an execution of the chain.
     pub reread: bool,
-    /// The executions of the chain's callbacks, first to last.
     pub steps: Vec<ChainStep>,
 }
 

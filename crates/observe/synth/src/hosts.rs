@@ -37,9 +37,9 @@ pub enum HostsError {
 
 /// The messages that a host published or took, with their source time stamps and the times on the
 /// host's own clock. Grows with the recording, by 24 bytes per message.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The name that reports show for the host.
     pub name: String,
     /// The id of the host's boot. Two traces of one boot share one clock.
     pub boot: String,

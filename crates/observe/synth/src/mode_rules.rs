@@ -26,7 +26,6 @@ pub enum ModeRule {
     Lifecycle {
         mode: String,
         node: String,
-        /// The label of the state, for example `active` or `inactive`.
         state: String,
     },
 }

@@ -14,7 +14,6 @@ use crate::index::{NameId, StepId, VertexId};
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observation {
-    /// An execution of a callback ended.
     Execution {
         callback: u32,
         pid: u32,

@@ -21,7 +21,7 @@ pub struct SynthOptions {
     pub infrastructure: bool,
     /// Links that the user states: data that passes through a node's memory, which no event shows.
     pub links: Vec<Link>,
-    /// Junctions that the user states. They replace the ones that synthesis would find.
+    /// Junctions that the user states. They replace the junctions that synthesis would find.
     pub junctions: Vec<StatedJunction>,
     /// The user's rules for node names. They apply after the built-in ones.
     pub names: Vec<NameRule>,

@@ -34,6 +34,7 @@ pub enum Outcome {
 }
 
 /// The way in which an item was lost, as far as the recording shows it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// Later items took the place of this item in the history of the subscription.
@@ -51,7 +52,8 @@ pub enum Loss {
     BeforeFirstTake,
     /// The subscription never took an item of this publisher.
     NeverTaken,
-    /// The subscription took a later item of the same publisher, and its history was not full.
+    /// The subscription took a later item of the same publisher, although the subscription's
+    /// history was not full.
     Skipped {
         /// Publisher and subscription both ask for reliable delivery. `None` if the recording does not
         /// show it.
@@ -63,9 +65,7 @@ pub enum Loss {
     },
     /// The subscription ended before it took the item, or its history was emptied.
     SubscriptionEnded,
-    /// The publisher ended, and the item was never taken.
     PublisherEnded,
-    /// The item had not been taken when the recording ended.
     RecordingEnded,
     /// A synchroniser joined a later input of the same subscription.
     PassedOver {

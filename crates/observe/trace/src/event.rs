@@ -167,7 +167,7 @@ pub enum EventKind {
         rcl: u64,
         node: u64,
     },
-    /// Late attach: a timer from before the recording was called or seen in a wait set.
+    /// Late attach: a timer that is older than the recording was called, or was seen in a wait set.
     TimerFound { timer: u64 },
     /// The object with this rcl handle is destroyed: `rcl_publisher_fini`, `rcl_subscription_fini`,
     /// `rcl_service_fini`, `rcl_client_fini`, `rcl_timer_fini` or `rcl_node_fini`.

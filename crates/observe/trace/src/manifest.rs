@@ -175,12 +175,11 @@ pub struct ProcessInfo {
 }
 
 /// A thread whose events were recorded.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadInfo {
-    /// The process id, in the recorder's pid namespace.
     pub pid: u32,
-    /// The thread id, in the recorder's pid namespace.
     pub tid: u32,
     /// The name of the thread, of at most 15 bytes (`comm` in the kernel).
     pub comm: String,

@@ -38,9 +38,9 @@ pub struct Comparison {
 }
 
 /// A cause on which late executions spend more time than others.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
     /// The id of the callback or synchroniser to whose part of the latency the stretches belong.
     pub place: String,

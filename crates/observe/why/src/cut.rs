@@ -21,11 +21,9 @@ const TURN_NS: u64 = 10_000_000;
 pub(crate) enum By {
     Nobody,
     Callback(u32),
-    /// The thread that had the CPU.
     Thread(u32),
     /// The thread that held the mutex.
     Owner(u32),
-    /// The thread that woke up the sleeping one.
     Waker(u32),
     Reason(Reason),
 }
@@ -144,7 +142,7 @@ impl Known<'_> {
         pieces.list
     }
 
-    /// Adds a callback's pieces from its start to its publication at `until`.
+    /// Adds the pieces of a callback's execution, from its start to its publication at `until`.
     fn runs(&self, pieces: &mut Pieces, step: &ChainStep, until: u64) {
         let begin = pieces.at;
         let mut nested = self.history.executions(step.tid, begin, until);

@@ -78,13 +78,13 @@ pub struct Question {
 }
 
 /// The explained executions of a chain or callback.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
     /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
     /// The number of all executions, also of those that are not kept.
     pub count: u64,
-    /// The largest latency of all executions, in ns.
     pub longest_ns: u64,
     /// The executions that the question chose, with their stretches. The longest come first. If the
     /// question names an instant or asks for all executions, they are in order of time.
@@ -165,7 +165,7 @@ impl Why {
         self.observe();
     }
 
-    /// Ends the events and returns the explanation of the first chain or callback.
+    /// Declares the events complete and returns the explanation of the first chain or callback.
     pub fn finish(self) -> Explanation {
         self.finish_all().into_iter().next().unwrap_or_default()
     }

@@ -37,7 +37,6 @@ const AT_ONCE_MAX: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// The host of the virtual machine had the CPU.
     Stolen,
     /// The thread was preempted, and the thread `by` had the CPU. `by` is a thread id, 0 for the
     /// idle thread, or [`UNTOLD`].
@@ -110,12 +109,10 @@ struct Thread {
     /// `read` is the latest reading.
     counted: Option<u64>,
     read: Option<u64>,
-    /// The owner of the mutex for which the thread is about to sleep.
     lock: Option<u32>,
     off: VecDeque<Part<Off>>,
     held: VecDeque<Part<u32>>,
     stolen: VecDeque<Part<()>>,
-    /// The callbacks' executions on this thread, sorted by their begin.
     ran: VecDeque<Part<u32>>,
     longest_ran: u64,
 }
@@ -288,8 +285,8 @@ impl Thread {
         drop(&mut self.ran, time);
     }
 
-    /// Returns the state since the last switch, which has no end yet. It is `None` if the thread
-    /// has a CPU.
+    /// Returns the thread's state since its last switch. This state has no end yet. Returns `None`
+    /// if the thread has a CPU.
     fn open(&self) -> Option<Off> {
         match self.now {
             Now::Running => None,
@@ -595,7 +592,6 @@ impl History {
         self.without_lossy(slices.list)
     }
 
-    /// Replaces states by [`State::Unknown`] where the recorder lost events.
     fn without_lossy(&self, slices: Vec<Slice>) -> Vec<Slice> {
         let touches = |s: &Slice| self.lossy.iter().any(|l| l.0 < s.end && s.begin < l.1);
         if !slices.iter().any(touches) {
@@ -684,7 +680,7 @@ struct Slices {
 }
 
 impl Slices {
-    /// Adds a slice from the end of the last one to `until`, if this is not empty.
+    /// Adds a slice from the end of the last slice to `until`, unless the slice would be empty.
     fn until(&mut self, until: u64, state: State) {
         let until = until.min(self.end);
         if until <= self.at {

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 /// The state of an execution during a stretch: running, or the way in which it waits.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A callback ran on a CPU.
     Runs,
     /// The client library ran on a CPU: it took the item, or looked for work.
     Library,
@@ -83,10 +83,10 @@ impl Kind {
 }
 
 /// The reason why the recording does not show the state during a stretch.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The recorder lost events at the time of the stretch.
     LostEvents,
     /// A scheduler event of the thread is missing.
     MissingEvent,
@@ -94,7 +94,6 @@ pub enum Reason {
     NoCpuTime,
     /// The recording has no scheduler events of the thread at this time.
     NoScheduler,
-    /// The thread is not in the recording.
     NotRecorded,
     /// The stretch is older than the history that onbeat keeps.
     ShortHistory,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 /// The culprit of a stretch: the callback or component that caused it. Names come from the recorded
 /// system: escape them before showing.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Culprit {
@@ -14,9 +15,7 @@ pub enum Culprit {
     Callback(String),
     /// The component that had the CPU.
     Thread(Component),
-    /// The component that held the mutex.
     MutexOf(Component),
-    /// The component that woke up the sleeping thread.
     WokenBy(Component),
 }
 
@@ -88,16 +87,15 @@ impl During {
 }
 
 /// A part of an execution's latency with one cause.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stretch {
     /// The start of the stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The length of the stretch, in ns.
     pub ns: u64,
     /// The id of the callback or synchroniser to whose part of the latency the stretch belongs. The
     /// time before a callback's start belongs to the callback.
     pub place: String,
-    /// The kind of stretch, such as preempted or asleep.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
     /// it is unknown.

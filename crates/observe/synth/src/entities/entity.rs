@@ -53,7 +53,7 @@ impl Timer {
     }
 }
 
-/// The rate at which a clock's time passes, compared with the clock of the recording.
+/// The way in which a clock's time passes, compared with the clock of the recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TimeBase {
     /// It is unknown which clock the timer uses. Its time is assumed to pass at the rate of the

@@ -49,7 +49,7 @@ impl Endpoints {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Renamed {
     pub(crate) from: BTreeSet<NameId>,
-    /// The number of names that were dropped from `from` because it had too many.
+    /// The number of original names that were dropped because there were too many.
     pub(crate) forgotten: u64,
 }
 

@@ -56,7 +56,8 @@ struct Created {
     count: u32,
     /// The process has exceeded [`Processes::created_max`], so its events are left out.
     is_too_much: bool,
-    /// The number of nodes that the process destroyed and that left its list of nodes.
+    /// The number of nodes that the process destroyed and that were removed from the list of its
+    /// nodes.
     forgotten_nodes: usize,
 }
 

@@ -158,8 +158,8 @@ impl Flow {
         });
     }
 
-    /// Handles a client's read of a response. The identifier in the response then belongs to this
-    /// client.
+    /// Handles a client's read of a response. From then on, the identifier in the response is known
+    /// to be the one of this client.
     pub(crate) fn answer_read(
         &mut self,
         cx: &mut Context,

@@ -277,7 +277,7 @@ impl Flow {
         }
     }
 
-    /// Returns the owner of an event as far as it is decided. An undecided owner becomes [`Owner::Outside`].
+    /// Returns the owner of an event, or [`Owner::Outside`] if the owner is not decided yet.
     pub(super) fn resolve(&self, owner: Owner) -> Owner {
         match owner {
             Owner::Undecided(decision) => {

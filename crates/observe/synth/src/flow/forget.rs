@@ -49,8 +49,8 @@ impl Flow {
         self.instances.mark(nodes, (vertices, of_nodes));
     }
 
-    /// Marks the nodes with groups that are not in `ended`. Some of them are stand-ins to which nothing else
-    /// refers.
+    /// Marks the nodes that have a group and are not in `ended`. Some of them are stand-ins to
+    /// which nothing else refers.
     pub(crate) fn mark_group_nodes(&self, nodes: &Nodes, ended: &Marks, marks: &mut Marks) {
         for &node in self.groups.keys() {
             if !ended.has(nodes.settled(node).index()) {

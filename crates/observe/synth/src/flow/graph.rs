@@ -92,7 +92,8 @@ pub(crate) struct Measured {
     pub(crate) waits: Waits,
 }
 
-/// The maximum number of publishers per vertex whose order of items is checked.
+/// The maximum number of publishers per vertex for which onbeat checks whether items are executed
+/// in the order of their publication.
 const PUBLISHERS_MAX: usize = 16;
 
 impl Executions {
@@ -120,7 +121,7 @@ impl Executions {
 }
 
 /// The figures of executions as series in order of time. They show how many independent values the
-/// executions are worth.
+/// executions are equivalent to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batches {
     pub(crate) exec: BatchMeans,

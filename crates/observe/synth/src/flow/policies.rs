@@ -272,8 +272,8 @@ impl Approximate {
         }
     }
 
-    /// Reports whether no input that may still come can give a better set than the candidate. Each
-    /// subscription without an input may get one at the time of the pivot.
+    /// Returns true if the candidate set is final, because no input that may still come can give a
+    /// better set. A subscription without an input may still get one with the time of the pivot.
     fn is_proven_ahead(&self) -> bool {
         let Some(candidate) = &self.candidate else {
             return false;

@@ -16,7 +16,6 @@ struct Polled {
     instance: InstanceId,
     entity: EntityId,
     time: u64,
-    /// The lineages of the polling instance that came from the item.
     steps: Lineages,
 }
 

@@ -37,8 +37,8 @@ pub(crate) struct Score {
     pub(crate) unpredicted: u64,
     /// Counts executions that did not publish although the replay predicted a publication.
     pub(crate) missing: u64,
-    /// Counts executions that did not publish, as the replay predicted, although their subscription publishes
-    /// at other times.
+    /// Counts executions that did not publish, as the replay predicted. Only subscriptions that
+    /// published at another time count.
     pub(crate) held: u64,
     pub(crate) inputs: usize,
 }

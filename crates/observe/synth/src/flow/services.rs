@@ -72,7 +72,6 @@ pub(crate) struct Services {
     calls: FxHashMap<CallKey, Call>,
     call_order: VecDeque<CallKey>,
     call_of: FxHashMap<(EntityId, i64), CallKey>,
-    /// The services that executed a request of an unknown client.
     unknown_callers: FxHashSet<NameId>,
 }
 

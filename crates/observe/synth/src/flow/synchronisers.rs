@@ -96,7 +96,6 @@ pub(crate) struct Part {
     pub(crate) seen: Seen,
     /// The index of the latest input of this subscription whose own callback published an output.
     last: Option<u64>,
-    /// The number of the next input that can go into an output.
     next: u64,
     /// The usual time between the start of the first subscription's chain and the start of this
     /// subscription's chain. See [`difference`].
@@ -142,8 +141,8 @@ pub(crate) struct Seen {
 }
 
 impl Part {
-    /// Creates a subscription's contribution to an output topic, at the topic's first output. Inputs that
-    /// came earlier count for this output.
+    /// Creates the contribution of a subscription to a topic when the first output on the topic
+    /// comes. The subscription's inputs before this output count for it.
     fn before_first_output(member: &Member) -> Self {
         Part {
             credit: member.instances.min(MAX_CREDIT.into()) as u8,
@@ -195,8 +194,8 @@ pub(crate) struct Output {
 enum Follow {
     /// Follows lineages of the subscriptions that the node may wait for according to the evidence.
     Evidence,
-    /// Follows lineages of all subscriptions. The user states that the node waits for them and which inputs
-    /// belong together.
+    /// Follows the lineages of all subscriptions, because the user states that the node waits for
+    /// them. The value says which inputs belong together.
     All(Matching),
     /// Follows only the lineages of the publishing callback. The user states that this callback does not wait
     /// for other inputs.
@@ -543,8 +542,8 @@ impl Output {
         publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
-    /// Returns the inputs that an approximate policy would have joined. Returns `None` if this
-    /// policy explains the outputs less well than the assumed junction.
+    /// Returns the inputs that an approximate policy would have joined. The list is
+    /// empty if this policy explains the outputs less well than the assumed junction.
     fn otherwise(
         &self,
         replays: &Replays,

@@ -106,16 +106,16 @@ const STAMP_TOLERANCE_NS: u64 = 200_000;
 /// stamp.
 const STAMP_WINDOW_NS: u64 = 10_000_000_000;
 
-/// The minimum difference between two samples of the clock offset, in ns, from which on the clock counts as set
-/// by somebody.
+/// The minimum change of the clock offset between two samples from which on the clock counts as
+/// set by somebody, in ns.
 const STEP_NS: u64 = 1_000_000;
 
 /// The minimum difference between two samples of the clock offset, in ns, from which on the earlier offset is
 /// kept, too.
 const MOVED_NS: u64 = STAMP_TOLERANCE_NS / 4;
 
-/// The time after a change of the clock's rate in which a stamp can lie between two sampled
-/// offsets, in ns.
+/// The time after a change of the offset for which a stamp may lie between the old and the new
+/// offset, because the clock runs fast or slow, in ns.
 const SLEW_NS: u64 = 2_000_000_000;
 
 /// The maximum change of the clock offset between two samples while the clock runs fast or slow, in ns. The
@@ -159,8 +159,8 @@ impl Offsets {
         moved(STEP_NS).is_some()
     }
 
-    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an interval from
-    /// its first to its last value.
+    /// Returns the possible times of a stamp on CLOCK_MONOTONIC, likeliest first. Each is an
+    /// interval, given by its first and its last time.
     fn times(&self, stamp: i64, now: u64) -> impl Iterator<Item = (u64, u64)> {
         let at = move |offset: i64| u64::try_from(stamp.checked_sub(offset)?).ok();
         let before = self.before.filter(|b| now <= b.1 + STAMP_WINDOW_NS);
@@ -844,8 +844,6 @@ impl Flow {
         }
     }
 
-    /// Reports the items of an ended publisher that a subscription has not taken, and how they were
-    /// lost.
     fn publisher_ended(&mut self, cx: &Context, publisher: EntityId) {
         let next = self.ways.topics.next_sequence(publisher);
         let first = self.ways.topics.published(publisher).map(|p| p.base);

@@ -138,16 +138,16 @@ impl Account {
         }
     }
 
-    /// Records that the thread gets a CPU. If it already has one in the account, the event of
-    /// leaving that CPU is missing.
+    /// Records that the thread gets a CPU. If the account says that it already had one, the event
+    /// of leaving that CPU is missing.
     pub(crate) fn switch_in(&mut self, time: u64) {
         self.doubt(self.state == State::Running);
         self.schedule();
         self.turn(time, State::Running);
     }
 
-    /// Records that the thread leaves its CPU. If it has none in the account, the event of getting
-    /// the CPU is missing.
+    /// Records that the thread leaves its CPU. If the account says that it had no CPU, the event of
+    /// getting the CPU is missing.
     pub(crate) fn switch_out(&mut self, time: u64, preempted: bool) {
         self.doubt(self.state != State::Running);
         self.schedule();
@@ -207,8 +207,8 @@ impl Account {
         asleep
     }
 
-    /// Records that the thread did something and therefore runs. If it has no CPU in the account,
-    /// the event of getting it is missing. Returns true then.
+    /// Records that the thread made a recorded call and therefore runs. Returns true if the account
+    /// says that it had no CPU. The event of getting the CPU is then missing.
     pub(crate) fn acted(&mut self, time: u64) -> bool {
         if self.state == State::Running {
             return false;

@@ -238,8 +238,8 @@ impl Spans {
         Some(first.timer)
     }
 
-    /// Records that a callback has probably started for this timer. Returns true if this was the
-    /// case [`STARTS_UNTIL_SURE`] times in a row.
+    /// Records that `callback` started after a call of `timer`, to which it probably belongs.
+    /// Returns true if this happened [`STARTS_UNTIL_SURE`] times in a row.
     pub(super) fn is_sure(&mut self, ti: ThreadIndex, callback: u64, timer: EntityId) -> bool {
         let process = self.threads[ti].process.index();
         let guesses = &mut self.processes[process].events.guesses;

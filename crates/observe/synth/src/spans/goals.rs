@@ -41,8 +41,8 @@ pub(super) struct Goals {
     unsent_results: Vec<(NameId, HandId)>,
 }
 
-/// The maximum number of waiting tasks per process, of suspended tasks, and of results that are not
-/// sent yet.
+/// The maximum number per process of tasks that wait to begin, of suspended tasks, and of results
+/// that are not sent yet.
 const MAX_GOALS: usize = 64;
 
 fn push<T>(list: &mut Vec<T>, item: T) -> Option<T> {
@@ -60,8 +60,8 @@ impl Spans {
 
     // ---- the callback that accepts a goal
 
-    /// Records that a callback has published by `publisher`. If it published a goal's state, the
-    /// executor's triggers are counted from now on.
+    /// Records that a callback has published by `publisher`. If the publication is the state of a
+    /// goal, the executor's triggers of its guard condition are counted from now on.
     pub(super) fn note_goal_state(&mut self, cx: &Context, ti: ThreadIndex, publisher: EntityId) {
         let action = cx.entities.get(publisher).action;
         if action.is_some_and(|a| a.part == ActionPart::Status) {
@@ -71,8 +71,8 @@ impl Spans {
         }
     }
 
-    /// Records one more trigger of the executor's guard in a span. After a goal's state was
-    /// published, the first trigger makes a task and the second one ends the callback.
+    /// Records one more trigger of the executor's guard condition in a span. After a goal's state
+    /// was published, the first trigger creates a task, and the second one ends the callback.
     pub(super) fn note_goal(
         &mut self,
         cx: &Context,

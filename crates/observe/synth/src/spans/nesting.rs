@@ -287,9 +287,11 @@ impl Spans {
         }
     }
 
-    /// Returns the owner of a publication by an exact span within which an executor ran. The owner
-    /// stays undecided until the span ends, unless callbacks of the span's entity are known to run
-    /// executors.
+    /// Returns the owner of a publication by a callback within which an executor ran. The callback
+    /// has an end event of its own.
+    ///
+    /// The owner stays undecided until the callback ends, unless callbacks of the same entity are
+    /// known to run executors.
     pub(super) fn owner_after_spin(
         &mut self,
         cx: &Context,

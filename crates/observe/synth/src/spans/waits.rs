@@ -99,7 +99,8 @@ impl Spans {
         cx.causes.record_switch(cpu, time, prev_tid, tid);
     }
 
-    /// Records that the thread waits for a CPU, and leaves the queue of `cpu` for that of another one.
+    /// Records that the thread, which waits for a CPU, moves from the queue of `cpu` to the queue
+    /// of another CPU.
     pub(crate) fn moved(&mut self, cx: &Context, ti: ThreadIndex, time: u64, cpu: u16) {
         let moves = &mut self.threads[ti].waited.moves;
         if moves.len() < MOVES_PER_WAIT_MAX {

@@ -78,6 +78,7 @@ pub struct Wire {
 }
 
 /// All lines in the drawing that leave one callback for one topic.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Net {
     /// The index of the publishing callback in [`Model::callbacks`].
@@ -91,7 +92,6 @@ pub struct Net {
     pub label: Option<(f64, f64)>,
     /// The width, in pixels, that the label must not exceed.
     pub label_width: f64,
-    /// The lines from the publishing callback to the callbacks that take the topic.
     pub wires: Vec<Wire>,
 }
 
@@ -103,7 +103,6 @@ pub struct Layout {
     pub height: f64,
     pub nodes: Vec<NodeBox>,
     pub callbacks: Vec<CallbackBox>,
-    /// The lines between the callbacks, grouped by publishing callback and topic.
     pub nets: Vec<Net>,
 }
 

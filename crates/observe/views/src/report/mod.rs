@@ -31,11 +31,10 @@ pub enum ProcessNames {
 
 /// The recordings from which a model was made, and how the report shows them. Without recordings,
 /// all lists are empty.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recordings<'a> {
-    /// The manifests of the recorded traces, one for each trace.
     pub manifests: &'a [Manifest],
-    /// The form in which the report names the recorded processes.
     pub process_names: ProcessNames,
     /// The ids of chains, each with a sentence about what its late executions have in common. The
     /// sentences are untrusted.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 /// The way in which an item was lost.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
@@ -16,7 +17,6 @@ pub enum LossKind {
     Read,
     /// The subscription ended, or emptied its history, before it took the item.
     SubscriptionEnded,
-    /// The item had not been taken when the recording ended.
     RecordingEnded,
     /// The recording does not show the cause. A [`LossReason`] says why.
     Unknown,
@@ -38,16 +38,15 @@ impl LossKind {
 }
 
 /// The reason why the recording does not show the cause of a loss.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
-    /// The recorder lost events at the time of the loss.
     LostEvents,
     /// The item was published before the subscription took its first item of this publisher.
     BeforeFirstTake,
     /// The subscription took no item of this publisher in the whole recording.
     NeverTaken,
-    /// The publisher ended, and the item was never taken.
     PublisherEnded,
     /// The subscription's history had room. Publisher or subscription asks for best effort, so the
     /// middleware does not repeat items.
@@ -57,7 +56,6 @@ pub enum LossReason {
     /// The subscription's history had room. The publisher limits for how long its items are valid
     /// (lifespan).
     Lifespan,
-    /// The depth of the subscription's history is not recorded.
     DepthUnknown,
     /// The QoS of the publisher or of the subscription is not recorded.
     QosUnknown,
@@ -93,7 +91,6 @@ impl LossReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
-    /// The client took the response.
     Answered,
     /// The client took the response later than the limit.
     Late,
@@ -101,11 +98,10 @@ pub enum RequestKind {
     NotExecuted,
     /// A callback ran on the request, and the service sent no response.
     NoResponse,
-    /// The service sent a response that the client did not take.
     ResponseNotTaken,
-    /// The recording ended before the outcome was known.
     RecordingEnded,
-    /// The outcome is unknown: events were lost, or the client of executed requests is unknown.
+    /// The outcome is unknown, because events were lost, or because the service executed requests
+    /// of unknown clients.
     Unknown,
 }
 

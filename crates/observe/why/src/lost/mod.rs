@@ -47,7 +47,6 @@ struct OfItem {
 pub struct Lost {
     synth: Synth,
     follow: Follow<OfItem>,
-    /// Outcomes of items that a later event can still change.
     waiting: VecDeque<ItemOutcome>,
     sums: Sums,
     /// The process and the thread that last ran each callback.

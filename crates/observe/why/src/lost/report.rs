@@ -21,9 +21,9 @@ pub struct Losses {
 }
 
 /// The items of a topic on their way to one subscription or synchroniser.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Serialize)]
 pub struct TopicLosses {
-    /// The full name of the topic.
     pub topic: String,
     /// The id of the subscription's callback, or of the synchroniser.
     pub to: String,
@@ -40,13 +40,13 @@ pub struct TopicLosses {
 }
 
 /// Items that were lost one after another, without an executed one between them.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Burst {
     /// The instant at which the first item was published, CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// The instant at which the last item was published, CLOCK_MONOTONIC.
     pub end_ns: u64,
-    /// The number of lost items in the burst.
     pub count: u64,
 }
 
@@ -86,9 +86,9 @@ fn setting<S: serde::Serializer>(of: &Option<Setting>, serializer: S) -> Result<
 }
 
 /// The state in which the subscription's thread spent most of the time while items waited.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Meanwhile {
-    /// The kind of state, such as running a callback or waiting for a CPU.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the state. `None` if there is none or it is
     /// unknown.

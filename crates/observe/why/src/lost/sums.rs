@@ -17,7 +17,6 @@ const CULPRITS_MAX: usize = 256;
 
 const INSTANTS_MAX: usize = 5;
 
-/// A cause of a loss, with numbers in place of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Key {
     Overwritten { depth: u64 },

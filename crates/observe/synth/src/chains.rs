@@ -360,7 +360,6 @@ impl Via {
     }
 }
 
-/// The figures of executions that ended with a path's last callback.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terminal {
     pub(crate) figures: PerMode<PathFigures>,

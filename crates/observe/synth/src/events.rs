@@ -38,7 +38,7 @@ pub(super) enum Input {
     Handed {
         work: HandedId,
     },
-    /// The execution begins with work that another instance created for later.
+    /// The execution begins with work that another execution created for later.
     Made {
         hand: HandId,
     },

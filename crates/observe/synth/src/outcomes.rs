@@ -67,7 +67,6 @@ pub enum Loss {
     SubscriptionEnded,
     PublisherEnded,
     RecordingEnded,
-    /// A synchroniser joined a later input of the same subscription.
     PassedOver {
         /// The number of the callback with the fewest inputs since the previous output. `None` if all
         /// callbacks of the synchroniser had equally many inputs.
@@ -138,7 +137,6 @@ pub struct RequestOutcome {
     pub to: Option<u32>,
     pub name: u32,
     pub sent_ns: u64,
-    /// The start of the callback that ran on the request.
     pub began_ns: Option<u64>,
     pub responded_ns: Option<u64>,
     pub received_ns: Option<u64>,

@@ -12,7 +12,6 @@ pub const SCHEMA: &str = "onbeat-trace/1";
 /// The file name of the manifest in a trace directory.
 pub const FILE: &str = "manifest.json";
 
-/// The state of a recording: running, or ended properly.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -76,7 +75,6 @@ pub struct Observed {
     pub distributions: Vec<String>,
     pub processes: Vec<ProcessInfo>,
     pub threads: Vec<ThreadInfo>,
-    /// Every probe of the recording, attached or not.
     pub probes: Vec<ProbeInfo>,
     #[serde(flatten)]
     pub means: Means,
@@ -156,7 +154,6 @@ pub struct Machine {
     pub recorder_version: String,
 }
 
-/// A process whose events were recorded.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -174,7 +171,6 @@ pub struct ProcessInfo {
     pub nodes: Vec<String>,
 }
 
-/// A thread whose events were recorded.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -196,7 +192,6 @@ pub struct ThreadInfo {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeInfo {
-    /// The name of the event or tracepoint that the probe records.
     pub name: String,
     /// The library or program that contains the probed function.
     pub library: String,

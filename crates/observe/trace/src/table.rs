@@ -6,6 +6,7 @@ use crate::event::{EndpointKind, EventKind, ExecuteKind, Name};
 
 /// A receiver of an event's fields. Its methods are called in the order in which the table lists
 /// the fields.
+#[allow(missing_docs)] // the names say what they are
 pub trait FieldSink {
     /// Receives the address of an object in the traced process, such as a node.
     fn handle(&mut self, field: &'static str, value: u64);
@@ -14,11 +15,8 @@ pub trait FieldSink {
     fn message(&mut self, field: &'static str, value: u64);
     /// Receives a process or thread id in the recorder's PID namespace.
     fn tid(&mut self, field: &'static str, value: u32);
-    /// Receives an unsigned number of at most 16 bits.
     fn small(&mut self, field: &'static str, value: u16);
-    /// Receives a signed number of 64 bits.
     fn int(&mut self, field: &'static str, value: i64);
-    /// Receives an unsigned number of 64 bits.
     fn uint(&mut self, field: &'static str, value: u64);
     /// Receives a set of 64 bits, such as an affinity mask.
     fn mask(&mut self, field: &'static str, value: u64);
@@ -42,7 +40,7 @@ pub trait FieldSource {
     fn handle(&mut self, field: &'static str) -> Result<u64, Self::Error>;
     fn message(&mut self, field: &'static str) -> Result<u64, Self::Error>;
     fn tid(&mut self, field: &'static str) -> Result<u32, Self::Error>;
-    /// Returns a number of at most `max`, as in [`FieldSink::small`].
+    /// Returns a number of at most `max`.
     fn small(&mut self, field: &'static str, max: u16) -> Result<u16, Self::Error>;
     fn int(&mut self, field: &'static str) -> Result<i64, Self::Error>;
     fn uint(&mut self, field: &'static str) -> Result<u64, Self::Error>;
@@ -93,7 +91,6 @@ pub struct FieldInfo {
     pub ty: FieldType,
 }
 
-/// The description of a kind of events: code, name and fields.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct KindInfo {

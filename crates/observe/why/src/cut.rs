@@ -22,7 +22,6 @@ pub(crate) enum By {
     Nobody,
     Callback(u32),
     Thread(u32),
-    /// The thread that held the mutex.
     Owner(u32),
     Waker(u32),
     Reason(Reason),

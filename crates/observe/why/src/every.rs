@@ -26,15 +26,14 @@ pub enum CulpritId {
 }
 
 /// A stretch of an execution. It contains numbers of the synthesis instead of names.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// The instant at which the stretch begins, CLOCK_MONOTONIC.
     pub begin_ns: u64,
-    /// The instant at which the stretch ends, CLOCK_MONOTONIC.
     pub end_ns: u64,
     /// The number of the callback to whose part of the latency the stretch belongs.
     pub place: u32,
-    /// The kind of stretch, for example preempted or asleep.
     pub kind: Kind,
     /// The callback, thread or mutex owner that caused the stretch. `None` if the kind has none or
     /// it is unknown.

@@ -65,11 +65,10 @@ pub enum Choice {
 }
 
 /// A request to explain why executions of one chain or callback took long.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The chain or callback that the question is about.
     pub target: Target,
-    /// The choice of executions whose stretches are kept.
     pub choice: Choice,
     /// The latency in ns above which an execution is late.
     pub limit_ns: u64,
@@ -77,7 +76,6 @@ pub struct Question {
     pub longest_ns: u64,
 }
 
-/// The explained executions of a chain or callback.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Explanation {
@@ -98,7 +96,6 @@ pub struct Explanation {
     pub nearest_ns: Option<u64>,
     /// The comparison of late executions with the others, or `None` if none or all are late.
     pub comparison: Option<Comparison>,
-    /// The shortest and longest latency of all executions over time.
     pub overview: Overview,
 }
 

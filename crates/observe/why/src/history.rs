@@ -349,7 +349,6 @@ pub(crate) fn some_act() -> EventKind {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     threads: FxHashMap<u32, Thread>,
-    /// The threads of each process on which callbacks ran.
     pools: FxHashMap<u32, Vec<u32>>,
     /// The pairs of callbacks that ran at the same time on two threads of a process. The smaller
     /// number comes first.
@@ -373,7 +372,6 @@ fn is_found(kind: &EventKind) -> bool {
 }
 
 impl History {
-    /// Creates a history that keeps the last `window_ns` of each thread.
     pub(crate) fn new(window_ns: u64) -> History {
         History {
             threads: FxHashMap::default(),

@@ -10,7 +10,6 @@ pub enum Kind {
     Runs,
     /// The client library ran on a CPU: it took the item, or looked for work.
     Library,
-    /// The thread could have continued, but another thread had its CPU.
     Preempted,
     /// The thread had been woken up and could run, but another thread had the CPU.
     Queued,

@@ -11,7 +11,6 @@ const SHARE_SHOWN: f64 = 0.005;
 pub struct Line {
     /// The start of the first stretch, in ns from the start of the execution.
     pub begin_ns: u64,
-    /// The sum of the stretches' lengths, in ns.
     pub ns: u64,
     pub parts: usize,
     /// The cause in words, with names from the recorded system. Escape the text before showing it.

@@ -361,7 +361,6 @@ fn put_times(to: &mut Vec<u8>, now: u64, steps: &[ChainStep]) {
     }
 }
 
-/// Maps small differences of either sign to small numbers.
 fn zigzag(difference: u64) -> u64 {
     let signed = difference as i64;
     ((signed << 1) ^ (signed >> 63)) as u64

@@ -40,9 +40,9 @@ pub fn title(component: &Component) -> String {
 }
 
 /// The state of a stretch's culprit during that stretch, and what caused this state.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct During {
-    /// The state that the culprit's thread was in.
     pub kind: Kind,
     /// The callback or component that caused the state of the culprit's thread.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,6 @@ pub(super) struct Incoming {
     pub(super) route: Route,
     /// The ways on which the item's data came. The receiver owns a reference to each step.
     pub(super) lineages: Lineages,
-    /// A callback published the item, but it is unknown which one.
     pub(super) ambiguous: bool,
 }
 

@@ -32,7 +32,6 @@ struct Step {
 /// that gets the recorded inputs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Score {
-    /// Counts publications that the replay also predicted.
     pub(crate) predicted: u64,
     pub(crate) unpredicted: u64,
     /// Counts executions that did not publish although the replay predicted a publication.

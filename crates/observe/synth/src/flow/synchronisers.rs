@@ -54,10 +54,9 @@ impl Entry {
 pub(crate) struct Member {
     pub(crate) vertex: VertexId,
     pub(crate) instances: u64,
-    /// Counts executions of the subscription's callback that published something.
     pub(crate) productive: u64,
     pub(crate) synchronised: u64,
-    /// The synchroniser to which the subscription handed its latest input.
+    /// The address of the synchroniser to which the subscription handed its latest input.
     filter: Option<u64>,
     approximate: bool,
     base: u64,

@@ -35,7 +35,6 @@ pub(super) struct Habits {
     /// for which this is certain. The key is `None` for an unknown endpoint.
     users: FxHashMap<Option<EntityId>, Vec<(EntityId, u32)>>,
     silent_in_a_row: FxHashMap<EntityId, u32>,
-    /// The clients that sent requests without waiting for the response.
     unwaited: FxHashSet<EntityId>,
 }
 

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 pub(super) struct Events {
     pub(super) asks_for_work: bool,
     pub(super) runs_rclcpp: bool,
-    /// Calls of timers whose callbacks have not started yet, oldest first.
     called: VecDeque<Called>,
     guesses: Vec<Guess>,
 }

@@ -68,7 +68,6 @@ pub(super) struct Simulation {
     nodes: Vec<Node>,
     running: [Option<usize>; CPUS],
     ready: [VecDeque<usize>; CPUS],
-    /// The thread that ran last on each CPU.
     last: [u32; CPUS],
 }
 

@@ -40,7 +40,6 @@ pub enum TraceReadError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadStats {
     pub events: u64,
-    /// The number of blocks that were decoded without a fault.
     pub blocks: u64,
     /// The number of blocks that are damaged or missing. Their events were not returned.
     pub damaged_blocks: u64,

@@ -45,6 +45,7 @@ pub fn names(run: Run, events: impl Iterator<Item = Event>) -> Names {
 }
 
 /// A slice that the caller adds to a track of the timeline.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Slice<'a> {
     /// The number of the track, as given to [`Timeline::track`].
@@ -55,7 +56,6 @@ pub struct Slice<'a> {
     pub name: &'a str,
     /// The start of the slice in ns (CLOCK_MONOTONIC).
     pub begin_ns: u64,
-    /// The time from the slice's start to its end, in ns.
     pub ns: u64,
     /// The details that Perfetto shows for the slice, each with a name and a text. The texts are
     /// untrusted.

@@ -67,13 +67,13 @@ pub struct CallbackBox {
 }
 
 /// One line of a [`Net`] in the drawing.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The edges that the line shows, as indices in [`Model::edges`].
     pub edges: Vec<usize>,
     /// The course of the line, as the `d` attribute of an SVG path.
     pub path: String,
-    /// The line ends with an arrow head.
     pub arrow: bool,
 }
 

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// The way in which an item was lost.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -11,7 +10,6 @@ pub enum LossKind {
     Overwritten,
     /// The middleware did not connect publisher and subscription, because their QoS does not match.
     Refused,
-    /// A synchroniser joined a later item of the same topic.
     PassedOver,
     /// The subscription took the item, and no callback ran on it.
     Read,

@@ -49,7 +49,6 @@ pub struct Lost {
     follow: Follow<OfItem>,
     waiting: VecDeque<ItemOutcome>,
     sums: Sums,
-    /// The process and the thread that last ran each callback.
     threads: FxHashMap<u32, (u32, u32)>,
     lossy: Vec<(u64, u64)>,
     now: u64,

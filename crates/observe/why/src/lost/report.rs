@@ -33,7 +33,6 @@ pub struct TopicLosses {
     pub published: u64,
     /// The number of items on which the callback ran, or that the synchroniser joined.
     pub executed: u64,
-    /// The causes of the losses, the most frequent first.
     pub causes: Vec<Cause>,
     /// The bursts with the most lost items, the longest first.
     pub bursts: Vec<Burst>,
@@ -45,7 +44,6 @@ pub struct TopicLosses {
 pub struct Burst {
     /// The instant at which the first item was published, CLOCK_MONOTONIC.
     pub start_ns: u64,
-    /// The instant at which the last item was published, CLOCK_MONOTONIC.
     pub end_ns: u64,
     pub count: u64,
 }

@@ -73,7 +73,6 @@ pub(super) struct OfService {
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     late_above: Option<u64>,
-    /// The losses by topic and receiver.
     pub(super) topics: FxHashMap<(u32, u32), OfTopic>,
     pub(super) services: FxHashMap<(u32, Option<u32>), OfService>,
 }

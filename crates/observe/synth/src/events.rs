@@ -172,7 +172,8 @@ pub(super) enum SpanEvent {
         hand: HandId,
         time: u64,
     },
-    /// The instance has processed its input. It ended at this time or later; its end follows.
+    /// The instance has processed its input. The event of its end follows, with this time or a
+    /// later one.
     InputDone {
         instance: InstanceId,
         time: u64,

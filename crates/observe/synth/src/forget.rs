@@ -10,7 +10,7 @@ use crate::Synth;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of the callbacks, paths, names and components that [`Synth::forget`] has forgotten.
-/// The synthesis will give these numbers to new ones.
+/// The synthesis gives these numbers to new objects later.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {

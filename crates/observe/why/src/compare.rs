@@ -55,8 +55,8 @@ pub struct Finding {
     /// executions spend on it, in ns. Over all causes, these values add up to the difference of the
     /// mean latencies.
     pub explained_ns: f64,
-    /// The minimum time in ns that an execution spends on the cause if the cause counts as present
-    /// in it. It is the middle between the means of late and of other executions.
+    /// The cause counts as present in an execution that spends at least this time on it, in ns. It
+    /// is the middle between the means of late and of other executions.
     pub present_ns: f64,
     /// The number of late executions in which the cause is present.
     pub late_with: u64,
@@ -243,8 +243,8 @@ impl Sums {
     }
 }
 
-/// Counts the values that are at least `limit_ns`. A bucket of the distribution counts as a whole,
-/// by its middle.
+/// Counts the values that are at least `limit_ns`. All values in a bucket of the distribution count
+/// as equal to the bucket's middle.
 fn count_from(dist: &Dist, limit_ns: f64) -> u64 {
     let middle = |&(low, width, _): &(u64, u64, u64)| low as f64 + (width - 1) as f64 / 2.0;
     let above = dist.buckets().filter(|b| middle(b) >= limit_ns);

@@ -80,7 +80,8 @@ impl During {
         }
     }
 
-    /// Reports whether the state is worth a mention: the culprit did more than run on a CPU.
+    /// Reports whether a text should mention the state, because the culprit did more than run on a
+    /// CPU.
     pub(crate) fn is_telling(&self) -> bool {
         self.by.is_some() || !matches!(self.kind, Kind::Runs | Kind::Library)
     }

@@ -15,7 +15,7 @@ use crate::Context;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
-/// A service's response to a client whose identifier is known, but not yet its entity.
+/// A response of a service to a client. The client's identifier is known, but not yet its entity.
 #[derive(Debug, Clone)]
 struct Answer {
     gid: Gid,

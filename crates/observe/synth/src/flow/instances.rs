@@ -353,7 +353,7 @@ impl Flow {
         details.item(way, times, seen::taken(thread, time));
     }
 
-    /// Reports the input of an execution whose publication the recording lacks.
+    /// Reports the input of an execution if the input's publication is not in the recording.
     fn detail_foreign(&mut self, cx: &Context, to: VertexId, begin: &Begin) {
         let name = cx.entities.get(begin.entity).name();
         let (Some(details), Some(name)) = (&mut self.details, name) else {
@@ -374,8 +374,9 @@ impl Flow {
         }
     }
 
-    /// Returns the time from which on the item waited for the callback, twice. The first value is
-    /// an estimate if the recording does not show the time, and the second value is then `None`.
+    /// Returns the time from which on the item waited for the callback. The first value is an
+    /// estimate if the recording does not show that time. The second value is that time, or `None`
+    /// if the recording does not show it.
     fn arrival(
         &mut self,
         vertex: VertexId,

@@ -130,8 +130,7 @@ impl Lineage {
         self.steps.enter(to, data.0, next.0, false);
     }
 
-    /// Continues the paths of `from` to `vertex`. Does not continue the origins of the data, which
-    /// is the caller's task.
+    /// Continues the paths of `from` to `vertex`. The caller must continue the origins of the data.
     fn follow(
         &mut self,
         notes: &mut Notes,

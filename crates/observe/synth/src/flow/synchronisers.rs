@@ -257,8 +257,8 @@ fn difference(a: u64, b: u64) -> u64 {
 
 const MAX_INPUTS: usize = MAX_WAITING;
 
-/// The maximum number of lineages per output for which [`Lineages`] have no room. They end at the
-/// output.
+/// The maximum number of lineages that end at an output because the output's [`Lineages`] have no
+/// room for them.
 const MAX_BEYOND: usize = 16;
 
 const MAX_CREDIT: u8 = 3;
@@ -541,8 +541,8 @@ impl Output {
         publishing.all(|p| once(&p)) && self.parts.iter().filter(once).count() > 1
     }
 
-    /// Returns the inputs that an approximate policy would have joined. The list is
-    /// empty if this policy explains the outputs less well than the assumed junction.
+    /// Returns the inputs that an approximate policy would have joined. The list is empty if this
+    /// policy explains the outputs less well than the assumed junction.
     fn otherwise(
         &self,
         replays: &Replays,

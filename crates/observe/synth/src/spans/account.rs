@@ -130,8 +130,8 @@ impl Account {
         }
     }
 
-    /// Counts one doubt about the thread's times if `missing` is set, because an earlier event is
-    /// missing.
+    /// Counts one doubt about the thread's times if `missing` is set. An event before the current
+    /// one is then missing.
     fn doubt(&mut self, missing: bool) {
         if missing && self.scheduled {
             self.totals.doubts = self.totals.doubts.wrapping_add(1);

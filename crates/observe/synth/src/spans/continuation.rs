@@ -25,7 +25,7 @@ pub(super) struct PendingResponse {
     pub(super) to: Mark,
     pub(super) idle: Option<Idle>,
     pub(super) cpus: Cpus,
-    /// Publications by the code that waits for this response may have been counted without a
+    /// Publications by the code that waits for this response may have been counted as made by no
     /// callback.
     pub(super) doubtful: bool,
 }
@@ -288,7 +288,7 @@ impl Spans {
         }
     }
 
-    /// Returns the mark at which the thread's code ended that had begun at `from`. At `to` the
+    /// Returns the mark at which code ended that had begun at `from` on the thread. At `to` the
     /// executor made its next wait set, so its usual CPU time before a wait set is subtracted.
     pub(super) fn without_overhead(&self, ti: ThreadIndex, from: Mark, to: Mark) -> Mark {
         let spent = to.totals.since(&from.totals).exec_ns;

@@ -41,8 +41,8 @@ struct Guess {
 /// if its timer or executor ends before the callback starts.
 const MAX_CALLED: usize = 256;
 
-/// The number of starts of a callback after a call of the same timer from which on the callback
-/// counts as that timer's.
+/// The number of starts of a callback in a row, each after a call of the same timer, from which on
+/// the callback counts as that timer's.
 const STARTS_UNTIL_SURE: u32 = 3;
 
 /// The number of timer calls on one thread after which events should have shown which client

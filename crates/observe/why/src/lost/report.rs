@@ -48,7 +48,7 @@ pub struct Burst {
     pub count: u64,
 }
 
-/// A cause because of which items of a topic were lost, with the number of these items.
+/// A cause of lost items of a topic, with the number of these items.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {

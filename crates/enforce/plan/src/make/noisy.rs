@@ -13,10 +13,10 @@ use onbeat_document::{Dist, Model};
 
 const MAX_UNASKED_MISS_RATE: f64 = 0.1;
 
-/// The largest share of executions that a plan leaves out although they fit.
+/// The largest share of executions that a plan leaves out although they would fit into the cycle.
 const FEW: f64 = 0.01;
 
-/// The smallest promised miss rate. Plans without a miss rate are judged by this share too.
+/// The smallest miss rate that a plan with left-out executions promises.
 const LEAST: f64 = 1e-3;
 
 /// Plans the chain with all measured executions if they fit and none is far slower than the rest.
@@ -71,7 +71,7 @@ impl Sample {
         (self.executions as f64 / self.effect) as u64
     }
 
-    /// Returns the miss rate that the sample supports if `count` executions are left out.
+    /// Returns the miss rate that the measured executions support if `count` of them are left out.
     fn rate(&self, count: u64) -> f64 {
         let exceeded = (count as f64 / self.effect).ceil() as u64;
         let rate = upper_share(exceeded, self.independent()).max(LEAST);
@@ -104,9 +104,9 @@ fn fewest_that_fit(model: &Model, request: &Request, most: u64) -> Option<u64> {
     Some(high)
 }
 
-/// Returns how many executions to leave out, from `least` to `most`. More than `least` are left out
-/// if they take at least twice as long as all others. Otherwise a plan with one band would always
-/// wait for these few.
+/// Returns how many of the slowest executions to leave out, from `least` to `most`. More than
+/// `least` are left out if they take at least twice as long as all others. Otherwise the outputs of
+/// a plan with one band would always wait as long as these few executions take.
 fn far_from_the_rest(pairs: &[(u64, u64)], least: u64, most: u64) -> u64 {
     let total: u64 = pairs.iter().map(|p| p.1).sum();
     let few = ((total as f64 * FEW) as u64).min(most);

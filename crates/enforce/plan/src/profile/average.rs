@@ -11,11 +11,13 @@ use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BA
 /// A number of bands and its cost in average latency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
-    /// The smallest number of bands that keeps the requested average.
+    /// The smallest number of bands with which the average latency stays within the requested
+    /// limit.
     pub bands: usize,
     /// The share by which the bands make the average latency longer, over all measured executions.
     pub above: f64,
-    /// The upper confidence limit of `above` for later starts.
+    /// The upper confidence limit, for later starts, of the share by which the bands make the
+    /// average latency longer.
     pub bound: f64,
 }
 

@@ -31,13 +31,12 @@ const LONGEST_NS: f64 = 864e12;
 const MAX_STARTS_ASKED: u64 = 100_000;
 
 /// An upper confidence limit of the latency.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
     /// The latency in ns. At most the share `rate` of later executions takes longer.
     pub ns: u64,
-    /// The number of starts of the application in the profile.
     pub starts: usize,
-    /// The number of executions in the profile.
     pub executions: u64,
     /// The number of independent executions that the measured ones count as.
     pub independent: u64,
@@ -46,8 +45,8 @@ pub struct Limit {
     pub shape: Option<f64>,
 }
 
-/// Returns the smallest number of executions whose longest one is a limit for this rate, at
-/// [`CONFIDENCE`].
+/// Returns the smallest number of independent executions whose longest one is an upper limit for
+/// the miss rate `rate`, at [`CONFIDENCE`].
 fn least(rate: f64) -> f64 {
     ((1.0 - CONFIDENCE).ln() / (1.0 - rate).ln()).ceil()
 }
@@ -177,7 +176,8 @@ impl Profile {
         (Some(upper_limit(draws.collect())), Some(shape))
     }
 
-    /// Returns the quantile in ns of the tail fitted to these counts, and the tail's shape.
+    /// Fits a tail to the latencies, of which `counts` has the numbers. Returns the quantile in ns
+    /// that the share `rate` exceeds, and the tail's shape.
     fn quantile(&self, counts: &[u64], rate: f64) -> Option<(f64, f64)> {
         let n: u64 = counts.iter().sum();
         let most = (n / 10).min((3.0 * (n as f64).sqrt()) as u64);

@@ -39,7 +39,8 @@ pub enum OnbeatCode {
     NotThere = -12,
     /// The channel with this name has other options than the caller's.
     Mismatch = -13,
-    /// All places are taken. A channel has one producer and a limited number of consumers.
+    /// All places of the channel are taken. A channel has one producer and a limited number of
+    /// consumers.
     InUse = -14,
     /// The handle is in use by another thread, or by the callback that makes this call.
     Busy = -15,

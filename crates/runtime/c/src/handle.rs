@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const FREE: u8 = 0;
 const IN_USE: u8 = 1;
-/// The state after a panic, which may have left the value inconsistent.
+/// The state of a handle after a panic, which may have left the handle's value inconsistent.
 const SPOILT: u8 = 2;
 
 #[derive(Debug)]
@@ -15,8 +15,8 @@ pub(crate) struct Handle<T> {
     value: UnsafeCell<T>,
 }
 
-/// Marks a handle as in use. When the call is over it clears the mark, or leaves the handle spoilt
-/// after a panic.
+/// Marks a handle as in use while a call uses it. The end of the call clears the mark. A panic
+/// leaves the handle in the state `SPOILT`.
 struct Mark<'h>(&'h AtomicU8);
 
 impl Drop for Mark<'_> {
@@ -69,7 +69,7 @@ pub(crate) trait Opaque {
     fn handle(&self) -> &Handle<Self::Inner>;
 }
 
-/// Implements `Opaque` for a type of the header. The type itself stands in the module, where
+/// Implements `Opaque` for a type of the header. The module defines the type itself, so that
 /// cbindgen sees it.
 macro_rules! opaque {
     ($name:ident, $inner:ty) => {

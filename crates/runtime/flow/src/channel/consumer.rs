@@ -21,7 +21,6 @@ use thiserror::Error;
 pub enum ReceiveError {
     #[error("the consumer already borrows {borrowed} items, its limit. Drop an item before receiving the next, or raise `borrowed`.")]
     TooManyBorrowed { borrowed: usize },
-    /// The producer died, all items are received, and the channel's [`OnDeath`] is `Fail`.
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
     /// The producer is gone. Items that it sent still wait, but the consumer gets them only after it has dropped the
@@ -243,7 +242,7 @@ impl Consumer {
     }
 
     /// Returns the newest complete value, even if it was returned before, or `None` before the
-    /// first. Skips older values: at most as many as can wait at once.
+    /// first one. Skips older values, at most as many as can wait at once.
     pub fn newest(&mut self) -> Option<Item<'_>> {
         let mut is_new = false;
         for _ in 0..=self.state.options.policy.depth() + self.peeked.count.get() {
@@ -387,7 +386,8 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// The consumer keeps the item as its newest value. The item already counts as consumed.
+    /// The item is the newest value of the consumer, which keeps the item borrowed. It already
+    /// counts as consumed.
     Newest,
 }
 

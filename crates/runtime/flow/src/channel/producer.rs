@@ -21,7 +21,6 @@ use thiserror::Error;
 pub enum LoanError {
     #[error("a payload of {asked} bytes does not fit: the channel was created for at most {most}. Send less, or raise `payload_bytes`.")]
     TooLarge { asked: usize, most: usize },
-    /// All payloads of the pool are in use. A consumer keeps its items for too long.
     #[error("all {slots} payloads of the channel are in use. Check whether a consumer never drops its items.")]
     Exhausted { slots: usize },
 }
@@ -36,7 +35,6 @@ pub enum SendError {
     NotStarted { attached: usize, expected: usize },
     #[error("the channel has no credit: a consumer has not consumed {in_flight} items yet. Wait, or check the consumer.")]
     NoCredit { in_flight: u64 },
-    /// A consumer died, and the channel's [`OnDeath`] is `Fail`.
     #[error("a consumer died. Call `resume` to continue without it.")]
     ConsumerDied,
     #[error("the link to the consumers has broken. Connect again.")]
@@ -54,10 +52,10 @@ pub enum SendCopyError {
 }
 
 /// An item that the channel refused, with the reason. The caller can send it again.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Error)]
 #[error("{reason}")]
 pub struct Refused<'p> {
-    /// The reason why the channel did not accept the item.
     pub reason: SendError,
     /// The filled payload, which the caller can send again or drop.
     pub loan: Loan<'p>,

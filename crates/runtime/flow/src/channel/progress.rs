@@ -40,8 +40,8 @@ impl Progress {
     /// answer of `ready`.
     ///
     /// Calls `ready` again when a consumer attaches, leaves or consumes an item, and after
-    /// [`Progress::wake`]. A delivery alone wakes nobody here. No producer may attach meanwhile,
-    /// because attaching discards the count of sleepers.
+    /// [`Progress::wake`]. A delivery alone does not wake this call. No producer may attach during
+    /// the call, because attaching discards the count of sleepers.
     pub fn wait(&self, deadline_ns: Option<u64>, ready: impl FnMut() -> bool) -> bool {
         self.state.producer_signal().wait(deadline_ns, ready)
     }

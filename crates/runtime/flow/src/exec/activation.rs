@@ -19,15 +19,16 @@ use super::schedule::{Clock, Releases};
 use super::timer::Timer;
 
 /// The treatment of items beyond the threshold when the task runs.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
     /// The items count towards the next execution.
     Keep,
-    /// The items are discarded when the task runs.
     Drop,
 }
 
 /// An input of a task: how many items trigger it, and what happens to further items.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Input {
     /// The number of items that trigger the input. With 0 the input never triggers, and the task
@@ -35,12 +36,11 @@ pub struct Input {
     pub threshold: u32,
     /// Makes the task ready whenever this input triggers, whatever the state of the other inputs.
     pub is_final: bool,
-    /// The treatment of items beyond the threshold when the task runs.
     pub surplus: Surplus,
 }
 
 impl Input {
-    /// An input that triggers with each item and keeps further ones.
+    /// An input that triggers with each item. Items beyond the first wait for later executions.
     pub const EACH: Input = Input {
         threshold: 1,
         is_final: false,
@@ -63,9 +63,9 @@ impl Input {
 /// The way the inputs activate a task together.
 #[derive(Debug, Clone, Copy)]
 pub enum Condition {
-    /// Every input with a threshold above 0 has triggered.
+    /// The task is ready when every input with a threshold above 0 has triggered.
     All,
-    /// At least one input has triggered.
+    /// The task is ready when at least one input has triggered.
     Any,
     /// The task's own condition on the number of items at each input.
     Predicate(fn(arrived: &[u32]) -> bool),
@@ -74,10 +74,10 @@ pub enum Condition {
 /// The way time and data activate a task together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TimeAndData {
-    /// Both are needed: an item waits for a release, a slot, or a timer's end.
+    /// The task needs time and data: an item waits for a release, a slot, or a timer's end.
     #[default]
     Both,
-    /// One of them is enough. A release or a timer's end runs the task even without data, and data
+    /// Time or data is enough. A release or a timer's end runs the task even without data, and data
     /// runs it even between releases.
     Either,
 }
@@ -100,11 +100,11 @@ pub struct Activation {
 }
 
 impl Activation {
-    /// Creates the state of inputs without items. A task without inputs and schedule is always
-    /// ready.
+    /// Creates the activation of a task whose inputs have no items yet. A task without inputs and
+    /// schedule is always ready.
     ///
     /// # Errors
-    /// The schedule is impossible.
+    /// Fails if the schedule is impossible.
     pub fn new(
         inputs: Vec<Input>,
         condition: Condition,
@@ -140,7 +140,7 @@ impl Activation {
         self
     }
 
-    /// Starts the task: it may run from now on, and earlier releases are not overruns.
+    /// Starts the task: it may run from now on. Releases before `now_ns` do not count as overruns.
     pub fn start(&mut self, now_ns: u64) {
         let current = self.releases.as_ref().and_then(|r| r.current(now_ns));
         self.next = self.next.max(current.unwrap_or(0));

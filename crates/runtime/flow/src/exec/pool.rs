@@ -12,10 +12,10 @@ use std::sync::{mpsc, Arc};
 use thiserror::Error;
 
 /// The error of an executor that stopped because the code of a task panicked.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("a task on thread '{thread}' has panicked, and all threads were stopped. The panic message is on standard error.")]
 pub struct Panicked {
-    /// The name of the task's thread.
     pub thread: String,
 }
 

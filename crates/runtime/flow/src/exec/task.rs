@@ -85,10 +85,10 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// Sets a function that returns since when the next item of a feed waits, in ns of
-    /// CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
-    /// not in the order in which the thread saw them. `None` means the time at which the thread saw
-    /// the item.
+    /// Sets a function that returns the time since which the next item of a feed has waited, in ns
+    /// of CLOCK_MONOTONIC. Tasks of equal priority then run in the order in which their items came,
+    /// not in the order in which the thread saw them. If the function returns `None`, the item
+    /// counts from when the thread saw it.
     pub fn waiting_since(
         mut self,
         since_ns: impl FnMut(&mut S) -> Option<u64> + Send + 'static,
@@ -174,8 +174,8 @@ pub(crate) trait TaskCode: Send {
     /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the task
     /// has no such condition.
     fn is_fulfilled(&mut self) -> bool;
-    /// Returns the time since when the next item of the feeds waits, in ns of CLOCK_MONOTONIC.
-    /// `None` if the task has not set [`Task::waiting_since`].
+    /// Returns the time since which the next item of the feeds has waited, in ns of
+    /// CLOCK_MONOTONIC. Returns `None` if the task has not set [`Task::waiting_since`].
     fn since_ns(&mut self) -> Option<u64>;
     fn run(&mut self) -> TaskResult;
 }

@@ -18,7 +18,7 @@
 
 use thiserror::Error;
 
-/// The sizes that both ends must agree on.
+/// The sizes of a link. Both ends must use the same sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
     /// The largest number of messages in each direction that are sent and not consumed yet: 1 to
@@ -247,10 +247,7 @@ pub enum End {
     #[error("the peer is gone: {reason}")]
     Gone { reason: String },
     #[error("the peer breaks the protocol: {what}")]
-    Protocol {
-        /// The kind of invalid data that the peer sent.
-        what: &'static str,
-    },
+    Protocol { what: &'static str },
 }
 
 /// The reason why a message was not sent.
@@ -329,11 +326,9 @@ pub enum SetupError {
     System {
         /// The address of the other end or, while listening, of this end.
         peer: String,
-        /// The purpose of the refused call, as a verb phrase.
         what: &'static str,
         source: std::io::Error,
     },
-    /// The port takes no more transfers.
     #[error(transparent)]
     Port(#[from] crate::port::PortError),
     #[error(transparent)]

@@ -25,7 +25,6 @@ enum Event {
     /// A channel's writer asks for a chunk, and writes it if it gets it.
     Asks(usize),
     Writes(usize),
-    /// The chunk on the wire has left.
     Left,
     /// The sender has heard that the peer has a chunk of so many bytes on the wire.
     Freed(usize),
@@ -42,10 +41,10 @@ struct Chunk {
 
 #[derive(Default)]
 struct Channel {
-    /// When each waiting message was complete, and when it was handed over.
+    /// The times of each waiting message: when it was complete, and when it was handed over.
     waiting: VecDeque<(u64, u64)>,
     sent_bytes: usize,
-    /// When the writer was rung, until it asks.
+    /// The time at which the writer's bell rang. `None` once the writer has asked for a chunk.
     rung_ns: Option<u64>,
     is_writing: bool,
     is_passed: bool,
@@ -72,7 +71,7 @@ impl World<'_> {
         self.events.push(Reverse((time_ns, event)));
     }
 
-    /// Returns when `steps` steps of threads are done that are due now.
+    /// Returns when the last of `steps` steps of threads is done. The first step is due now.
     fn done(&mut self, now: u64, steps: u64) -> u64 {
         let mut end = now;
         for _ in 0..steps {
@@ -96,7 +95,8 @@ impl World<'_> {
         left.min(self.port.chunk_bytes) + self.port.overhead_bytes
     }
 
-    /// The most urgent channel goes first, and of equals the message that was handed over first.
+    /// Returns the channel that goes first: the most urgent one, and of equally urgent ones the one
+    /// whose message was handed over first.
     fn first(&self) -> Option<usize> {
         let waits = |c: &usize| !self.channels[*c].waiting.is_empty();
         let waits = (0..self.loads.len()).filter(waits);

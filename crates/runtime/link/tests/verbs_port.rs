@@ -24,8 +24,8 @@ use std::time::Duration;
 /// The chunk size, in bytes. Messages of the suite have several chunks, and some end with a full
 /// one.
 const CHUNK: usize = 4 << 10;
-/// A limit that no slow emulated device reaches: for a silent peer, a lease, and passing a link
-/// over.
+/// A time limit that a slow emulated device never reaches. The tests use it for silent peers,
+/// leases and the port's patience.
 const LONG: Duration = Duration::from_secs(10);
 
 fn port() -> Port {

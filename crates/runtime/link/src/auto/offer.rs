@@ -80,9 +80,9 @@ impl fmt::Display for Passed {
 }
 
 /// The result of the choice between two ends.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The backend that both ends will use.
     pub way: Way,
     /// The faster backends that the ends do not use, each with the end that lacks it. Omits shared
     /// memory if the ends are on different machines, and RDMA if neither end has it.

@@ -61,15 +61,10 @@ pub enum LinksError {
     #[error("channel '{channel}': Policy::Swap does not work between hosts. Use Policy::Credit.")]
     Swap { channel: String },
     #[error("channel '{channel}': cannot start its relay: {reason}")]
-    Relay {
-        channel: String,
-        /// The error message of the channel or the kernel.
-        reason: String,
-    },
+    Relay { channel: String, reason: String },
     #[error("channel '{channel}' was opened with other options before: {before:?}. Use the same options.")]
     Opened {
         channel: String,
-        /// The options with which the program has opened the channel before.
         before: Box<Options>,
     },
     #[error(

@@ -24,9 +24,7 @@ pub enum Place {
     /// A name that processes of this machine agree on. The names of their channels begin with this
     /// name.
     Shm(String),
-    /// An address for TCP, and the path of the key file.
     Tcp(SocketAddr, PathBuf),
-    /// An address for RDMA, and the path of the key file.
     Verbs(SocketAddr, PathBuf),
 }
 

@@ -131,9 +131,10 @@ impl Settings {
         self
     }
 
-    /// Sets the time that a lease lasts beyond the wire time of two windows; 20 ms by default. When
-    /// the lease of an unacknowledged chunk ends, others may use its shares. Choose more than the
-    /// round trip.
+    /// Sets how much longer the lease of a chunk lasts than the wire time of two windows; 20 ms by
+    /// default. The lease is the chunk's right to its part of the window. When the lease of an
+    /// unacknowledged chunk ends, other transfers may use this part. Choose more than the round
+    /// trip.
     pub fn slack(mut self, time: Duration) -> Settings {
         self.slack_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self

@@ -119,12 +119,13 @@ pub fn write_marked(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> Result<usi
 }
 
 const REPORTS_PER_CALL: usize = 8;
-/// The room for what the kernel reports about a message, in words. More is cut off.
+/// The size of the buffer for the kernel's report about a message, in words. The kernel cuts off
+/// longer reports.
 const CONTROL_WORDS: usize = 32;
 
 /// Removes the reports from a socket's error queue. The number per call is limited, so that a peer
-/// cannot keep the thread busy. Returns when the kernel made the first report after `since_ns`, ns of
-/// CLOCK_MONOTONIC.
+/// cannot keep the thread busy. Returns the time of the first report that the kernel made at or
+/// after `since_ns`, in ns of CLOCK_MONOTONIC.
 pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
     let mut first = None;
     for _ in 0..128 {
@@ -154,7 +155,8 @@ pub fn take_reports(socket: BorrowedFd<'_>, since_ns: u64) -> Option<u64> {
     first
 }
 
-/// Returns when the kernel had received what a message reports or contains, ns of CLOCK_MONOTONIC.
+/// Returns the kernel's time stamp in a message, in ns of CLOCK_MONOTONIC. It is the time at which
+/// the kernel received the message's bytes or the reported acknowledgement.
 ///
 /// # Safety
 ///
@@ -183,7 +185,8 @@ unsafe fn stamp_ns(message: &libc::msghdr) -> Option<u64> {
     None
 }
 
-/// Converts a time of CLOCK_REALTIME in the last ten seconds. The clock may have been set since.
+/// Converts a time of CLOCK_REALTIME to ns of CLOCK_MONOTONIC. Returns `None` if the time is not
+/// within the last ten seconds, for example because the clock was set.
 fn monotonic_ns(stamp: &libc::timespec) -> Option<u64> {
     const LONGEST_AGO_NS: u64 = 10_000_000_000;
     let ns = |time: &libc::timespec| time.tv_sec as i128 * 1_000_000_000 + time.tv_nsec as i128;

@@ -65,7 +65,6 @@ pub struct Agreed {
     pub peer: Hello,
     /// The session of this connection. It is new, or it is the one that the peer resumes.
     pub session: Session,
-    /// The keys that encrypt this connection in both directions.
     pub keys: StatelessTransportState,
 }
 

@@ -63,7 +63,7 @@ pub struct Posted {
 pub struct Messages {
     pub out: Vec<Posted>,
     pub incoming_bytes: Vec<usize>,
-    /// When each message was complete, ns of CLOCK_MONOTONIC.
+    /// For each message, the time at which it was complete at the sender, ns of CLOCK_MONOTONIC.
     pub complete_ns: Vec<u64>,
 }
 
@@ -98,9 +98,10 @@ pub struct Shared {
     /// longer than a closing end waits.
     chunks: AtomicU64,
     page: Option<Arc<Page>>,
-    /// Since when the writer has been free to post a message, ns of CLOCK_MONOTONIC.
+    /// The time since which the writer has been free to post a message, ns of CLOCK_MONOTONIC.
     writer_free_ns: AtomicU64,
-    /// When the kernel received what the reader read last, ns of CLOCK_MONOTONIC.
+    /// The time at which the kernel received the bytes that the reader read last, ns of
+    /// CLOCK_MONOTONIC.
     pub arrived_ns: AtomicU64,
 }
 

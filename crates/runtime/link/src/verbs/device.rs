@@ -165,7 +165,8 @@ impl Device {
     }
 }
 
-/// The number of sends beyond one per receive: reads of values, and unacknowledged sends.
+/// The number of sends for which a queue has room in addition to one per receive: for reads of
+/// values, and for sends that are not acknowledged yet.
 const SPARE: u32 = 8;
 const RETRIES: u8 = 7;
 const HOPS: u8 = 64;

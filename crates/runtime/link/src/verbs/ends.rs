@@ -49,7 +49,7 @@ impl Lane {
     /// link, and the call then returns `true`.
     ///
     /// # Safety
-    /// As for [`Queue::post`].
+    /// The rules of [`Queue::post`] apply.
     unsafe fn post(&mut self, request: Request, kind: Kind) -> bool {
         let Some(queue) = self.queue.as_mut().filter(|_| !self.is_broken) else {
             return true;
@@ -433,7 +433,7 @@ impl VerbsIncoming {
     /// Posts a request, once the queue has room.
     ///
     /// # Safety
-    /// As for [`Queue::post`].
+    /// The rules of [`Queue::post`] apply.
     unsafe fn post(&mut self, request: Request, kind: Kind) {
         // SAFETY: the caller promises it.
         while !unsafe { self.lane.post(request, kind) } {

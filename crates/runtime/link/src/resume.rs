@@ -29,7 +29,7 @@ pub enum Violation {
     Progress,
     #[error("the peer sent a message out of order")]
     Turn,
-    #[error("the peer sent more messages than it has credits")]
+    #[error("the peer sent more messages than it has credits for")]
     Credits,
 }
 

@@ -119,7 +119,7 @@ fn too_long(
         usual: rounded(usual_ns),
         remedy: match fits && can_miss {
             true => "Plan without the slowest 1 %: --miss 1%.".into(),
-            false => "Make its callbacks faster, or its period longer.".into(),
+            false => "Make the chain's callbacks faster, or its period longer.".into(),
         },
     }
 }

@@ -146,11 +146,11 @@ fn with_remedy(
     let too_many = fewest_that_fit(model, request, all.saturating_sub(1));
     let mut remedy = match too_many {
         Some(count) => format!(
-            "It fits without the {count} slowest of {all} executions ({}), but of this sample onbeat may leave out at most {}.",
+            "The chain fits without the {count} slowest of {all} executions ({}), but onbeat may leave out at most {} of them.",
             percent(count as f64 / all as f64),
             sample.most()
         ),
-        None => format!("None of {all} executions fits."),
+        None => format!("None of the {all} executions fits into the cycle."),
     };
     remedy += &match too_many {
         Some(count) if (count as f64) < all as f64 * MAX_UNASKED_MISS_RATE => {
@@ -256,6 +256,8 @@ fn cause(scope: &Scope<'_>) -> String {
             let rounded = Ms(ns.saturating_add(50_000) / 100_000 * 100_000);
             format!("probably {why}, at the longest {rounded} more than usual")
         }
-        _ => "no single callback explains them ('onbeat why TRACE' shows each)".into(),
+        _ => {
+            "no single callback explains the slow executions ('onbeat why TRACE' shows each)".into()
+        }
     }
 }

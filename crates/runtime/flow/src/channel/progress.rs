@@ -80,7 +80,7 @@ mod tests {
         let item = a.receive().unwrap();
         drop(b.receive());
         drop(b.receive());
-        assert_eq!(progress.consumed(), 0, "one is in use");
+        assert_eq!(progress.consumed(), 0, "one item is still in use");
         drop(item);
         assert_eq!(progress.consumed(), 1);
         drop(a);

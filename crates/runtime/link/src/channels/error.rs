@@ -77,7 +77,7 @@ pub enum LinksError {
 
 fn why(reason: &Option<End>) -> String {
     match reason {
-        None => "it was silent for too long".into(),
+        None => "silent for too long".into(),
         Some(end) => end.to_string(),
     }
 }

@@ -152,7 +152,7 @@ pub(super) fn receive_reports(mut incoming: Box<dyn Incoming>, control: &Control
     }
     if is_nonsense {
         control.end(Some(&End::Protocol {
-            what: "it sent a message that no receiving relay sends",
+            what: "a message that no receiving relay sends",
         }));
     }
 }

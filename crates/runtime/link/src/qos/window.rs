@@ -196,7 +196,7 @@ impl Inbox {
     /// Reports whether the message of this number is new.
     ///
     /// # Errors
-    /// Fails if the peer had no credit for the message, so that there is no room for it.
+    /// Fails if the peer had no credit for the message.
     pub fn judge(&self, number: u64) -> Result<Came, Violation> {
         match number.checked_sub(self.consumed) {
             None => Ok(Came::Again),

@@ -114,7 +114,7 @@ impl Shared {
             resumed: false,
             is_heard: false,
             broken_since_ns: now_ns(),
-            reason: "it has not connected yet".into(),
+            reason: "the peer has not connected yet".into(),
         };
         let state = State {
             sender: Sender::new(credits),

@@ -326,7 +326,7 @@ impl Queue {
             return Ok(None);
         }
         if count < 0 {
-            return Err(failed("its completions cannot be read"));
+            return Err(failed("the completions of the queue pair cannot be read"));
         }
         if wc.status != SUCCESS {
             // SAFETY: the library returns a static text.

@@ -173,10 +173,8 @@ impl Shared {
                 Ok(Record::ReceivesNoMore) => {
                     self.flags.fetch_or(PEER_RECEIVES_NO_MORE, Ordering::AcqRel);
                 }
-                Ok(_) => break wrong("it sent a record out of order"),
-                Err(e) if e.kind() == ErrorKind::InvalidData => {
-                    break wrong("it sent an unknown record")
-                }
+                Ok(_) => break wrong("a record out of order"),
+                Err(e) if e.kind() == ErrorKind::InvalidData => break wrong("an unknown record"),
                 Err(e) => break self.after_the_last(&e),
             }
             self.wake();
@@ -193,7 +191,7 @@ impl Shared {
         let reason = lock(&self.state).reason.clone();
         End::Gone {
             reason: reason
-                .unwrap_or_else(|| format!("its TCP connection for control ended: {error}")),
+                .unwrap_or_else(|| format!("the TCP connection for control ended: {error}")),
         }
     }
 }

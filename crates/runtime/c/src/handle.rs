@@ -140,7 +140,7 @@ mod tests {
     opaque!(Number, u32);
 
     #[test]
-    fn a_panic_does_not_reach_c_and_spoils_its_handle() {
+    fn a_panic_returns_a_code_to_c_and_makes_its_handle_unusable() {
         let number = Box::into_raw(Box::new(Number(Handle::from(1))));
         // SAFETY: made above, and taken back at the end.
         unsafe {

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_needs_a_round_trip_beyond_it() {
+    fn a_quantile_is_given_only_if_a_measured_round_trip_lies_beyond_it() {
         let of = |count: u64| Measured {
             bytes: 1,
             round_trips_ns: (1..=count).collect(),

@@ -287,7 +287,7 @@ fn the_bounds_of_a_cars_channels_are_at_most_twice_the_simulated_latency() {
 }
 
 #[test]
-fn steps_and_stalls_add_what_the_derivation_says() {
+fn steps_and_stalls_of_threads_add_the_derived_time_to_a_bound() {
     let port = Port {
         way_ns: 50_000,
         patience_ns: 2_000_000,

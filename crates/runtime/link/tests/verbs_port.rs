@@ -110,7 +110,7 @@ fn take_all(mut incoming: Box<dyn Incoming>) -> u64 {
 }
 
 #[test]
-fn more_urgent_messages_go_between_two_chunks() {
+fn more_urgent_messages_go_between_two_chunks_of_a_less_urgent_one() {
     let port = port();
     let (low, high) = (pair(Some((&port, 1))), pair(Some((&port, 2))));
     let ((mut low, _a), (_b, low_in)) = backends::connect(&low, backends::SIZES);

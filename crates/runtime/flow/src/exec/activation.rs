@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_all_waits_for_every_triggering_input() {
+    fn a_task_with_condition_all_waits_for_every_triggering_input() {
         let twice = Input {
             threshold: 2,
             ..Input::EACH
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_any_runs_for_each_item_and_surplus_can_be_dropped() {
+    fn a_task_with_condition_any_runs_for_each_item_and_can_drop_surplus_items() {
         let dropping = Input {
             surplus: Surplus::Drop,
             ..Input::EACH
@@ -598,7 +598,7 @@ mod tests {
         /// always in the first step from then on. The wake-up time is the first time at which the
         /// task is ready.
         #[test]
-        fn a_watchdog_is_neither_early_nor_late(
+        fn a_watchdog_runs_neither_before_nor_after_its_delay(
             delay in 1u64..20,
             arrivals in prop::collection::btree_set(1u64..300, 0..60),
         ) {

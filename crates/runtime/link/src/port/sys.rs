@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_say_when_the_kernel_got_bytes_and_not_when_they_were_read() {
+    fn stamps_of_the_kernel_give_the_arrival_of_bytes_and_not_their_reading() {
         // On a busy machine, the kernel may be late. The first stamps may be missing, since the
         // kernel begins to stamp a little later.
         let found = (0..50).find_map(|_| stamps_long_before_the_read());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_from_before_the_given_time_do_not_count() {
+    fn acknowledgement_reports_from_before_the_given_time_do_not_count() {
         let (sender, _receiver) = pair();
         report_acknowledgements(sender.as_fd()).unwrap();
         write_marked(sender.as_fd(), &[IoSlice::new(b"onbeat")]).unwrap();

@@ -49,7 +49,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_continue_when_their_tags_wrap() {
+    fn message_counts_continue_when_their_tags_wrap_around() {
         let turn = 1 << COUNT_BITS;
         for count in [0, 1, turn - 1, turn, 5 * turn - 2] {
             for more in 0..4 {

@@ -61,7 +61,7 @@ pub const CLEAR_GAIN: f64 = 0.1;
 
 const LOWERING_PARTS: u64 = 4;
 
-/// The last slot moves to an earlier time only if the step is at least the slot's start divided by
+/// The last slot moves to an earlier time only if it moves by at least its start time divided by
 /// this number.
 const LEAST_LOWERING_PARTS: u64 = 50;
 

@@ -158,8 +158,8 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Reports whether the chain is too long for its cycle or its CPU, so that a plan without the
-    /// slowest executions may fit.
+    /// Reports whether the error is that the chain is too long for its cycle or its CPU. A plan
+    /// without the slowest executions may then fit.
     pub(crate) fn is_about_length(&self) -> bool {
         matches!(
             self,

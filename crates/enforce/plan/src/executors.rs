@@ -48,16 +48,16 @@ impl Other<'_> {
         gap.filter(|&gap| gap > 0)
     }
 
-    /// Returns the most time that this callback takes in a slot that opens once per cycle. The slot
-    /// serves all executions that became ready since the slot's last end, and one that was left
-    /// over from before.
+    /// Returns the longest time, in ns, that this callback takes in a slot that opens once per
+    /// cycle. The slot serves all executions that became ready since the slot's last end, and one
+    /// that was left over from before.
     pub(crate) fn in_cycle_ns(&self, cycle_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| cycle_ns.div_ceil(gap) + 1);
         self.worst_ns().saturating_mul(times)
     }
 
-    /// Returns the most time that this callback takes within any interval of `length_ns` (the
-    /// request bound of periodic work).
+    /// Returns the longest time, in ns, that this callback takes within any interval of `length_ns`
+    /// (the request bound of periodic work).
     pub(crate) fn within_ns(&self, length_ns: u64) -> u64 {
         let times = self.gap_ns().map_or(1, |gap| length_ns / gap + 1);
         self.worst_ns().saturating_mul(times)
@@ -198,8 +198,8 @@ impl<'m> Executors<'m> {
         Some(measured.saturating_add(longest))
     }
 
-    /// Reports whether the measured latencies contain the time that the threads of this CPU wait
-    /// for one another.
+    /// Reports whether the measured latencies already contain the time for which the threads of CPU
+    /// `cpu` wait for one another.
     fn was_measured(&self, placed: &[Placed<'m>], others: &[Other<'m>], cpu: u16) -> bool {
         let here = || placed.iter().filter(|p| p.1 == cpu);
         let groups: BTreeSet<Group<'m>> = here().map(|p| self.of(p.0)).collect();

@@ -16,22 +16,23 @@ pub enum Difference {
     },
     /// The callback whose release begins a cycle differs. The field names the new one.
     Origin(String),
-    /// The chains, their callbacks or their outputs differ.
+    /// The plans have different chains, or their chains have different callbacks or outputs.
     Chains,
-    /// Only one of the plans has this server, or its place in the list differs.
+    /// Only one of the two plans has this server, or the server has another place in the list.
     Server(String),
-    /// The CPU, priority or callbacks of a server differ, or only one plan gives it slots.
+    /// The CPU, priority or callbacks of a server differ, or only one of the plans gives the server
+    /// slots.
     OfServer {
         name: String,
         /// The property of the server that differs, with its value in the new plan.
         what: &'static str,
     },
-    /// The held outputs differ: their topics, publishers or servers.
+    /// The plans hold back different outputs, or differ in an output's topic, publisher or server.
     Outputs,
     Inputs,
     /// The plans require different callbacks to have run before shaping begins.
     Callbacks,
-    /// The CPU or priority of the middleware's threads differs.
+    /// The plans give the middleware's threads different CPUs or priorities.
     Middleware,
     Overshoot,
 }

@@ -18,8 +18,8 @@ pub enum Strategy {
     Bands(usize),
     /// The number of bands beyond which more bring little: see [`knee`](crate::bands::knee).
     AutoBands,
-    /// The fewest bands with which the average latency grows by at most this share over the
-    /// unshaped one, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
+    /// The fewest bands with which the average latency is longer than the unshaped one by at most
+    /// this share, at the confidence of [`Profile::fewest`](crate::profile::Profile::fewest).
     Average(f64),
     /// Slots for the output at random places. Only the last slot is placed as in
     /// [`Strategy::Bands`].

@@ -120,8 +120,8 @@ pub struct Server {
     /// The name, unique in the plan: `gamma`, `delta`, `gamma-0`, ...
     pub name: String,
     pub cpu: u16,
-    /// The real-time priority of its threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal threads
-    /// (SCHED_OTHER), which run when no other server's threads do.
+    /// The real-time priority of the server's threads, 1 to [`MAX_PRIORITY`]. 0 stands for normal
+    /// threads (SCHED_OTHER), which run when no thread of another server runs.
     pub priority: u8,
     /// The slots within the cycle, ascending, without overlap. An end may lie beyond the cycle and
     /// then wraps around. Without slots the threads may run at any time (as under plain
@@ -159,7 +159,7 @@ pub enum Hold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Output {
-    /// The topic under its own name, on which other nodes subscribe.
+    /// The name of the topic to which other nodes subscribe.
     pub topic: String,
     pub callback: String,
     /// The full name of the callback's node. The topic is remapped for this node.
@@ -180,7 +180,7 @@ pub struct Output {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Throttle {
-    /// The topic under its own name, on which other nodes subscribe.
+    /// The name of the topic to which other nodes subscribe.
     pub topic: String,
     /// The node that publishes the topic. The topic is remapped for this node.
     pub node: String,
@@ -222,7 +222,7 @@ pub struct Promises {
     /// The slowest measured executions, if the plan leaves them out. `miss` then covers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    /// The growth of the average latency through the bands, if the request limits it.
+    /// The growth of the average latency that the bands cause, if the request limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
     /// The share of each CPU (by its number) that the servers' threads use in the worst case.
@@ -261,7 +261,7 @@ pub struct Miss {
     /// The number of independent executions that the measured ones count as.
     pub independent: u64,
     /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
-    /// if the order statistic alone gave the limit.
+    /// if the limit is an order statistic, so that no tail was fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<f64>,
 }

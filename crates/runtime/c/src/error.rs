@@ -159,8 +159,8 @@ thread_local! {
     };
 }
 
-/// Runs the body of a function of the header, and stores its error. Allocates only after an error,
-/// and not for a deadline that passes.
+/// Runs the body of a C function, and stores its error text. Allocates only after an error, and not
+/// for a deadline that passes.
 pub(crate) fn guarded(call: impl FnOnce() -> Outcome<OnbeatCode>) -> OnbeatCode {
     let failure = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(code)) => return code,

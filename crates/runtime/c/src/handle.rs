@@ -90,7 +90,7 @@ impl<T> From<T> for Handle<T> {
     }
 }
 
-/// Calls `call` with the value behind a pointer, unless another call uses it.
+/// Calls `call` with the value behind a pointer. Fails if another call uses the value.
 ///
 /// # Safety
 /// The pointer is null, or was made by [`give`] and not taken back since.

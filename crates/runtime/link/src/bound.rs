@@ -72,7 +72,7 @@ pub struct Port {
     pub patience_ns: u64,
 }
 
-/// An assumption on how soon the threads of links get their CPUs, on both hosts.
+/// An assumption about how long the threads of links wait for their CPUs, on both hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
     /// The longest usual time of one step of a thread, from the step's cause until it is done.
@@ -84,7 +84,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Threads that take no time: only the wire and the protocol count.
+    /// The assumption that threads take no time. A bound then contains only the wire and the
+    /// protocol.
     pub const IDEAL: Cpu = Cpu {
         wake_ns: 0,
         stall_ns: 0,
@@ -92,8 +93,8 @@ impl Cpu {
 }
 
 impl Default for Cpu {
-    /// Threads with a real-time priority on a machine that they do not fill: 0.1 ms for each step,
-    /// and stalls of 1 ms.
+    /// Returns the assumption for threads with a real-time priority on a machine that they do not
+    /// fill: 0.1 ms for each step, and stalls of 1 ms.
     fn default() -> Cpu {
         Cpu {
             wake_ns: 100_000,

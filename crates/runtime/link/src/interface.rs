@@ -238,8 +238,8 @@ pub enum Breach {
 #[allow(missing_docs)] // The messages say the rest.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum End {
-    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
-    /// works: the next call continues.
+    /// A promise of quality of service was broken, and this end has chosen `OnBreach::Fail`. The
+    /// link still works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error("the peer has closed the link")]
@@ -258,8 +258,8 @@ pub enum SendError {
     TooLarge { asked: usize, most: usize },
     #[error("no credit is left: the peer has not consumed {credits} messages yet. Wait, or check the peer.")]
     NoCredit { credits: usize },
-    /// A promise of quality of service was broken, and this end's policy is to fail. The link still
-    /// works: the next call continues.
+    /// A promise of quality of service was broken, and this end has chosen `OnBreach::Fail`. The
+    /// link still works: the next call continues.
     #[error(transparent)]
     Breach(#[from] Breach),
     #[error(transparent)]

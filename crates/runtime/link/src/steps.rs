@@ -82,7 +82,7 @@ pub struct Stall {
     pub done_ns: u64,
 }
 
-/// The steps of an end, as its page shows them.
+/// The steps of an end's threads, as the end's status page shows them.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Steps {
@@ -143,7 +143,7 @@ pub(crate) fn parse(at: impl Fn(usize) -> u64, begun_ns: u64) -> Steps {
     }
 }
 
-/// The words in which an end's steps are counted.
+/// The words of a status page that count the steps of an end's threads.
 pub(crate) trait StepWords: Send + Sync {
     fn word(&self, index: usize) -> &AtomicU64;
 

@@ -20,7 +20,8 @@ impl Chance<'_> {
 enum Event {
     /// A channel's application has handed over a message that was complete at this time.
     Pushed(usize, u64),
-    /// Others pass over the most urgent channel if it has not asked since this time.
+    /// Other channels may go before the most urgent channel if it has not asked for a chunk since
+    /// this time.
     Passed(usize, u64),
     /// A channel's writer asks for a chunk, and writes it if it gets it.
     Asks(usize),
@@ -50,7 +51,7 @@ struct Channel {
     is_passed: bool,
 }
 
-/// A sender's port with its wire and all threads, chunk by chunk. Each step takes up to
+/// A simulation of a sender's port, its wire and all threads, chunk by chunk. Each step takes up to
 /// [`Cpu::wake_ns`], and longer if it meets a stall.
 struct World<'a> {
     port: &'a Port,

@@ -207,8 +207,8 @@ impl<'m> Maker<'_, 'm> {
     }
 
     /// Returns the share of each CPU that the plan uses in the worst case. Callbacks of the chain
-    /// count with their measured worst case once per cycle, throttler and outputs with their slots.
-    /// All others count with their measured load.
+    /// count with their measured worst case once per cycle. Throttler and outputs count with their
+    /// slots. All other callbacks count with their measured load.
     fn utilisation(
         &self,
         servers: &[Server],

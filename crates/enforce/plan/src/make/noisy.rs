@@ -20,7 +20,7 @@ const FEW: f64 = 0.01;
 const LEAST: f64 = 1e-3;
 
 /// Plans the chain with all measured executions if they fit and none is far slower than the rest.
-/// Otherwise it leaves out the slowest ones.
+/// Otherwise leaves out the slowest ones.
 pub(super) fn plan(model: &Model, request: &Request) -> Result<Plan, PlanError> {
     let whole = without(model, request, 0);
     if matches!(&whole, Err(e) if !e.is_about_length()) {

@@ -241,8 +241,8 @@ impl<'m> Maker<'_, 'm> {
         }
     }
 
-    /// Returns the callback `last`, and the callbacks of its executor whose slots lead up to its
-    /// slot without a gap.
+    /// Returns the callback `last` and those callbacks of its executor whose slots lead, without a
+    /// gap, up to the slot of `last`.
     fn together(&self, spans: &[Span], last: usize) -> Vec<usize> {
         let group = |i: usize| self.scope.executors.of(self.scope.parts[i].callback);
         let mut found = vec![last];

@@ -8,7 +8,7 @@
 use super::{upper_limit, Profile, ProfileError, Random, DRAW_COUNT, LEAST_STARTS};
 use crate::bands::{average_ns, optimal, BandsError, Constraints, Samples, MAX_BANDS};
 
-/// A number of bands and its cost in average latency.
+/// A number of bands, and the share by which these bands make the average latency longer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Average {
     /// The smallest number of bands with which the average latency stays within the requested

@@ -113,7 +113,7 @@ impl Profile {
         }
     }
 
-    /// Measures how much starts differ in the number of their executions that belong to the slowest
+    /// Measures how much the starts differ in how many of their executions belong to the slowest
     /// tenth of all executions.
     fn spread(&self, counts: &[u64]) -> Spread {
         let n = self.executions();
@@ -230,8 +230,8 @@ impl Spread {
     }
 }
 
-/// Returns the value that chi-square of this many degrees of freedom exceeds at [`CONFIDENCE`]
-/// (Wilson and Hilferty 1931; exact for one and two).
+/// Returns the value that a chi-square variable with `freedom` degrees of freedom exceeds with the
+/// probability [`CONFIDENCE`] (Wilson and Hilferty 1931; exact for one and two degrees).
 fn chi_square(freedom: f64) -> f64 {
     match freedom {
         f if f < 1.5 => 0.003_932,

@@ -154,8 +154,9 @@ impl Producer {
         Ok(loan.send()?)
     }
 
-    /// Hands out the producer's buffer under [`Policy::Swap`](crate::Policy::Swap), even if it is
-    /// not full yet. Each consumer gets it as soon as its own buffer is empty.
+    /// Passes the producer's buffer to the consumers under [`Policy::Swap`](crate::Policy::Swap),
+    /// even if it is not full yet. Each consumer gets the buffer as soon as its own buffer is
+    /// empty.
     pub fn flush(&mut self) {
         delivery::notify_all(&self.state, |ring| {
             let tail = ring.tail().load(Ordering::Relaxed);
@@ -163,11 +164,11 @@ impl Producer {
         });
     }
 
-    /// Looks for consumers in other processes that have died, reclaims their payloads, and acts as
-    /// the channel's [`OnDeath`] says. Returns how many died since the last check.
+    /// Looks for consumers in other processes that have died, reclaims their payloads, and reacts
+    /// as the channel's [`OnDeath`] requires. Returns how many consumers died since the last check.
     ///
-    /// A producer that waits, or finds no payload, calls this itself. A producer that never waits
-    /// should call it now and then. Costs a system call for each consumer.
+    /// A producer that waits, or finds no payload, calls this function itself. A producer that
+    /// never waits should call it from time to time. Costs a system call for each consumer.
     pub fn check_consumers(&self) -> u64 {
         if !self.state.memory().is_shared() {
             return 0;

@@ -260,9 +260,9 @@ impl Activation {
         self.releases.as_ref()?.current_start_ns(now_ns)
     }
 
-    /// Begins an execution: uses the items and the release that activated it, and cancels a
-    /// one-shot timer. Returns whether time alone has activated a task that data may also activate.
-    /// Real-time safe.
+    /// Begins an execution: marks the items and the release that activated it as used, and cancels
+    /// a one-shot timer. Returns `true` if time alone has activated a task that data may also
+    /// activate. Real-time safe.
     #[inline]
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let by_time = self.is_either() && !self.has_data();
@@ -286,8 +286,9 @@ impl Activation {
         by_time
     }
 
-    /// Returns when time alone may make the task ready: now if it is ready, else when its next slot
-    /// or release begins or its timer fires. `None` while the task waits for data.
+    /// Returns the next time at which time alone may make the task ready. This is `now_ns` if the
+    /// task is ready. Otherwise it is the start of the next slot or release, or the end of the
+    /// timer. Returns `None` while the task waits for data.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         if !self.has_schedule() || !self.is_either() && !self.has_data() {
             return None;
@@ -594,9 +595,9 @@ mod tests {
         }
 
         /// Checks for any arrivals: a task of *data OR time* runs for every item in the step that
-        /// sees it. Its watchdog never runs earlier than the delay after the last execution, and
-        /// always in the first step from then on. The wake-up time is the first time at which the
-        /// task is ready.
+        /// sees the item. Its watchdog never runs earlier than the delay after the last execution,
+        /// and always in the first step from then on. The wake-up time is the first time at which
+        /// the task is ready.
         #[test]
         fn a_watchdog_runs_neither_before_nor_after_its_delay(
             delay in 1u64..20,

@@ -15,12 +15,12 @@ pub enum TaskResult {
 /// The reaction to an execution that takes longer than the task's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overrun {
-    /// The execution is counted, and its output is passed on.
+    /// The execution counts as late, and its output is passed on.
     #[default]
     Continue,
-    /// The execution is counted, and its output is discarded.
+    /// The execution counts as late, and its output is discarded.
     Skip,
-    /// The execution is counted, and the executor stops.
+    /// The execution counts as late, and the executor stops.
     Stop,
 }
 

@@ -97,8 +97,8 @@ pub enum ThreadError {
     },
 }
 
-/// The bytes of the stack that are not touched, because the thread needs them while it touches the
-/// others.
+/// The number of stack bytes that are not touched in advance. The thread needs them while it
+/// touches the other bytes.
 const STACK_RESERVE: usize = 64 << 10;
 
 /// Applies settings to the calling thread, then reads them back to check them. Not real-time safe.

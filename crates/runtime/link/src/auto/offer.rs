@@ -31,8 +31,8 @@ pub enum Lack {
     Device,
     /// The application provides its own memory, which the other process cannot see.
     OwnMemory,
-    /// Other processes may not inspect this one, for example because it was started with more
-    /// rights than its user has.
+    /// Other processes may not inspect the process of the end, for example because that process was
+    /// started with more rights than its user has.
     Hidden,
     /// The user, namespaces or capabilities of the two processes differ.
     Apart,

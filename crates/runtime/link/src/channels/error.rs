@@ -39,9 +39,9 @@ pub enum LinksError {
     #[error("channel '{channel}': the two hosts ask for different channels: this host has '{ours}', the other '{theirs}'. Ask for the same channels in the same order on both.")]
     Differs {
         channel: String,
-        /// The line of this host's terms that differs.
         ours: String,
-        /// The line of the other host's terms that differs. It is untrusted, and escaped.
+        /// The line of the other host's terms that differs from `ours`. It is untrusted, and
+        /// escaped.
         theirs: String,
     },
     #[error(

@@ -37,15 +37,15 @@ pub struct TransferStats {
     /// The total time that the transfer's chunks have waited for the port, ns.
     pub wait_ns: u64,
     pub longest_wait_ns: u64,
-    /// The most chunks that other transfers were granted while one chunk of this transfer waited.
-    /// For the most urgent transfer this is at most one chunk per other transfer, unless others
-    /// passed it over.
+    /// The largest number of chunks that the port granted to other transfers while one chunk of
+    /// this transfer waited. For the most urgent transfer this is at most one chunk per other
+    /// transfer, unless others went first because it did not send.
     pub most_before: u64,
     pub credit_wait_ns: u64,
     /// The number of times that a message was preempted: more urgent chunks left between two of its
     /// chunks.
     pub preemptions: u64,
-    /// The number of times that others passed this transfer over, because it could send and did
+    /// The number of times that other transfers went first because this transfer could send and did
     /// not.
     pub passed_over: u64,
     /// The number of shares of the window that this transfer lost to others: the lease of a chunk

@@ -273,8 +273,9 @@ mod tests {
         (sender, listener.accept().unwrap().0)
     }
 
-    /// Returns when the bytes of a write arrived and when the first report of their acknowledgement
-    /// was made, if both have stamps of at least 10 ms before they were read.
+    /// Returns the time at which the bytes of a write arrived, and the time of the first report of
+    /// their acknowledgement. Returns `None` unless both stamps are at least 10 ms older than their
+    /// reading.
     fn stamps_long_before_the_read() -> Option<[u64; 2]> {
         let (sender, receiver) = pair();
         stamp_arrivals(receiver.as_fd());

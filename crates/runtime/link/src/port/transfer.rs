@@ -183,8 +183,8 @@ impl Transfer {
         self.seat
     }
 
-    /// Uses this connection from now on. Chunks of the previous connection keep their shares until
-    /// their leases end.
+    /// Makes the transfer send over the connection `stream` from now on. Chunks of the previous
+    /// connection keep their shares until their leases end.
     pub(super) fn begin(&self, stream: TcpStream) {
         // Without reports, leases end in time, and the next chunk looks for acknowledgements.
         let _ = sys::report_acknowledgements(stream.as_fd());

@@ -189,8 +189,8 @@ pub struct LinkStatus {
     pub sizes: Sizes,
     /// The traffic in the two directions: to the peer, and from the peer.
     pub passed: [Passed; 2],
-    /// Two numbers: messages that the peer has not consumed, or `None` if the backend cannot report
-    /// them, and sends that found no credit until their deadline.
+    /// Two numbers: messages that the peer has not consumed, and sends that found no credit until
+    /// their deadline. The first is `None` if the backend cannot report it.
     pub credit: (Option<u64>, u64),
     /// Two numbers: connections after the first, and refused handshakes.
     pub resumed_refused: [u64; 2],

@@ -146,7 +146,8 @@ pub struct Done {
     pub lost: AtomicU64,
     pub doubled: AtomicU64,
     pub overtaken: AtomicU64,
-    /// The numbers behind a [`MARK`], in their order on the wire. `None` if no test needs them.
+    /// The numbers that follow a [`MARK`] in packets, in their order on the wire. `None` if no test
+    /// needs them.
     pub marks: Option<Mutex<Vec<u64>>>,
     pub dialled: AtomicU64,
 }

@@ -258,7 +258,7 @@ pub struct Miss {
     pub limit_ms: Ms,
     pub starts: u64,
     pub executions: u64,
-    /// The number of independent executions that the measured ones count as.
+    /// The number of independent executions that are worth as much as the measured ones.
     pub independent: u64,
     /// The shape of the generalised Pareto tail: below 0 it is bounded, above 0 heavy. It is `None`
     /// if the limit is an order statistic, so that no tail was fitted.

@@ -44,8 +44,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts a direction in which nothing was sent yet. `credits` is the most messages that are
-    /// sent and not consumed.
+    /// Makes the sender's state of a direction in which nothing was sent yet. `credits` is the
+    /// largest number of messages that are sent and not consumed.
     pub fn new(credits: u64) -> Sender {
         Sender {
             credits,
@@ -127,8 +127,8 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts a direction in which nothing has arrived yet. `credits` is the most messages that the
-    /// sender may be ahead of the application.
+    /// Makes the receiver's state of a direction in which nothing has arrived yet. `credits` is the
+    /// largest number of messages that the sender may be ahead of the application.
     pub fn new(credits: u64) -> Receiver {
         Receiver {
             credits,

@@ -17,7 +17,7 @@ pub enum Step {
     /// A writer of the sender posts a chunk, as soon as the chunk is the most urgent one and the
     /// window has room for it.
     Post,
-    /// A thread of the sender hears of an acknowledgement that the kernel has received.
+    /// A thread of the sender notices an acknowledgement that the kernel has received.
     Hear,
     /// The receiver's reader reads what has arrived in the kernel.
     Read,

@@ -23,7 +23,7 @@ enum Event {
     /// Other channels may go before the most urgent channel if it has not asked for a chunk since
     /// this time.
     Passed(usize, u64),
-    /// A channel's writer asks for a chunk, and writes it if it gets it.
+    /// A channel's writer asks for a chunk, and writes the chunk if it is granted.
     Asks(usize),
     Writes(usize),
     Left,

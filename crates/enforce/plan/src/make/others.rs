@@ -78,8 +78,8 @@ fn by_load(others: &[Other<'_>]) -> Vec<String> {
 }
 
 impl<'m> Maker<'_, 'm> {
-    /// Reports whether threads of the chain run callbacks that may not wait for the chain's slot.
-    /// Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
+    /// Reports whether threads of the chain run callbacks that must not wait until the chain's
+    /// slot. Feeders in the chain's nodes may wait, because they wait for the chain's data anyway.
     pub(super) fn runs_others(&self) -> bool {
         let feeders = self.scope.feeders();
         let in_node = |c: &Callback| {

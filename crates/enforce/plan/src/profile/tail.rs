@@ -38,7 +38,7 @@ pub struct Limit {
     pub ns: u64,
     pub starts: usize,
     pub executions: u64,
-    /// The number of independent executions that the measured ones count as.
+    /// The number of independent executions that are worth as much as the measured ones.
     pub independent: u64,
     /// The shape of the fitted tail: below 0 it is bounded, above 0 heavy. It is `None` if too few
     /// executions lie above the threshold, or if their share is not above the miss rate.

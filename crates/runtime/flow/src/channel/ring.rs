@@ -124,8 +124,8 @@ impl<'a> Ring<'a> {
         self.memory.u32(self.offset + ring::PUBLISHED)
     }
 
-    /// Returns the number before which the consumer may take entries although the producer's buffer
-    /// is not full.
+    /// Returns an entry number. The consumer may take the entries before this number although the
+    /// producer's buffer is not full.
     #[inline]
     pub(crate) fn urgent(&self) -> &'a AtomicU32 {
         self.memory.u32(self.offset + ring::URGENT)

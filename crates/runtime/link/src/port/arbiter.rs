@@ -440,8 +440,8 @@ mod tests {
 
     #[derive(Debug, Clone, Copy)]
     enum Step {
-        /// A message arrives at a seat that has no other message: seat, priority, shares per chunk,
-        /// number of chunks.
+        /// A message arrives at a transfer that has no other message: place on the port, priority,
+        /// shares per chunk, number of chunks.
         Comes(usize, u8, usize, usize),
         Acknowledged,
     }

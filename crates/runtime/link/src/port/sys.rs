@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Asks the kernel to report when the peer has acknowledged all bytes of a write
+/// The flag with which the kernel reports when the peer has acknowledged all bytes of a write
 /// (`linux/net_tstamp.h`). `REPORT` asks for reports without the content.
 const TX_ACK: u32 = 1 << 9;
 const REPORT: u32 = 1 << 4 | 1 << 7 | 1 << 11;

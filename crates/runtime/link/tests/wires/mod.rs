@@ -156,7 +156,7 @@ pub struct Done {
 #[derive(Debug, Default)]
 pub struct Swallows {
     pub all_from: [AtomicBool; 2],
-    /// Swallows packets with TCP content from the first host, and from the second host.
+    /// Two flags: drop packets with TCP content from the first host, and from the second host.
     /// Acknowledgements pass.
     pub content_from: [AtomicBool; 2],
     pub ends: AtomicBool,

@@ -75,7 +75,8 @@ struct PortArgs {
     /// Largest packet of the network [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65535))]
     mtu: Option<u64>,
-    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default: 0]
+    /// Time from the departure of the last byte until the receiver's kernel has it: 50us [default:
+    /// 0]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     way: Option<Duration>,
     /// Longest usual time of a thread's step, from its cause until it is done [default: 100us]

@@ -23,8 +23,9 @@ pub enum ReceiveError {
     TooManyBorrowed { borrowed: usize },
     #[error("the producer died. Start it again, or attach to the channel of its successor.")]
     ProducerDied,
-    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after it has dropped the
-    /// items that it borrows. The policy exchanges buffers only when the consumer's buffer is empty.
+    /// The producer is gone. Items that it sent still wait, but the consumer gets them only after
+    /// it has dropped the items that it borrows. The policy exchanges buffers only when the
+    /// consumer's buffer is empty.
     #[error("no more items can come while the consumer uses earlier ones. Drop the items in use.")]
     BufferInUse,
     #[error("the link to the producer has broken. Connect again.")]
@@ -361,8 +362,8 @@ impl Consumer {
         }
     }
 
-    /// Reads the length of the item in a slot. Returns at most the payload size, because another process may
-    /// have written any number.
+    /// Reads the length of the item in a slot. Returns at most the payload size, because another
+    /// process may have written any number.
     fn bytes(&self, slot: usize) -> usize {
         let length = self.state.slot(slot).length().load(Ordering::Relaxed) as usize;
         length.min(self.state.layout.payload)

@@ -25,8 +25,8 @@ pub enum Schedule {
         /// The slots in order, without overlap, within the cycle.
         slots: Vec<Slot>,
     },
-    /// A single time, after a delay: a watchdog or a time-out. The delay begins with the executor's first step
-    /// after the task has completed, or with the step that sees the item.
+    /// A single time, after a delay: a watchdog or a time-out. The delay begins with the executor's
+    /// first step after the task has completed, or with the step that sees the item.
     After {
         /// The delay after `start`; not 0.
         delay_ns: u64,

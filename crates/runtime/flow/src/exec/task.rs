@@ -76,10 +76,10 @@ impl<S: Send + 'static> Task<S> {
         self
     }
 
-    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns true.
-    /// The thread calls `is_fulfilled` once enough items have come, and again when more come. The
-    /// function can look at items with [`Consumer::peek`](crate::Consumer::peek), without taking
-    /// them. The function must be short and bounded.
+    /// Adds a condition on contents: data activates the task only while `is_fulfilled` returns
+    /// true. The thread calls `is_fulfilled` once enough items have come, and again when more come.
+    /// The function can look at items with [`Consumer::peek`](crate::Consumer::peek), without
+    /// taking them. The function must be short and bounded.
     pub fn only_if(mut self, is_fulfilled: impl FnMut(&mut S) -> bool + Send + 'static) -> Task<S> {
         self.contents = Some(Box::new(is_fulfilled));
         self
@@ -171,8 +171,8 @@ pub(crate) struct ErasedTask {
 
 pub(crate) trait TaskCode: Send {
     fn poll(&mut self, core: &mut TaskCore) -> bool;
-    /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the task
-    /// has no such condition.
+    /// Reports whether the waiting items fulfil the condition on contents. Returns `true` if the
+    /// task has no such condition.
     fn is_fulfilled(&mut self) -> bool;
     /// Returns the time since which the next item of the feeds has waited, in ns of
     /// CLOCK_MONOTONIC. Returns `None` if the task has not set [`Task::waiting_since`].

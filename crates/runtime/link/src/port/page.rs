@@ -17,9 +17,9 @@ const LABEL_WORDS: usize = 6;
 const MAGIC: u64 = u64::from_le_bytes(*b"onbport\x05");
 pub const TERMS: usize = 6;
 
-/// The place of one transfer in the port's shared page. The transfer's process writes it. Other processes write
-/// only `want` (to withdraw the transfer's request), `bell`, `rung_ns`, and the count
-/// `passed_over`.
+/// The place of one transfer in the port's shared page. The transfer's process writes it. Other
+/// processes write only `want` (to withdraw the transfer's request), `bell`, `rung_ns`, and the
+/// count `passed_over`.
 #[repr(C, align(64))]
 pub struct Seat {
     /// The urgency of the waiting chunk. Larger numbers are more urgent. 0 means that no chunk

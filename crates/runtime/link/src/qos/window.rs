@@ -14,6 +14,8 @@ use crate::resume::Violation;
 /// The largest number of messages that are sent and not acknowledged: a status has a bit for each.
 pub const MOST_CREDITS: usize = 64;
 
+/// The rule for sending a message again, at most `times` times.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy)]
 pub struct Retry {
     /// The time that an acknowledgement may take, ns. `None` means no limit.
@@ -32,9 +34,10 @@ enum Open {
     },
 }
 
-/// An action that is due for a message. Each variant holds the message's number.
+/// An action that is due for a message. Each variant contains the message's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
+    /// The sender must send the message again.
     Again(u64),
     /// The message was given up: the peer acknowledged none of its copies.
     GivenUp(u64),
@@ -100,6 +103,7 @@ impl Outbox {
         }
     }
 
+    /// Returns the number of the next message. It equals the number of messages begun.
     pub fn next(&self) -> u64 {
         self.next
     }

@@ -184,7 +184,8 @@ pub struct LinkStatus {
     /// The name or address of the peer; empty before the peer has connected.
     pub peer: String,
     pub state: State,
-    /// Two times in ns of CLOCK_MONOTONIC: when this side of the link was created, and when its state last changed.
+    /// Two times in ns of CLOCK_MONOTONIC: when this side of the link was created, and when its
+    /// state last changed.
     pub since_ns: [u64; 2],
     pub sizes: Sizes,
     /// The traffic in the two directions: to the peer, and from the peer.

@@ -68,7 +68,6 @@ pub enum PlanError {
     Unknown {
         option: &'static str,
         asked: String,
-        /// The text `the model` or `the plan`, which says where onbeat searched for the name.
         place: &'static str,
     },
     #[error("node '{}' publishes '{}' and takes it too. If the topic is held back, the node gets only its own messages. Plan with --design async, or end the chain at an earlier callback (--to).", name(node), name(topic))]
@@ -95,8 +94,6 @@ pub enum PlanError {
     },
     #[error("the chain does not fit into its period: {what} need {need}, and the cycle leaves {have}. Other callbacks on the chain's executors take {added} of this time ({}). Give the chain's callbacks executors of their own, or measure again under --strategy fifo.", names(others))]
     SharedTooLong {
-        /// The thing that takes too long, as a noun in the plural, for example `executions of the
-        /// chain`.
         what: String,
         need: Ms,
         have: Ms,

@@ -34,17 +34,12 @@ pub enum PlanFault {
         "{what} '{}' occurs twice in the plan. Remove or rename one of the two.",
         name(twice)
     )]
-    Twice {
-        /// The kind of thing that has the name: server, output, input or callback.
-        what: &'static str,
-        twice: String,
-    },
+    Twice { what: &'static str, twice: String },
     #[error(
         "the plan gives '{}' priority {priority}, which is out of range. Choose {low} to {high}.",
         name(of)
     )]
     Priority {
-        /// The name of the server with this priority, or `middleware`.
         of: String,
         priority: u8,
         low: u8,

@@ -23,7 +23,6 @@ pub enum PlanFileError {
     Yaml {
         /// The line of the plan file with the mistake, if known.
         at: Option<u64>,
-        /// The message of the YAML reader, which says what is wrong in the file.
         what: String,
     },
     #[error("the plan cannot be written as YAML: {what}")]

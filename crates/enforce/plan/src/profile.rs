@@ -60,11 +60,7 @@ pub enum ProfileError {
     #[error(transparent)]
     Bands(#[from] BandsError),
     #[error("the tail of the latencies is too heavy for a miss rate of {rate}: the limit would be {limit}. Choose a higher rate.")]
-    Heavy {
-        rate: f64,
-        /// The latency limit that the share `rate` of the executions would miss.
-        limit: Ms,
-    },
+    Heavy { rate: f64, limit: Ms },
 }
 
 /// The measured latencies of a chain, separate for each start of the application.

@@ -43,7 +43,6 @@ pub struct Plan {
     pub origin: String,
     /// The servers. Where slots on one CPU overlap, the higher priority runs.
     pub servers: Vec<Server>,
-    /// The outputs that are held back until a slot of a server opens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
     /// The inputs that are let through once per cycle, for chains that start with an event.

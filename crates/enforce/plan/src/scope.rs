@@ -325,7 +325,6 @@ impl<'m> Scope<'m> {
         self.parts.iter().map(|p| p.cpu).collect()
     }
 
-    /// Reports whether all threads of the chain had a real-time priority when they were measured.
     pub(crate) fn has_real_time_priority(&self) -> bool {
         let mut threads = self.parts.iter().flat_map(|p| &p.callback.threads);
         threads.all(|t| matches!(t.policy.as_str(), "fifo" | "rr" | "deadline"))

@@ -289,10 +289,7 @@ pub enum Refusal {
     #[error("the other end sent no handshake. Check that it is an onbeat link.")]
     Garbage,
     #[error("an end refuses a slower backend: {what}. Give both ends the faster one, or do not set OnFallBack::Refuse.")]
-    FallBack {
-        /// The backend that would be used, and what is missing for the faster one.
-        what: String,
-    },
+    FallBack { what: String },
     #[error(
         "the other end did not finish the handshake in time. Check that it is an onbeat link."
     )]
@@ -317,9 +314,7 @@ pub enum SetupError {
     Refused { peer: String, reason: Refusal },
     #[error("{peer}: no peer came before the deadline{}", last_refusal(.refused))]
     NoPeer {
-        /// The address at which the peer was expected.
         peer: String,
-        /// The reason why the last peer that came was refused.
         refused: Option<Refusal>,
     },
     #[error("{peer}: cannot {what}: {source}")]

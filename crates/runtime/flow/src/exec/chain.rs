@@ -53,7 +53,6 @@ pub use super::options::{Overrun, TaskOptions, TaskResult, TaskStats};
 pub enum ChainError {
     #[error(transparent)]
     Task(#[from] TaskError),
-    /// A task's output goes to an earlier task. Outputs go to later tasks only.
     #[error("task '{to}' runs before '{from}', so it cannot use its output. Add the tasks in the order in which they run.")]
     Order { from: String, to: String },
 }

@@ -73,8 +73,6 @@ pub enum GraphError {
         thread: usize,
         threads: usize,
     },
-    /// A task with a feed is not assigned to a thread. A feed wakes one thread, so the task must be
-    /// assigned to it.
     #[error("task '{task}' gets items from outside, but has no fixed thread. Assign the task to a thread with `on`, and give that thread's waker to the consumer.")]
     FedAnywhere { task: String },
     #[error("these tasks wait for one another in a circle: {}. Remove one of the connections.", path.join(" -> "))]

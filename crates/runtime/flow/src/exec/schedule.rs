@@ -20,7 +20,6 @@ pub enum Schedule {
     Slots {
         /// The length of the cycle; not 0.
         cycle_ns: u64,
-        /// The time at which the first cycle starts.
         origin_ns: u64,
         /// The slots in order, without overlap, within the cycle.
         slots: Vec<Slot>,
@@ -30,7 +29,6 @@ pub enum Schedule {
     After {
         /// The delay after `start`; not 0.
         delay_ns: u64,
-        /// The event from which the delay counts: an item, or the task's last completion.
         start: TimerStart,
     },
 }

@@ -39,7 +39,6 @@ pub struct Hello {
     pub sizes: Sizes,
     /// The size of a chunk's content, in bytes.
     pub chunk: usize,
-    /// The end encrypts everything after the handshake.
     pub sealed: bool,
     /// The session that the end wants to resume. `None` asks for a new one.
     pub session: Option<Session>,

@@ -55,8 +55,8 @@ pub(crate) fn sentences(
     lines
 }
 
-/// The end of chapter 4 of the thesis discards the *execution* that overshoots. The application of
-/// the thesis can do so because it cooperates with its scheduler.
+/// The thesis (end of chapter 4) discards the *execution* that overshoots. The application of the
+/// thesis can do so because it cooperates with its scheduler.
 const CANNOT_END: &str = "With `drop` a late output is discarded, but its execution runs on to its end. A callback \
     of rclcpp, rclpy or another executor cannot be ended from outside. Only an application that knows its scheduler can \
     end it.";

@@ -95,7 +95,8 @@ pub struct Steps {
     pub recent: Vec<Stall>,
 }
 
-/// Returns the time in ns that the steps in this class of a histogram stay below.
+/// Returns the time in ns that the steps in this class of a histogram stay below. The last class
+/// also has all longer steps.
 pub fn class_ends_ns(class: usize) -> u64 {
     1 << (FIRST_CLASS_BITS as usize + class.min(CLASSES - 1))
 }

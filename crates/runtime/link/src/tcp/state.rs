@@ -63,7 +63,7 @@ pub struct Posted {
 pub struct Messages {
     pub out: Vec<Posted>,
     pub incoming_bytes: Vec<usize>,
-    /// For each message, the time at which it was complete at the sender, ns of CLOCK_MONOTONIC.
+    /// For each slot, the time at which its received message was complete, ns of CLOCK_MONOTONIC.
     pub complete_ns: Vec<u64>,
 }
 

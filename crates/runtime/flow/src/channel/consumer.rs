@@ -387,8 +387,8 @@ impl Drop for Consumer {
 #[derive(Clone, Copy, PartialEq)]
 enum Use {
     Borrowed,
-    /// The item is the newest value of the consumer, which keeps the item borrowed. It already
-    /// counts as consumed.
+    /// The item is the newest value. The consumer refers to it until a newer value replaces it. It
+    /// already counts as consumed.
     Newest,
 }
 

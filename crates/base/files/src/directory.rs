@@ -64,7 +64,7 @@ pub struct Owner {
 pub struct Meta {
     pub uid: u32,
     pub gid: u32,
-    /// The permission bits: the lower twelve bits of the mode.
+    /// The permission bits of the file or directory: the lower twelve bits of its mode.
     pub mode: u32,
     pub is_file: bool,
 }

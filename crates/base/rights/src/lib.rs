@@ -16,8 +16,8 @@ pub use caps::Capability;
 use caps::{CapSet, CapsHashSet};
 use std::io;
 
-/// The capabilities that root keeps in every command. Without them, root could not read a user's trace, but
-/// could still overwrite every file that root owns.
+/// The capabilities that a command keeps if root runs it. Root needs them to read a user's trace.
+/// To give them up would gain little, because root could still overwrite every file that root owns.
 const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_OVERRIDE,
     Capability::CAP_DAC_READ_SEARCH,

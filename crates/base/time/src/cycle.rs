@@ -14,7 +14,8 @@ pub struct Cycle {
 pub struct Position {
     /// The number of the cycle that contains the instant. Cycles before the origin have negative numbers.
     pub cycle: i64,
-    /// The time from the start of that cycle to the instant, in ns. It is less than the period.
+    /// The time from the start of the cycle that contains the instant to the instant, in ns. It is
+    /// less than the period.
     pub offset_ns: u64,
 }
 

@@ -72,13 +72,13 @@ pub(crate) enum Failure {
     Priority(io::Error),
 }
 
-/// The size of the stack that the dispatcher touches before its first event. The dispatcher uses
-/// only a few hundred bytes.
+/// The size of the part of its stack that the dispatcher touches before its first event, so that no
+/// page fault delays it later. The dispatcher uses only a few hundred bytes.
 const STACK_BYTES: usize = 32 << 10;
 
 impl Dispatcher {
-    /// Starts the dispatcher's thread and waits until it has its CPU and priority. The thread calls
-    /// `watch` before its first event.
+    /// Starts the dispatcher's thread and waits until the thread has its CPU and priority. The
+    /// thread calls the function `watch` before its first event.
     pub(crate) fn start(
         task: Task,
         shared: Shared,
@@ -149,7 +149,7 @@ enum Permission {
     Given,
     /// All gates are open, because the guard has opened them or does not run.
     Withdrawn,
-    /// All gates stay open until the next round begins.
+    /// The guard has granted a new lease. All gates stay open until the current round ends.
     Returning,
     /// All gates are open for good, because the guard is dead.
     Lost,

@@ -17,8 +17,8 @@ pub(crate) struct NextTable {
 #[derive(Default)]
 struct Tables {
     next: Option<Box<Table>>,
-    /// The table that the dispatcher replaced, which only the owner frees. It is empty while a next
-    /// table waits.
+    /// The previous table. The dispatcher has replaced it, and the owner frees it. It is `None`
+    /// while another table waits for the dispatcher.
     old: Option<Box<Table>>,
 }
 

@@ -24,13 +24,13 @@ pub enum TableError {
 }
 
 /// An opening or closing of a gate.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Event {
     /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
     /// Is true if the gate opens. At one instant, gates close before others open.
     pub open: bool,
-    /// The index of the server whose gate opens or closes.
     pub server: usize,
 }
 
@@ -235,9 +235,9 @@ impl Walk {
         self.at_ns(offset)
     }
 
-    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The event
-    /// is not taken. Events of servers that `concerns` rejects are skipped, except the last event
-    /// of the round.
+    /// Returns the instant at which to wake up for the next event, `early_ns` before it. The walk
+    /// stays before this event. Events of servers that `concerns` rejects are skipped, except the
+    /// last event of the round.
     pub fn wake_ns(
         &self,
         table: &Table,

@@ -70,7 +70,8 @@ fn threads_run_only_while_their_gate_is_open() {
     }
 }
 
-/// Checks a case that plans with bands contain: most slots belong to servers without threads.
+/// In a plan with bands, most slots belong to servers without threads. The test checks that the
+/// dispatcher does not move their gates.
 #[test]
 fn a_gate_without_threads_is_never_opened_or_closed() {
     let _alone = one_test_at_a_time();

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// For each thread id, whether the thread waits. The map is complete before the dispatcher reads
-/// it.
+/// Stores for each thread id whether the thread waits for work. The map is complete before the
+/// dispatcher reads it.
 #[derive(Clone)]
 struct Reports(HashMap<u32, Arc<AtomicBool>>);
 

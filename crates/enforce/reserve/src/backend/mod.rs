@@ -19,7 +19,6 @@ use thiserror::Error;
 pub enum GateError {
     #[error("{what} {}: {source}", path.display())]
     Kernel {
-        /// The operation that failed, such as `cannot make the cgroup`.
         what: &'static str,
         path: PathBuf,
         source: io::Error,
@@ -45,8 +44,8 @@ pub trait Witness {
     /// Fails if the ledger cannot be written. The change must not be made then.
     fn note(&self, entry: Entry) -> io::Result<()>;
 
-    /// Gives the guard the file that opens and closes a gate, and the text that opens it when
-    /// written to the file, before a thread is put behind the gate.
+    /// Gives the guard the file that opens and closes a gate, and the text that opens the gate when
+    /// it is written to this file. The caller must do this before it puts a thread behind the gate.
     ///
     /// # Errors
     ///
@@ -71,12 +70,12 @@ pub(crate) trait Backend: Send + Sync {
     /// allocate, takes no lock of this process, and makes one system call per group of the gate.
     fn open(&self, server: usize) -> io::Result<()>;
 
-    /// Closes the gate, so that the server's threads do not run. It is as real-time safe as
+    /// Closes the gate, so that the server's threads do not run. Real-time safe, like
     /// [`open`](Backend::open).
     fn close(&self, server: usize) -> io::Result<()>;
 
-    /// Returns the file that moves the thread back into its cgroup when its id is written to it.
-    /// Returns `None` if [`add`](Backend::add) does not move the thread.
+    /// Returns the file that undoes [`add`](Backend::add): a write of the thread's id to it moves
+    /// the thread back into its cgroup. Returns `None` if `add` does not move the thread.
     fn home(&self, tid: u32) -> Result<Option<PathBuf>, GateError>;
 
     /// Lists the threads behind all gates: threads that were put there, and threads that these have
@@ -87,7 +86,7 @@ pub(crate) trait Backend: Send + Sync {
     /// outside. Returns `None` if the thread is behind no gate.
     fn way_out(&self, tid: u32) -> Option<PathBuf>;
 
-    /// Puts the thread behind the server's gate. The result of an earlier call of
-    /// [`home`](Backend::home) undoes the move.
+    /// Puts the thread behind the server's gate. To undo this, write the thread's id to the file
+    /// that an earlier call of [`home`](Backend::home) returned.
     fn add(&self, server: usize, tid: u32, witness: &dyn Witness) -> Result<(), GateError>;
 }

@@ -15,13 +15,13 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// The scheduling class that an enforcer keeps the threads of servers in.
+/// The scheduling class of the threads that an enforcer controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The class SCHED_RR at the server's priority, or SCHED_OTHER for priority 0.
     RealTime,
-    /// The class SCHED_EXT. Threads of servers without slots are in it too, because they would
-    /// otherwise run before the others.
+    /// The class SCHED_EXT. Threads of servers without slots are in it too. In another class, they
+    /// would run before the threads with slots.
     SchedExt,
 }
 
@@ -35,7 +35,7 @@ pub enum AdmitError {
     Gate(#[from] GateError),
 }
 
-/// The progress of an enforcer.
+/// The counts of an enforcer's rounds, swapped tables and pauses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pulse {
     /// Counts the rounds that have ended, including skipped ones. It grows while the enforcer runs.
@@ -60,8 +60,8 @@ pub trait Enforcer: Send + Sync {
     /// Returns the scheduling class that a thread must have before it is admitted.
     fn class(&self) -> Class;
 
-    /// Returns the file that moves the thread back into its cgroup when its id is written to it.
-    /// Returns `None` if [`admit`](Enforcer::admit) does not move the thread.
+    /// Returns the file that undoes [`admit`](Enforcer::admit): a write of the thread's id to it
+    /// moves the thread back into its cgroup. Returns `None` if `admit` does not move the thread.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ pub trait Enforcer: Send + Sync {
     }
 
     /// Limits the thread to the slots of a server from now on. To undo this, call
-    /// [`evict`](Enforcer::evict) and use the result of an earlier call of
-    /// [`home`](Enforcer::home).
+    /// [`evict`](Enforcer::evict), then write the thread's id to the file that an earlier call of
+    /// [`home`](Enforcer::home) returned.
     ///
     /// # Errors
     ///

@@ -30,14 +30,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 
 const FIRST_PAUSE_NS: u64 = 200_000;
-/// The longest time between two looks at a working thread. Each pause is twice the previous one. So
-/// a look comes late by at most the time for which the thread has worked since the slot's end.
+/// The longest pause between two checks of a thread that still works after its slot. Each pause is
+/// twice the previous one. A check is therefore late by at most the time for which the thread has
+/// worked since the slot's end.
 const LONGEST_PAUSE_NS: u64 = 2_000_000;
 
 pub(crate) struct Gate {
     pub(crate) members: Members,
     pub(crate) counters: GateCounters,
-    /// Set when a thread has joined. The thread may be working although the gate is shut.
+    /// Set when a thread has joined the gate. The thread may be working although the gate is shut.
     has_joined: AtomicBool,
     priority: u8,
 }
@@ -62,7 +63,8 @@ impl Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// The slot is over, but a thread is still working. The gate looks again at `look_ns`.
+    /// The slot is over, but a thread is still working. The gate checks its threads again at
+    /// `look_ns`.
     Draining {
         since_ns: u64,
         look_ns: u64,
@@ -70,12 +72,12 @@ enum Phase {
     },
     /// The slot is over, and the state of a thread is unknown. No thread is frozen.
     Loose,
-    /// The threads are frozen. If one was working just afterwards, the gate looks again at
+    /// The threads are frozen. If one was working just afterwards, the gate checks it again at
     /// `look_ns`.
     Frozen {
         look_ns: Option<u64>,
     },
-    /// The slot is over, and the gate has no threads. The kernel's gate was not moved.
+    /// The slot is over, and the gate has no threads. The kernel's gate was therefore not closed.
     Empty,
 }
 
@@ -128,8 +130,8 @@ impl<'a> Gates<'a> {
         !self.gates[server].members.had_threads()
     }
 
-    /// Notes the begin or end of a slot although the gate has no thread, for a thread that joins
-    /// later.
+    /// Records that a slot has begun or ended while the gate had no thread. The record is for a
+    /// thread that joins later.
     pub(crate) fn note_unmoved(&mut self, server: usize, open: bool) {
         self.states[server].phase = match open {
             true => Phase::Open,

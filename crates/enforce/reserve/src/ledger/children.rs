@@ -33,7 +33,7 @@ pub(super) fn relative(threads: &[Thread], tid: u32) -> Option<&Thread> {
 }
 
 /// Gives threads and processes that inherited a pinning the CPUs and nice value that their parents
-/// had before. A thread that pinned itself is left alone.
+/// had before. Threads that pinned themselves are not changed.
 pub(super) fn unpin(threads: &[Thread]) {
     let known: BTreeSet<(u32, u64)> = threads.iter().map(|t| (t.tid, t.start)).collect();
     for (process, origin) in descendants(threads) {

@@ -41,36 +41,35 @@ pub enum Entry {
     Snapshot(Snapshot),
 }
 
-/// A boundary of a snapshot. The entries between both boundaries replace all entries before the end
-/// boundary.
+/// The boundary of a snapshot of the ledger. The entries between both boundaries replace all
+/// entries before the end boundary.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Snapshot {
-    /// The first line of a snapshot.
     Begin,
     /// The last line of a snapshot. Without it, the snapshot only repeats earlier entries.
     End,
 }
 
-/// A cgroup that is created.
+/// A cgroup that the reservation creates.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// The file and the text to write to it that let the threads of the cgroup run.
+    /// The file that lets the threads of the cgroup run, and the text to write to this file.
     pub thaw: Option<(PathBuf, String)>,
     /// The file that lists the threads of the cgroup.
     pub members: PathBuf,
-    /// The file that takes threads whose own cgroup is unknown.
+    /// The file through which threads leave the cgroup if their own cgroup is unknown.
     pub home: PathBuf,
-    /// The directory of the cgroup.
     pub dir: PathBuf,
 }
 
 /// The state of a thread before it was changed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// The id of the thread.
     pub tid: u32,
-    /// The id of the process that the thread belongs to.
     pub tgid: u32,
     /// The start time in kernel ticks since boot, which distinguishes the thread from a later one
     /// with the same id.
@@ -84,7 +83,8 @@ pub struct Thread {
     pub(crate) bound: Option<(u16, u64)>,
 }
 
-/// The result of undoing changes.
+/// The numbers of the changes of a reservation that were undone, and the changes that could not be
+/// undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The number of threads that have their previous state again.

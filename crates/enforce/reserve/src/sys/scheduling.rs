@@ -43,8 +43,8 @@ impl Scheduling {
         self.policy & !libc::SCHED_RESET_ON_FORK == SCHED_EXT
     }
 
-    /// Returns the policy that a thread of this policy passes on to the threads that it starts, if
-    /// the kernel resets real-time policies.
+    /// Returns the policy of the threads that a thread with this policy starts. Assumes that the
+    /// kernel resets real-time policies (SCHED_RESET_ON_FORK).
     pub(crate) fn of_children(&self) -> Scheduling {
         match self.policy & !libc::SCHED_RESET_ON_FORK {
             policy @ (libc::SCHED_BATCH | libc::SCHED_IDLE) => Scheduling::of(policy, 0),

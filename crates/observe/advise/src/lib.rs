@@ -29,7 +29,7 @@ pub struct Options {
     pub min_share: f64,
     /// The smallest cost that is reported, in ns.
     pub min_time_ns: f64,
-    /// The smallest share of items dropped by a queue that is reported.
+    /// The smallest reported share of items that a queue drops.
     pub min_loss: f64,
     /// The load of a CPU, or of an executor's thread, above which it is reported.
     pub max_load: f64,
@@ -61,6 +61,7 @@ pub struct Evidence {
 }
 
 /// A cost that the rules found in a model, with its remedy and the figures that show it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice {
     /// The rule that gives this advice. Reports print its name above the finding.
@@ -77,9 +78,7 @@ pub struct Advice {
     pub share: f64,
     /// A sentence that says what costs time, with the measured values.
     pub finding: String,
-    /// A sentence that says what the user can change.
     pub remedy: String,
-    /// The measured figures that the sentence in `finding` names.
     pub evidence: Vec<Evidence>,
 }
 

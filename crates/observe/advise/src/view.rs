@@ -4,7 +4,6 @@ use onbeat_document::schema::{Callback, CallbackType, Chain, Edge};
 use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The kernel counts priorities below this number as real-time.
 const KERNEL_NORMAL_PRIORITY: u8 = 100;
 
 pub(crate) struct View<'m> {
@@ -112,7 +111,7 @@ impl<'m> View<'m> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Part {
     Own(usize),
-    /// The edge into the callback at this index, which is not 0.
+    /// The edge into the callback with this index in the chain. The index is not 0.
     Into(usize),
 }
 

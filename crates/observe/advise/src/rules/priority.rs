@@ -68,7 +68,7 @@ fn wait_for_cpu_ns(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<f64> {
 }
 
 /// Returns the callbacks that have a higher real-time priority on one of `callback`'s CPUs,
-/// although they belong to no chain that is as important.
+/// although they belong only to less important chains or to none.
 fn less_important_ahead<'m>(
     on: &OnChain<'_, 'm>,
     callback: &Callback,

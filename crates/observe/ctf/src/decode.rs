@@ -2,7 +2,7 @@
 
 use crate::types::{Field, Integer, Label, Order, Shape, Type};
 
-/// The bits do not fit the types that the metadata declares.
+/// The bits of an event do not fit the types that the metadata declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
@@ -177,7 +177,8 @@ impl<'a, 't> Decoder<'a, 't> {
         Ok(value)
     }
 
-    /// Reads 1 to 64 bits at the current position. The caller must make sure that the bytes have them.
+    /// Reads 1 to 64 bits at the current position. The caller must make sure that enough bits are
+    /// left.
     fn bits(&self, bits: u32, order: Order) -> u64 {
         let (first, shift) = ((self.at / 8) as usize, (self.at % 8) as u32);
         let last = ((self.at + u64::from(bits) - 1) / 8) as usize;

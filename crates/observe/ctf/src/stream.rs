@@ -86,7 +86,7 @@ pub(crate) struct Stream {
     ahead: Option<Ahead>,
     counters: Counters,
     pub(crate) gaps: Gaps,
-    /// The latest value of the clock at the end of a packet.
+    /// The latest clock value at which a packet of this file ends, among the packets read so far.
     pub(crate) end: u64,
 }
 
@@ -141,7 +141,6 @@ impl Stream {
         })
     }
 
-    /// Returns the number of bytes read so far.
     pub(crate) fn position(&self) -> u64 {
         self.next.min(self.length)
     }
@@ -170,7 +169,6 @@ impl Stream {
         }
     }
 
-    /// Leaves out the rest of a damaged packet.
     fn skip_packet(&mut self) {
         self.gaps.damaged_packets += 1;
         self.place.at = self.place.end;

@@ -13,7 +13,8 @@ const MAX_ENDPOINTS: usize = 1_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     pub(crate) name: String,
-    /// The version of tracetools. It is known if the process was recorded from its beginning.
+    /// The version of tracetools in the process. It is known only if the process was recorded from
+    /// its beginning.
     pub(crate) version: Option<String>,
     /// The process has events that only rclcpp makes.
     pub(crate) is_of_rclcpp: bool,
@@ -21,7 +22,7 @@ pub(crate) struct Process {
     pub(crate) nodes: BTreeSet<String>,
     /// The number of events of messages, requests and responses. They are left out unless `is_of_rclcpp`.
     pub(crate) items: u64,
-    /// The calls of which tracetools itself made events. CARET can repeat them.
+    /// The calls for which tracetools itself made events. CARET can repeat these events.
     calls: HashSet<Call>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Survey {
 
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerSeen {
-    /// The times of the first and the last switch.
+    /// The times of the first and the last context switch.
     pub(crate) switches: Option<(u64, u64)>,
     pub(crate) has_waking: bool,
     pub(crate) has_wakeup: bool,

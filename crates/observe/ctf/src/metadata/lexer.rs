@@ -9,9 +9,7 @@ pub(super) enum Token {
     Text(Box<str>),
     /// A character that stands alone, such as `{` or `;`.
     Mark(char),
-    /// `:=`
     Assign,
-    /// `...`
     Dots,
 }
 

@@ -11,7 +11,6 @@ use crate::types::{Order, Type};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The greatest size of the metadata of a trace, in bytes.
 pub(crate) const MAX_METADATA: usize = 32 << 20;
 
 #[derive(Debug, thiserror::Error)]

@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Parsed<Metadata> {
 struct Parser<'a> {
     tokens: &'a [(Token, u32)],
     at: usize,
-    /// Named types: `uint8_t`, `struct packet_context`.
+    /// The named types of the metadata, such as `uint8_t` and `struct packet_context`.
     aliases: HashMap<String, Rc<Type>>,
     depth: u16,
 }
@@ -35,7 +35,7 @@ struct Parser<'a> {
 enum Value<'a> {
     Number(i128),
     Text(&'a str),
-    /// Words with dots in between.
+    /// Words that are joined by dots, such as `event.header`.
     Path(Vec<&'a str>),
     Type(Rc<Type>),
 }
@@ -455,7 +455,6 @@ impl<'a> Parser<'a> {
         self.alignment(align)
     }
 
-    /// Parses the fields of a structure or variant, up to its closing brace.
     fn fields(&mut self) -> Parsed<Vec<Field>> {
         let mut fields = Vec::new();
         while !self.takes(&Token::Mark('}')) {

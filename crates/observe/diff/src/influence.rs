@@ -56,7 +56,6 @@ pub struct Cost {
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Influence {
-    /// The chain's id in the first model.
     pub chain: String,
     /// The readable name of the chain (untrusted).
     pub title: String,
@@ -80,13 +79,12 @@ impl Influence {
 
 /// All costs that differ between two models, the largest difference first, and the basis of the
 /// comparison.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Influences {
-    /// The costs that differ between the models, the largest difference first.
     pub found: Vec<Influence>,
     /// The number of pairs of chain and component that were compared.
     pub compared: usize,
-    /// Sentences on what the comparison cannot see.
     pub notes: Vec<String>,
 }
 
@@ -209,7 +207,6 @@ fn mostly(key: &Key, chain: &Chain, before: &Costs, after: &Costs) -> String {
     most.cloned().unwrap_or_default()
 }
 
-/// Returns the name under which all threads of a component are summed up.
 fn name(by: &Component) -> String {
     match by.kind {
         ComponentKind::Thread if !by.nodes.is_empty() => by.nodes.join(" and "),

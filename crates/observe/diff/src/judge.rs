@@ -13,6 +13,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// A figure that changed.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     /// The name of the figure, such as `execution_time`; `speed` for all callbacks together; `loss`
@@ -26,7 +27,6 @@ pub struct Found {
     pub a: f64,
     /// The second model's median in ns; for losses the share of items.
     pub b: f64,
-    /// The change from the first to the second model.
     pub change: Change,
     /// The probability of the change by chance, corrected for all comparisons (Holm).
     pub p_corrected: f64,
@@ -44,6 +44,7 @@ pub struct Found {
 }
 
 /// The changes between two models.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     /// The differences in structure, causes before their consequences.
@@ -51,7 +52,6 @@ pub struct Report {
     /// The changed figures. Causes come before their consequences, then the order is by their
     /// weight in chains.
     pub figures: Vec<Found>,
-    /// The number of figures that were compared.
     pub compared: usize,
     /// The number of significant changes that are too small to matter.
     pub small: usize,
@@ -62,11 +62,8 @@ pub struct Report {
     /// The smallest change of an execution time that could be found, as a share; the median over
     /// all execution times.
     pub resolution: Option<f64>,
-    /// The spread between runs, for figures of a single run.
     pub spreads: Vec<RunSpread>,
-    /// The number of runs of each model.
     pub runs: (usize, usize),
-    /// Sentences on the assumptions and the limits of the comparison.
     pub notes: Vec<String>,
 }
 

@@ -36,7 +36,7 @@ pub struct Options {
     pub min_effect: f64,
     /// The smallest change of a time that matters, in ns.
     pub min_time_ns: f64,
-    /// The probability of finding any change where nothing changed.
+    /// The significance level: the probability that a change is reported although nothing changed.
     pub alpha: f64,
     /// The assumed standard deviation of execution times from run to run, as a share. It is used if
     /// a model has only one run. For response times and latencies it is multiplied by [`WAITING`].

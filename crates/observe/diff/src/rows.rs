@@ -7,16 +7,13 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The figures of a callback or a chain that are compared.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// The time from the start of a chain's first callback to the publication of its output.
     Latency,
-    /// The time for which a callback has the CPU in one execution.
     Execution,
-    /// The time from when a callback could run to the end of its execution.
     Response,
-    /// The time from one start of a callback to the next.
     Period,
     /// The 99th percentile of a callback's execution time.
     ExecutionTail,

@@ -7,8 +7,8 @@
 
 use crate::rows::{Figure, Row};
 
-/// The minimum number of callbacks. With fewer, the common deviation cannot be told apart from each
-/// callback's own.
+/// The minimum number of callbacks for an estimate of the machine's speed. With fewer callbacks,
+/// onbeat cannot separate their common deviation from the deviation of each one.
 const FEWEST: usize = 5;
 
 /// The speed of the machine in each run, as the logarithm of the run's execution times relative to
@@ -58,8 +58,8 @@ impl Speed {
         Some(speed)
     }
 
-    /// Returns the logarithm for a run of the first model, or of the second one if `second` is set.
-    /// Returns 0 for an unknown run.
+    /// Returns the logarithm of the machine's speed in a run of the first model, or of the second
+    /// one if `second` is set. Returns 0 for an unknown run.
     pub fn in_run(&self, second: bool, run: &str) -> f64 {
         let of = if second { &self.b } else { &self.a };
         of.iter()

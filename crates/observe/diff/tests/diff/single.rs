@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy)]
 struct System {
     callbacks: usize,
-    /// The standard deviation of a callback's level from run to run, as a share of the width of its
-    /// middle half.
+    /// The standard deviation of a callback's level from run to run, as a share of the callback's
+    /// interquartile range.
     spread: f64,
     tails: Tails,
     /// The seed of the system: of its callbacks' times and widths.

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) type Heads<'m> = BTreeMap<&'m str, &'m str>;
 
-/// The identity of a chain after the collapse: callbacks, topics, whether it is a cut, and whether it begins
-/// at an input.
+/// The properties that distinguish a chain after hidden callbacks were collapsed: its callbacks,
+/// its topics, whether it is a cut, and whether it begins at an input.
 type Way<'m> = (Vec<&'m str>, Vec<&'m str>, bool, bool);
 
 /// Returns the head of each callback of a model: the callback whose part it belongs to. A callback that stays

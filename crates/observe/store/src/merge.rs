@@ -18,7 +18,8 @@ use onbeat_document::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
-/// The prefix of the names of kept merges. Increase the number in it when merging gives other results.
+/// The prefix of the names of stored merges. Increase the number in it when merging gives other
+/// results.
 const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 
 const MAX_MERGE_BYTES: u64 = 4 << 30;
@@ -140,7 +141,8 @@ fn name(models: &[Id]) -> Id {
 }
 
 impl Work<'_> {
-    /// Returns the merge of these sorted models. Their ids agree in all levels of the tree above `level`.
+    /// Returns the merge of these sorted models. In the tree of merges, each level compares two
+    /// more bits of the models' ids. The ids agree in all bits above `level`.
     fn node(&mut self, models: &[Id], level: usize) -> Result<Model, Failed> {
         if let [only] = models {
             return self.leaf(*only);

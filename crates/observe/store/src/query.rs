@@ -7,15 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A run fits a
 /// list if it fits one of the list's words.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// The kind of objects to find. `None` finds models and traces.
     pub kind: Option<Kind>,
     /// The build names to find, as given with `onbeat store put --build`.
     pub builds: Vec<String>,
-    /// The modes to find, for example urban.
     pub modes: Vec<String>,
-    /// The host names to find.
     pub hosts: Vec<String>,
     /// The earliest start of a run, in ns since 1970. Runs that start at this time fit.
     pub from_ns: Option<u64>,
@@ -30,8 +29,8 @@ pub struct Query {
 pub struct Found {
     /// The index rows of the objects whose runs all fit.
     pub rows: Vec<Row>,
-    /// The objects that have both runs that fit and runs that do not. They are left out, because their
-    /// figures cover all their runs.
+    /// The objects of which only some runs fit. They are left out, because their figures cover all
+    /// their runs.
     pub partly: BTreeSet<Id>,
 }
 

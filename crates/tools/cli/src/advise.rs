@@ -45,7 +45,8 @@ pub struct Args {
     /// Also show bounds of the chains' latencies beside the measured ones
     #[arg(long)]
     bounds: bool,
-    /// Write these priorities to this file, as a configuration of the Callback Isolated Executor
+    /// Write the suggested priorities to this file, as a configuration of the Callback Isolated
+    /// Executor
     #[arg(long, value_name = "FILE")]
     isolated: Option<PathBuf>,
     /// Print the result as JSON, for programs

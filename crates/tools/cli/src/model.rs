@@ -87,14 +87,15 @@ pub struct Statements {
     /// Begin chains where this topic is taken, even if its publisher (a driver, a bag) was recorded
     #[arg(long, value_name = "TOPIC")]
     pub input: Vec<String>,
-    /// Topics that make no chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('': none)
+    /// Leave these topics out of chains, in place of /bond,/clock,/diagnostics,/tf,/tf_static ('':
+    /// none)
     #[arg(long, value_name = "TOPIC,TOPIC")]
     pub ignore: Option<String>,
     /// Rewrite node names that differ from run to run: 'REGEX=REPLACEMENT', e.g.
-    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are removed without it
+    /// '/worker_[0-9]+=/worker'. Process ids and addresses in usual names are always removed
     #[arg(long, value_name = "REGEX=REPLACEMENT")]
     pub normalise: Vec<String>,
-    /// Keep /rosout, /parameter_events and the parameter services
+    /// Keep /rosout, /parameter_events and the parameter services in the model
     #[arg(long)]
     pub infrastructure: bool,
 }

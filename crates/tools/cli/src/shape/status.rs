@@ -18,7 +18,6 @@ pub enum Form {
     Prometheus,
 }
 
-/// Prints the status of the sessions in `dir`, or only of the session with the process id `only`.
 pub fn status(dir: &Path, only: Option<u32>, form: Form) -> Result<ExitStatus, CliError> {
     let request: &[u8] = if form == Form::Prometheus {
         b"metrics"

@@ -46,7 +46,7 @@ pub fn fill(payload: &mut [u8], sample: &Sample) {
     }
 }
 
-/// Reads the stamp from the first and last bytes of a message that has just arrived, and then the
+/// Reads the stamp from the first and last bytes of a message that has just arrived. Then reads the
 /// clock. Ends the program if the message is incomplete.
 pub fn arrived(payload: &[u8]) -> Sample {
     let word = |i: usize| {
@@ -91,9 +91,11 @@ pub trait Peer: Sync {
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role of its own.
+    /// The role of the program: `pub`, `sub`, `pair`, `thread`, or a role that only this program
+    /// has.
     pub role: String,
-    /// The prefix of the names of topics, so that runs do not meet.
+    /// The prefix of the names of topics. Each run has its own, so that runs do not receive each
+    /// other's messages.
     pub name: String,
     /// The number of readers that a publisher waits for. In a polling reader, the number of its
     /// subscriptions.
@@ -285,7 +287,7 @@ fn take<P: Peer>(
     (samples, began)
 }
 
-/// Sends and receives each message in turn, on this thread alone.
+/// Sends and receives each message in turn, on one thread.
 fn alternate<P: Peer>(peer: &P, writer: &mut P::Writer, reader: &mut P::Reader, run: &Run) {
     let mut samples = room(run.count);
     let began = pace(run, protocol::await_start(), |sample| {

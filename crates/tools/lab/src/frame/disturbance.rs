@@ -81,7 +81,6 @@ impl Disturbance {
             .then(|| format!("other programs used {} of a CPU", percent(foreign)))
     }
 
-    /// Returns the worse value of the two disturbances for each figure.
     pub fn worst(self, other: Disturbance) -> Disturbance {
         let greater = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.max(b)),
@@ -200,7 +199,6 @@ impl Observer {
         self.begun.at.elapsed() >= SHORTEST
     }
 
-    /// Begins a turn. Earlier disturbances do not count.
     pub fn begin(&mut self) {
         self.begun = Counters::now();
         let _ = self.sentinels.take();

@@ -16,10 +16,8 @@ pub struct Figure {
     /// The figure's unit: `us`, `%`, `events/s`, `MB`, or `1` for a plain number.
     pub unit: String,
     pub target: Option<f64>,
-    /// The side of the target on which the value should lie. `None` without a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relation: Option<Relation>,
-    /// The verdict. `None` without a target.
     #[serde(flatten)]
     pub judgement: Option<Judgement>,
     /// The figure's value in a paper or in another program, in the same unit.
@@ -111,7 +109,6 @@ impl Figure {
         self.judgement.as_ref().map_or("", |j| j.verdict.name())
     }
 
-    /// Returns the verdict over all rounds, if disturbed ones were set aside.
     fn with_disturbed(&self) -> Option<Judgement> {
         let all = self.evidence.with_disturbed?;
         let evidence = Evidence {

@@ -59,7 +59,6 @@ impl Results {
             + &self.power()
     }
 
-    /// Returns the lines about the disturbances of the run and about the rounds that were set aside.
     fn disturbed(&self) -> String {
         let d = &self.disturbance;
         let mut out = format!(

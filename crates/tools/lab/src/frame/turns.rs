@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The limits of repetition, as multiples of the planned rounds and of their time.
+/// The limits for repeated rounds, as multiples of the number of planned rounds and of their time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     pub rounds: f64,
@@ -85,7 +85,6 @@ struct Plan {
     origins: Vec<usize>,
     /// The rounds that were set aside and not repeated yet.
     waiting: VecDeque<Vec<(usize, usize)>>,
-    /// The first reason why the current round is disturbed.
     why: Option<(String, Disturbance)>,
     counted: Disturbance,
     aside: Vec<SetAside>,
@@ -193,7 +192,7 @@ pub struct Turns {
     plan: Plan,
     observer: Option<Observer>,
     begun: Instant,
-    /// A time is being observed: a turn, or several short turns of a round.
+    /// Set while a turn, or several short turns of a round together, are observed.
     is_in_stretch: bool,
     worst: Disturbance,
     log: RoundsLog,

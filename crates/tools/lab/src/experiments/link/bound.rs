@@ -23,10 +23,11 @@ const STREAMS: [(u8, usize, u64); 3] = [
     (0, 1 << 20, 43_310_000),
 ];
 const MTU: usize = 1500;
-/// The longest time in the kernels and on the virtual wire, beside that of a message's bytes.
+/// The longest time that a message spends in the kernels and on the virtual wire, in addition to
+/// the time for its bytes.
 const WAY_NS: u64 = 100_000;
 const ARMS: [&str; 2] = ["the machine as it is", "beside a load of all CPUs"];
-/// The precision of a stall's record, for its time and its place.
+/// The precision of the recorded end and length of a stall, in ns.
 const RECORD_NS: i64 = 10_000;
 const MOST_SHOWN: usize = 12;
 
@@ -36,13 +37,14 @@ struct Run {
     outcome: Outcome,
 }
 
-/// A message that was later than its bound.
+/// A message whose latency was above its bound, and the stalls that may explain this.
 struct Late {
     arm: usize,
     stream: usize,
     latency_ns: i64,
     beyond_ns: i64,
-    /// The time for which steps stalled, and the longest stall of each step.
+    /// The time for which at least one step stalled while the message was on its way. `steps` has
+    /// the longest stall of each step.
     stalled_ns: i64,
     steps: Vec<(Step, u64)>,
     is_explained: bool,
@@ -98,7 +100,8 @@ fn stream((priority, bytes, period_ns): (u8, usize, u64), last_ns: u64) -> Strea
     }
 }
 
-/// The assumption on CPUs also says how late a sender wakes up for its next message.
+/// Returns how late a sender wakes up for its next message, according to the bound's assumption on
+/// CPUs.
 fn usual_jitter_ns() -> u64 {
     Cpu::default().wake_ns + Cpu::default().stall_ns
 }
@@ -131,8 +134,9 @@ fn late_of(run: &Run, bounds: &[Bound]) -> Result<Vec<Late>> {
     Ok(late)
 }
 
-/// Looks for what broke the assumptions, from one bound before the message on: it may have waited
-/// for messages that were delayed then.
+/// Finds out whether broken assumptions explain why a message was later than its bound. The search
+/// begins one bound before the message, because the message may have waited for earlier, delayed
+/// messages.
 fn explain(run: &Run, sample: &Sample, bounds: &[Bound]) -> Result<Late> {
     let stream = sample.stream as usize;
     let bound_ns = bounds[stream].longest_ns() as i64;

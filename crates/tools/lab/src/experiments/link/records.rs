@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// The stalls that were read from one end, and their count by the end itself.
+/// The stalls that were read from one end of a link, and the number of stalls that this end
+/// counted.
 #[derive(Default)]
 struct End {
     count: u64,
@@ -20,7 +21,7 @@ struct End {
 
 type Ends = BTreeMap<(u32, String), End>;
 
-/// A thread that reads the records of the links of some programs now and then.
+/// A thread that repeatedly reads the records of the links of some programs.
 pub struct Records {
     stop: Sender<()>,
     thread: JoinHandle<Ends>,

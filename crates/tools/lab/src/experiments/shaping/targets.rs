@@ -10,7 +10,8 @@ use crate::measure::stats::{over_blocks, resampled, Sorted};
 /// The limit of one band's jitter is the unshaped jitter of the same executions, divided by this
 /// number.
 const JITTER_DIVISOR: f64 = 250.0;
-/// The limit of the jitter is at least this multiple of cyclictest's p99.
+/// The limit of the jitter is at least this multiple of the 99th percentile that cyclictest
+/// measures.
 const FLOOR_MULTIPLE: f64 = 2.0;
 const MAX_WORST_ADDED_PERCENT: f64 = 2.5;
 /// The greatest share in % by which the average may exceed the unshaped one, if the bands were

@@ -57,8 +57,8 @@ pub fn warn(path: &Path, warnings: &[String]) {
 /// The time after which the recorder repeats the names of threads that are not observed, ns.
 const NAMED_EVERY_NS: u64 = 10_000_000_000;
 
-/// Reports whether an event names a thread that is not observed, so shortly before `start` that the
-/// recorder has not repeated the name by then.
+/// Returns whether an event names a thread that is not observed. Only events shortly before `start`
+/// count, because the recorder has not repeated these names before `start`.
 fn is_name(event: &Event, start: u64) -> bool {
     let is_latest = start.saturating_sub(event.time_ns) <= NAMED_EVERY_NS + NAMED_EVERY_NS / 10;
     is_latest && matches!(event.kind, EventKind::Bystander { .. })

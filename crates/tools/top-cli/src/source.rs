@@ -148,7 +148,6 @@ pub fn play(
     sink.show(&mut feed, true)
 }
 
-/// Waits until `due`. Returns true if playing has ended meanwhile.
 fn wait(due: Instant, is_over: impl Fn() -> bool) -> bool {
     loop {
         if is_over() {

@@ -177,7 +177,7 @@ impl fmt::Display for Warning {
                 "a reservation that was killed had left {threads} threads and {groups} cgroups changed. onbeat has restored them"
             ),
             Warning::NotRecovered(what) => {
-                write!(f, "while onbeat undid the changes of a reservation that was killed: {what}")
+                write!(f, "onbeat could not undo all changes of a reservation that was killed: {what}")
             }
         }
     }

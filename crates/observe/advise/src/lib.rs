@@ -129,7 +129,7 @@ fn order(model: &Model, options: &Options) -> Vec<usize> {
 
 fn not_judged(model: &Model) -> Vec<String> {
     let mut lines = vec![
-        "A model keeps no phases, so it cannot show whether timers of one period are due at the same instant."
+        "A model does not contain the phases of timers, so it cannot show whether timers of one period are due at the same instant."
             .to_owned(),
     ];
     if model.helpers.is_empty() {

@@ -175,7 +175,7 @@ impl Bar {
         let share = percent;
         if low > allowed {
             let why = format!(
-                "{least} of {count} are {side}; at most {} may be",
+                "{least} of {count} are {side}; at most {} are allowed",
                 share(allowed)
             );
             (Verdict::Violated, why)
@@ -187,7 +187,7 @@ impl Bar {
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}, so the true share is {} to {}; at most {} may be",
+                "{most} of {count} are {side}, so the true share is {} to {}; at most {} is allowed",
                 share(low),
                 share(high),
                 share(allowed)

@@ -344,7 +344,7 @@ fn events_of_rclpy_make_no_callbacks_and_caret_repeats_events() {
     let trace = to.path().join("trace");
     let imported = import(session.path(), &trace, "urban", &mut |_, _| {}).unwrap();
     assert_eq!(
-        notes_with(&imported, "robot (process 20) makes no events of callbacks").len(),
+        notes_with(&imported, "robot (process 20) has no events of callbacks").len(),
         1
     );
     let mut reader = Reader::open(&trace).unwrap();

@@ -125,7 +125,7 @@ pub fn influence(a: &Model, b: &Model, options: &Options) -> Influences {
         report.notes.extend(unseen(model, which));
     }
     report.notes.push(format!(
-        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, {0:.0} % are assumed (twice --run-spread). More runs of each show smaller differences.",
+        "Models do not contain the spread of costs between runs. For the means of {1} and {2} runs, a spread of {0:.0} % is assumed (twice --run-spread). More runs of each model show smaller differences.",
         options.run_spread * WAITING * 100.0,
         a.runs.len(),
         b.runs.len()

@@ -176,7 +176,7 @@ fn assumptions(
     if single > 0 {
         let spreads: Vec<String> = spreads.iter().map(RunSpread::text).collect();
         notes.push(format!(
-            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. A callback that is slower in one run by chance, alone, looks like a change. Record several runs of each, in turn, and merge them.",
+            "{single} figures come from a single run in one of the models. Runs of an unchanged program differ by a spread: {}. Estimates come from the other figures of the same runs; --run-spread sets a spread. If only one callback is slower in one run by chance, this looks like a change. Record several runs of each program, in turn, and merge them.",
             spreads.join(", ")
         ));
     }

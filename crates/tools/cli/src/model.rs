@@ -245,7 +245,7 @@ fn exact_or_approximate(format: Option<u16>, junctions: &[Junction]) -> Option<S
     let older = format.filter(|f| *f < FIRST_FORMAT_WITH_APPROXIMATE && !open.is_empty())?;
     let (first, n) = (open.first()?, open.len());
     Some(format!(
-        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} seen ({first}{}) are assumed to join the items that came together. Latencies through one that does not are too short. State it with --junction 'NODE -> TOPIC = approximate', or record again.",
+        "Traces of format {older} do not show which synchronisers join by approximate time. The {n} synchronisers of this trace ({first}{}) are assumed to join the items that came together. If one of them joins by approximate time, latencies through it are too short. State this with --junction 'NODE -> TOPIC = approximate', or record again.",
         if n > 1 { " ..." } else { "" }
     ))
 }

@@ -65,7 +65,7 @@ fn partly(out: &mut dyn Write, found: &Found) -> io::Result<()> {
         0 => Ok(()),
         n => writeln!(
             out,
-            "{n} objects left out: some of their runs fit and some do not"
+            "{n} objects left out, because only some of their runs fit the query"
         ),
     }
 }

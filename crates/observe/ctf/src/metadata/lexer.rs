@@ -87,7 +87,7 @@ impl Lexer<'_> {
             }
         }
         if !first.is_ascii_graphic() {
-            return Err(self.wrong("a character does not belong there"));
+            return Err(self.wrong("a character is not allowed at this place"));
         }
         self.skip(first.len_utf8());
         Ok(Some(Token::Mark(first)))

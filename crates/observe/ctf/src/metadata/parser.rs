@@ -417,9 +417,8 @@ impl<'a> Parser<'a> {
             let known = name.and_then(|name| self.aliases.get(&name)).cloned();
             let known = known.ok_or_else(|| self.wrong("a type of this name is not declared"))?;
             return match (&known.shape, tag) {
-                (Shape::Variant(None, _), Some(_)) => {
-                    Err(self.wrong("a variant gets its tag after its declaration"))
-                }
+                (Shape::Variant(None, _), Some(_)) => Err(self
+                    .wrong("a variant was declared without its tag, which onbeat does not read")),
                 _ => Ok(known),
             };
         }

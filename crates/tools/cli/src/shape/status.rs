@@ -63,7 +63,7 @@ pub fn answers(
     }
     let asked = ask(dir, only, request, PATIENCE).map_err(|e| {
         CliError::Failed(format!(
-            "cannot read {}: {e}: the directory must belong to root, and nobody else may write to it",
+            "cannot read {}: {e}. The directory must belong to root, and nobody else may write to it",
             dir.display()
         ))
     })?;

@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(verdicts, ["met", "cannot be told here", "met", "met", ""]);
         let text = report.text();
         assert!(
-            text.contains("single run, and that was disturbed: the host took 9 %"),
+            text.contains("single run, and this run was disturbed: the host took 9 %"),
             "{text}"
         );
     }

@@ -160,7 +160,7 @@ fn obstacle(evidence: &Evidence) -> Option<String> {
             ))
         }
         (None, Some(why)) => Some(format!(
-            "it comes from a single run, and that was disturbed: {why}"
+            "it comes from a single run, and this run was disturbed: {why}"
         )),
         _ => None,
     }

@@ -78,7 +78,7 @@ pub fn measure(context: &mut Context, report: &mut Report, testbed: &Testbed) ->
     runs.retain(|run: &Run| run.outcome.stalls.is_some());
     if runs.len() < all {
         let without = all - runs.len();
-        report.note(format!("bound: {without} of {all} runs do not count, since a link had more stalls at once than it keeps"));
+        report.note(format!("bound: {without} of {all} runs do not count, because a link had more stalls at once than it can record"));
     }
     let bounds = bounds(usual_jitter_ns())?;
     let mut late = vec![];
@@ -238,7 +238,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
     report.tables.push(table);
     let Cpu { wake_ns, stall_ns } = Cpu::default();
     report.note(format!(
-        "bound: from the complete message at the sender to the readable one at the receiver. Assumed: steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter); links are in clear. Longest: runs on the machine as it is. A message may be later than its bound if stalls in the links' records exceed the assumption by as much, or if senders woke up later than assumed and the bound with their largest measured jitter allows it",
+        "bound: the time from when the sender has the complete message until the receiver can read it. It assumes that steps of threads take {} us, stalls add up to {} us, the way takes {} us, senders wake up at most {} us after their period (jitter), and links are not encrypted. The column 'longest' has runs on the machine as it is. Two broken assumptions explain a message that was later than its bound: recorded stalls that were longer than assumed by at least this delay, or senders that woke up later than assumed, if a bound with their largest measured jitter allows the latency",
         wake_ns / 1000,
         stall_ns / 1000,
         WAY_NS / 1000,
@@ -247,7 +247,7 @@ longest beside load | messages | later than the bound | without a broken assumpt
 }
 
 fn add_late(report: &mut Report, late: &[Late]) {
-    let title = "The messages that were latest after their bounds, and their links' records, us";
+    let title = "The messages that exceeded their bounds most, and their links' records, us";
     let head = "priority, message | latency | after the bound | stalled in all | longest stall of each step | run | explained";
     let mut table = Table::new(title, head);
     let mut shown: Vec<&Late> = late.iter().collect();

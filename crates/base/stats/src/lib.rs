@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_is_the_smallest_sufficient_count() {
+    fn enough_returns_the_smallest_sufficient_number_of_executions() {
         assert_eq!((enough(0.001, 0.95), enough(0.01, 0.95)), (2995, 299));
         assert_eq!((enough(0.5, 0.75), enough(1.0, 0.95)), (2, 1));
         for share in [0.5, 0.1, 0.01, 0.001] {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_match_tables_of_normal_and_student_distributions() {
+    fn probabilities_match_tables_of_normal_and_student_distributions() {
         for (t, freedom, expected) in [
             (2.228, 10.0, 0.025),
             (4.604, 4.0, 0.005),

@@ -140,7 +140,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_position_equals_the_result_of_counting_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+        fn the_position_in_a_cycle_equals_a_count_of_ticks(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
             let (mut index, mut offset) = (0i64, 0u64);
             for _ in origin..at {
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn a_deviation_is_from_the_nearest_start(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
+        fn a_deviation_is_measured_from_the_nearest_start_of_a_cycle(period in 1u64..20, origin in -60i64..60, at in -60i64..60) {
             let cycle = Cycle::new(period, origin).unwrap();
             let nearest = (-200..200)
                 .map(|k| at - (origin + k * period as i64))

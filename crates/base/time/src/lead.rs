@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outlier_is_forgotten_after_enough_other_delays() {
+    fn a_lead_forgets_an_outlier_after_enough_other_delays() {
         let mut lead = Lead::new(1000, 50, (0, 500));
         lead.record(u64::MAX);
         assert_eq!(lead.ns(), 500);

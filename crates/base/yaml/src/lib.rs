@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_and_large_texts_are_refused_quickly() {
+    fn deep_and_large_yaml_texts_are_refused_quickly() {
         assert!(matches!(
             fault(&"[".repeat(100_000)),
             YamlError::Content { .. }

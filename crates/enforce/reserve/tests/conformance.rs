@@ -611,9 +611,9 @@ fn a_removed_cgroup_is_dropped_and_may_be_created_again() {
 }
 
 #[test]
-fn impossible_assignments_are_refused() {
+fn invalid_assignments_are_refused_and_leave_the_thread_unchanged() {
     let _alone = one_test_at_a_time();
-    for backend in backends("impossible_assignments_are_refused") {
+    for backend in backends("invalid_assignments_are_refused_and_leave_the_thread_unchanged") {
         let dir = Dir::new("refused");
         let worker = Worker::spinning();
         let before = thread_state(worker.tid);

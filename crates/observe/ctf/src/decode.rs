@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_lie_in_the_order_of_their_bytes() {
+    fn bits_are_read_in_little_and_big_byte_order() {
         let bytes = [0b1010_0110, 0b0101_1101];
         let at = |at, bits, order| {
             let mut decoder = Decoder::new(&bytes, order, (0, 16), 0);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_low_bits_of_the_clock_stand_for_the_next_time_that_has_them() {
+    fn low_bits_of_a_clock_give_the_next_time_with_these_bits() {
         assert_eq!(advance(0x1_ffff_fff0, 0xffff_fff5, 32), 0x1_ffff_fff5);
         assert_eq!(advance(0x1_ffff_fff0, 3, 32), 0x2_0000_0003);
         assert_eq!(advance(7, 3, 64), 3);

@@ -261,7 +261,7 @@ fn context_switches_of_the_kernel_give_execution_times() {
 }
 
 #[test]
-fn losses_before_the_first_event_are_in_the_trace() {
+fn losses_before_the_first_event_are_counted_in_the_trace() {
     let session = tempfile::tempdir().unwrap();
     let mut file = packets(0, vec![created(), timer(100 * MS)]);
     file.discarded = vec![2, 5];

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abstract_socket_is_reached_and_a_relative_path_is_not() {
+    fn systemd_is_notified_by_an_abstract_socket_and_not_by_a_relative_path() {
         let name = format!("onbeat-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("bound");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_in_packets_are_the_text_between_their_headers() {
+    fn metadata_text_is_read_from_packets_without_their_headers() {
         let packet = |text: &str| {
             let mut packet = PACKET_MAGIC.to_be_bytes().to_vec();
             packet.resize(24, 0);

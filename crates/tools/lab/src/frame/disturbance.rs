@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_measured_programs_cannot_cause_disturbs_a_turn() {
+    fn a_turn_is_disturbed_only_by_causes_outside_of_the_measured_programs() {
         let quiet = Disturbance {
             seconds: 1.0,
             queued: 4.0,

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_a_thread_and_a_reading_starts_anew() {
+    fn each_cpu_has_a_measuring_thread_and_each_reading_starts_at_zero() {
         let sentinels = Sentinels::start();
         assert_eq!(sentinels.seen.len(), machine::cpus());
         lock(&sentinels.seen[0]).add(3_000_000_000);

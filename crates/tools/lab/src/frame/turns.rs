@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn repetition_ends_at_its_limits() {
+    fn disturbed_rounds_are_repeated_only_up_to_the_limits() {
         // All rounds are disturbed, so repetition ends after three disturbed repetitions.
         let mut all = plan(20, Limits::FULL);
         assert_eq!(

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_message_needs_stalls_beyond_the_assumption_by_as_much() {
+    fn stalls_explain_a_late_message_only_if_they_exceed_the_assumption_by_its_delay() {
         let latency_ns = bound_ns(0, usual_jitter_ns()) + 2_000_000;
         let is_explained = |stalled_ns: u64, done_ns| {
             let samples = vec![sample(0, 0, latency_ns)];
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_wakes_up_later_than_assumed_explains_as_much_as_the_bound_with_its_jitter() {
+    fn a_late_sender_explains_latencies_up_to_the_bound_with_its_jitter() {
         let latency_ns = bound_ns(1, usual_jitter_ns()) + 2_000_000;
         let is_explained = |urgent_woken_ns: u64| {
             let urgent = sample(0, urgent_woken_ns as i64, 1_000_000);

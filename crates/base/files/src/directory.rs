@@ -100,8 +100,8 @@ impl Meta {
     }
 }
 
-/// A directory that is held open. Names are looked up in this directory, even if its path now leads to
-/// another one.
+/// An open directory. Its methods look up names in this directory, even if its path now leads to
+/// another directory.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
@@ -166,8 +166,8 @@ impl Directory {
         above.make_below(name, path, uid, 0o777)
     }
 
-    /// Makes the directory `name` in this one, like [`Directory::make`]. `path` is for messages, `uid` must
-    /// own the new directory, and the umask reduces `mode`.
+    /// Makes the directory `name` in this directory, like [`Directory::make`]. `path` is for
+    /// messages, `uid` must own the new directory, and the umask reduces `mode`.
     pub(crate) fn make_below(
         &self,
         name: &OsStr,

@@ -40,8 +40,9 @@ fn chance_of_at_most(hits: u64, all: u64, p: f64) -> f64 {
     checked_beta_reg(no, yes, 1.0 - p).unwrap_or(1.0)
 }
 
-/// Returns how many executions without a hit (an execution with the property) are needed to show, with this
-/// confidence, that at most `share` of all executions are hits.
+/// Returns how many executions without a hit are needed to show, with this confidence, that at most
+/// `share` of all executions are hits. A hit is an execution with a certain property, for example a
+/// late one.
 pub fn enough(share: f64, confidence: f64) -> u64 {
     if share >= 1.0 || confidence <= 0.0 {
         return 1;

@@ -170,8 +170,8 @@ struct Run<'a> {
     is_leased: bool,
     is_guard_heard: bool,
     wanted: Box<[bool]>,
-    /// Says for each server whether its gate is open. `None` if a move failed, or if the guard may
-    /// have moved the gate.
+    /// For each server, whether its gate is open. `None` if opening or closing it failed, or if the
+    /// guard may have moved it.
     actual: Box<[Option<bool>]>,
     leads: Leads,
     asked_ns: u64,

@@ -26,8 +26,8 @@ use std::time::Duration;
 const NAME: &std::ffi::CStr = c"gate-keeper";
 
 const DONE: &[u8] = b"d";
-/// The first byte of the message that gives the guard the descriptor of a gate's file. The other bytes are the
-/// text to write to this file: it opens the gate.
+/// The first byte of the message that gives the guard the descriptor of a gate's file. The other
+/// bytes are the text that opens the gate when it is written to this file.
 const GATE: u8 = b'g';
 const HEARD: &[u8] = b"h";
 const ANSWER_MS: i32 = 30_000;

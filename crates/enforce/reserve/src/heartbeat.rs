@@ -35,8 +35,8 @@ const CHECKS_PER_CYCLE: u64 = 4;
 /// The guard checks a dispatcher that holds a lease this often per cycle, and when the lease ends.
 const LEASED_CHECKS_PER_CYCLE: u64 = 2;
 
-/// The state of the dispatcher's permission to close gates. It is stored in the last two bits of
-/// the lease's word.
+/// The state of the dispatcher's permission to close gates. The word that stores the lease has it
+/// in its last two bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     None = 0,

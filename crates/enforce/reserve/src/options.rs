@@ -37,13 +37,13 @@ pub struct Options {
     /// The dispatcher's SCHED_FIFO priority. It must be above the priorities of servers and placed
     /// threads.
     pub dispatcher_priority: u8,
-    /// The time by which a gate opens before its slot, because a thaw takes time. In ns, at most
+    /// The time in ns by which a gate opens before its slot, because opening takes time. At most
     /// 0.3 ms.
     pub lead_ns: u64,
     pub backend: Choice,
     pub gate: GateKind,
-    /// The source that reports whether threads wait. Without it a soft gate freezes nothing, and
-    /// its threads have a normal priority between slots.
+    /// The source that reports whether threads wait for work. Without it a soft gate freezes
+    /// nothing, and its threads have a normal priority between slots.
     pub waiting: Option<Arc<dyn Waiting>>,
     /// Locks the process's memory while the reservation runs, each page at its first use
     /// (mlockall). If that is not allowed, the reservation gives a [`Warning`](crate::Warning).

@@ -159,7 +159,7 @@ impl Reservation {
     }
 
     /// Assigns a thread that was seen running some time ago. Another thread that has the same id by
-    /// now is left alone.
+    /// now is not changed.
     ///
     /// # Errors
     ///
@@ -449,7 +449,7 @@ impl Drop for Reservation {
 }
 
 /// Undoes the changes of reservations whose process and guard were both killed. Running
-/// reservations are left alone.
+/// reservations are not changed.
 ///
 /// # Errors
 ///

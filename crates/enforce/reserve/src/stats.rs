@@ -145,11 +145,11 @@ impl PauseCounters {
 /// lasts at least from its detection to the end of the next round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pauses {
-    /// Counts how often the dispatcher did not run for a cycle, for example because it was stopped.
-    /// Each time, the guard opened all gates.
+    /// Counts how often the dispatcher did not run for a cycle, for example because its process was
+    /// stopped. Each time, the guard opened all gates.
     pub thawed_by_guard: u64,
-    /// Counts how often the guard did not run, for example because it was stopped. The dispatcher
-    /// closes no gate while no guard watches.
+    /// Counts how often the guard did not run, for example because its process was stopped. While
+    /// no guard watches, the dispatcher closes no gate.
     pub guard_silent: u64,
     /// The guard process has ended. Gates stay open from then on, and the reservation should be
     /// stopped.
@@ -238,7 +238,7 @@ impl GateCounters {
     }
 }
 
-/// Counts the ends of a server's slots by what its threads were doing at that time.
+/// Counts the ends of a server's slots by the activity of its threads at that time.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GateStats {
@@ -253,13 +253,13 @@ pub struct GateStats {
     /// Counts the slot ends at which a hard gate froze a thread in the middle of its work.
     /// `working` contains them.
     pub hard: u64,
-    /// Counts the freezes that a soft gate took back a moment later, because a thread had woken up
+    /// Counts the freezes that a soft gate undid a moment later, because a thread had woken up
     /// meanwhile.
     pub taken_back: u64,
     /// Counts the slot ends after which a thread worked until the next slot began.
     pub unfinished: u64,
     /// The time from the end of a slot until the dispatcher saw all threads waiting. It is too long
-    /// by at most the pause between two looks at the threads, which grows from 0.2 to 2 ms.
+    /// by at most the pause between two checks of the threads, which grows from 0.2 to 2 ms.
     pub waited: Histogram,
 }
 

@@ -29,7 +29,7 @@ pub enum TableError {
 pub struct Event {
     /// The time since the start of the round, in ns. A round starts earlier than its cycle, by the lead time.
     pub offset_ns: u64,
-    /// Is true if the gate opens. At one instant, gates close before others open.
+    /// Is true if the gate opens. Gates that close at the same instant close first.
     pub open: bool,
     pub server: usize,
 }

@@ -10,8 +10,8 @@ pub enum GateKind {
     Hard,
 }
 
-/// The answer to the question whether a thread waits for work. A waiting thread holds nothing that
-/// others need.
+/// The answer to the question whether a thread waits for work. A waiting thread holds no lock or
+/// other resource that other threads need.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {

@@ -109,7 +109,7 @@ fn a_gate_without_threads_is_never_opened_or_closed() {
 }
 
 /// The kernel patches its code at each freeze and thaw while no other cgroup is frozen. A
-/// reservation therefore always keeps one frozen.
+/// reservation therefore always keeps one cgroup frozen.
 #[test]
 fn a_reservation_keeps_one_empty_cgroup_frozen_until_it_ends() {
     let _alone = one_test_at_a_time();

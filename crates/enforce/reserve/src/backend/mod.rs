@@ -27,10 +27,10 @@ pub enum GateError {
     Where(io::Error),
     #[error("the threads of this server come from more than {0} cgroups, which is too many for one gate. Assign them to several servers.")]
     TooMany(usize),
-    /// The change could not be recorded in the ledger. It was not made.
+    /// The change could not be recorded in the ledger, so the reservation did not make it.
     #[error("nothing was changed, because the change cannot be written into the ledger: {0}")]
     Note(io::Error),
-    /// The guard did not take over the gate. The change was not made.
+    /// The guard did not accept the gate, so the reservation did not make the change.
     #[error("nothing was changed, because the guard did not accept the gate and so could not open it after a crash: {0}")]
     Guard(io::Error),
 }
@@ -41,7 +41,7 @@ pub trait Witness {
     ///
     /// # Errors
     ///
-    /// Fails if the ledger cannot be written. The change must not be made then.
+    /// Fails if the ledger cannot be written. The caller must then not make the change.
     fn note(&self, entry: Entry) -> io::Result<()>;
 
     /// Gives the guard the file that opens and closes a gate, and the text that opens the gate when
@@ -49,12 +49,12 @@ pub trait Witness {
     ///
     /// # Errors
     ///
-    /// Fails if the guard does not answer. No thread may be put behind the gate then.
+    /// Fails if the guard does not answer. The caller must then put no thread behind the gate.
     fn watch(&self, gate: &File, open: &[u8]) -> io::Result<()>;
 }
 
 /// A kernel mechanism that keeps threads from running, with a gate for each server. It records
-/// every change of the machine first, in a form that another process can undo.
+/// every change before it makes the change, so that another process can undo it.
 pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
 

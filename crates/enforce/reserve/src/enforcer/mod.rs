@@ -90,7 +90,8 @@ pub trait Enforcer: Send + Sync {
     /// Returns an [`AdmitError`] with the reason.
     fn admit(&self, tid: u32, server: usize, witness: &dyn Witness) -> Result<(), AdmitError>;
 
-    /// Stops changing the thread, which may have ended. The caller puts its policy and cgroup back.
+    /// Removes the thread, which may have ended, from the threads that the enforcer limits to
+    /// slots. The enforcer no longer changes it. The caller restores its policy and cgroup.
     fn evict(&self, tid: u32, server: usize);
 
     /// Continues with another table from the next round on. The table must have the same cycle and

@@ -53,8 +53,8 @@ impl Gate {
         }
     }
 
-    /// Makes the dispatcher look at a new member at its next wake-up. The thread must already be
-    /// behind the gate.
+    /// Makes the dispatcher check a new thread of the gate at its next wake-up. The thread must
+    /// already be behind the gate.
     pub(crate) fn joined(&self) {
         self.has_joined.store(true, SeqCst);
     }
@@ -222,8 +222,8 @@ impl<'a> Gates<'a> {
         looks.min().unwrap_or(u64::MAX)
     }
 
-    /// Looks again at the threads of gates that should be shut. Returns the number of failures,
-    /// which are tried again.
+    /// Checks again the threads of gates that should be shut. Returns the number of operations that
+    /// failed. The dispatcher tries them again.
     pub(crate) fn look_again(&mut self, now_ns: u64) -> u64 {
         let mut failures = 0;
         for server in 0..self.gates.len() {
@@ -274,8 +274,8 @@ impl<'a> Gates<'a> {
         }
     }
 
-    /// Gives a thread that joined a frozen gate the priority of the others. Otherwise it would run
-    /// at its server's priority outside of the slot once it is released.
+    /// Gives a thread that joined a frozen gate the priority of the gate's other threads. Otherwise
+    /// it would run at its server's priority outside of the slot once it is released.
     fn joined_frozen(&mut self, server: usize) -> io::Result<()> {
         let given = match self.states[server].is_dropped {
             true => self.set_priorities(server, false),
@@ -288,8 +288,8 @@ impl<'a> Gates<'a> {
         given
     }
 
-    /// Looks again at a thread that was working just after it was frozen. Such a thread had woken
-    /// up meanwhile, or the kernel let it run on until it froze.
+    /// Checks a thread again that was working just after it was frozen. Such a thread had woken up
+    /// meanwhile, or the kernel let it run on until it froze.
     fn look_after_freeze(&mut self, server: usize, now_ns: u64) -> io::Result<()> {
         let look = self.look(server);
         let again = look != Look::AllWait;

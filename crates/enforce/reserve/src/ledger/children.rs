@@ -105,8 +105,8 @@ pub(crate) fn free(threads: &[Thread], tid: u32, way_out: &Path) -> io::Result<b
     Ok(true)
 }
 
-/// Lists the processes of the threads and all descendants of these processes, each with the process
-/// of the ledger that it descends from.
+/// Maps each process of the threads, and each descendant of these processes, to the process in the
+/// ledger from which it descends.
 fn descendants(threads: &[Thread]) -> BTreeMap<u32, u32> {
     let mut found: BTreeMap<u32, u32> = threads.iter().map(|t| (t.tgid, t.tgid)).collect();
     let parents: Vec<(u32, u32)> = onbeat_proc::processes()

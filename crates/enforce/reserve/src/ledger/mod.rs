@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 #[serde(rename_all = "snake_case")]
 pub enum Entry {
     Group(Group),
-    /// The reservation changes a thread, which had this state before.
+    /// A thread that the reservation changes, with its state before the change.
     Thread(Thread),
     /// The id and start time of the guard that watches the owner.
     Guard(u32, u64),

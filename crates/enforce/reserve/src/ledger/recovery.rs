@@ -32,14 +32,14 @@ pub struct Recovery {
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// The owner still lives. The ledger is left alone.
+    /// The owner still lives. Recovery does not change the ledger.
     Held { owner: u32 },
-    /// The owner has died, and its guard is still at work. The ledger is left alone, because this
-    /// is a dry run, the guard is unknown, or the guard does not end.
+    /// The owner has died, and its guard is still at work. Recovery does not change the ledger,
+    /// because this is a dry run, the guard is unknown, or the guard does not end.
     Guarded,
     /// Both the owner and the guard are dead.
     Abandoned,
-    /// Other users could have written the ledger. It is left alone.
+    /// Other users could have written the ledger. Recovery does not change it.
     NotBelieved,
 }
 
@@ -54,7 +54,7 @@ pub struct FoundThread {
     /// The policy and priority before the change.
     pub scheduling: String,
     pub cpus: Vec<u16>,
-    /// The file that takes the thread back into its cgroup. `None` if it was not moved.
+    /// The file that takes the thread back into its cgroup. `None` if the thread was not moved.
     pub home: Option<PathBuf>,
 }
 
@@ -65,8 +65,8 @@ pub enum GroupStanding {
     There,
     /// The cgroup no longer exists, for example after a restart of the machine.
     Gone,
-    /// The cgroup is left alone, because no reservation could have made it or it is in no cgroup
-    /// hierarchy.
+    /// Recovery does not change the cgroup, because no reservation could have made it or it is in
+    /// no cgroup hierarchy.
     Refused,
 }
 

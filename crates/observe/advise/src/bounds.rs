@@ -79,7 +79,7 @@ pub struct StepBound {
     /// The bound of the time from the item's arrival to the callback's end, in ns. For the first
     /// callback of a chain, this time begins at the callback's start.
     pub response_ns: u64,
-    /// The part of `response_ns` in which other callbacks run, in ns.
+    /// The part of `response_ns`, in ns, in which other callbacks run.
     pub others_ns: u64,
 }
 

@@ -22,8 +22,9 @@ use view::View;
 /// The chains that matter most, and the smallest costs that are reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The indices of chains in the model, the most important first. The other chains follow. Among
-    /// these, the chain that spends most time outside of its callbacks comes first.
+    /// The indices of chains in the model, the most important first. onbeat adds the other chains
+    /// after them. Among these, the chain that spends most time outside of its callbacks comes
+    /// first.
     pub order: Vec<usize>,
     /// The smallest cost that is reported, as a share of the chain's mean latency.
     pub min_share: f64,
@@ -31,7 +32,7 @@ pub struct Options {
     pub min_time_ns: f64,
     /// The smallest reported share of items that a queue drops.
     pub min_loss: f64,
-    /// The load of a CPU, or of an executor's thread, above which it is reported.
+    /// The smallest load of a CPU, or of an executor's thread, that is reported.
     pub max_load: f64,
 }
 
@@ -73,8 +74,9 @@ pub struct Advice {
     /// The largest part of the chain's mean latency for which the finding can be the cause, in ns.
     /// It is `None` if the cost is not a time.
     pub cost_ns: Option<f64>,
-    /// The cost as a share: of the chain's mean latency, or of all items for a queue. For CPUs and
-    /// executors it is their load, for a late timer the delay divided by the period.
+    /// The cost as a share. For a chain, this is a share of its mean latency. For a queue, it is a
+    /// share of all items. For a CPU or an executor, it is the load. For a late timer, it is the
+    /// delay divided by the period.
     pub share: f64,
     /// A sentence that says what costs time, with the measured values.
     pub finding: String,
@@ -94,7 +96,8 @@ pub struct Report {
     pub not_judged: Vec<String>,
 }
 
-/// Finds what costs the chains of a model their time, and what the user can change.
+/// Returns advice on what adds most to the latencies of a model's chains, and on what the user can
+/// change.
 pub fn advise(model: &Model, options: &Options) -> Report {
     let order = order(model, options);
     let view = View::of(model, &order);
@@ -111,8 +114,9 @@ pub fn advise(model: &Model, options: &Options) -> Report {
     }
 }
 
-/// Returns the chains with executions in the requested order. The others follow. Among these, the
-/// chain that spends most time outside of its callbacks comes first.
+/// Returns the chains with executions in the requested order, followed by the other chains with
+/// executions. Among the others, the chain that spends most time outside of its callbacks comes
+/// first.
 fn order(model: &Model, options: &Options) -> Vec<usize> {
     let lost = |i: usize| {
         let parts = model.chains[i].figures.shares.iter();

@@ -13,8 +13,8 @@ pub const HIGHEST: u8 = 80;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assigned {
     pub callback: String,
-    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest one among
-    /// them.
+    /// The suggested SCHED_FIFO priority. All callbacks of an executor get the highest priority
+    /// among them.
     pub priority: u8,
     /// The real-time priority that the thread had in the recording, or `None` if it had none.
     pub before: Option<u8>,
@@ -28,8 +28,8 @@ pub struct Assigned {
 pub struct Priorities {
     /// The callbacks in the order of their chains' importance.
     pub assigned: Vec<Assigned>,
-    /// Is true if there are more threads than priorities, so that the least important ones share
-    /// the lowest.
+    /// Is true if there are more threads than priorities, so that the least important threads share
+    /// the lowest priority.
     pub crowded: bool,
 }
 

@@ -130,8 +130,8 @@ pub(crate) fn cpus(callback: &Callback) -> BTreeSet<u16> {
     threads.flat_map(|t| t.cpus.iter().copied()).collect()
 }
 
-/// Returns the lowest real-time priority among the callback's threads, 1 to 99, or `None` if one of
-/// them has none.
+/// Returns the lowest real-time priority among the callback's threads, 1 to 99. Returns `None` if
+/// one of the threads has no real-time priority.
 pub(crate) fn real_time(callback: &Callback) -> Option<u8> {
     let threads = callback.threads.iter();
     let of_threads = threads.map(|t| {

@@ -6,8 +6,8 @@ use crate::{Advice, Rule};
 use onbeat_document::schema::Callback;
 use onbeat_document::text::{duration, percent};
 
-/// Finds callbacks that others keep from their CPU. A thread of a more important chain should have
-/// the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021, section 4).
+/// Finds callbacks that wait for a CPU while other threads have it. A thread of a more important
+/// chain should have the higher priority (PiCAS: Choi, Xiang, Kim, RTAS 2021, section 4).
 pub(super) fn find(on: &OnChain<'_, '_>, step: &Step<'_>) -> Option<Advice> {
     let callback = step.callback;
     let preempted = &callback.figures.preempted_ns;

@@ -34,7 +34,7 @@ pub enum Measured<'m> {
 
 type Found<'m> = (Chosen, Measured<'m>);
 
-/// Returns the chains to which a rule applies; at least one.
+/// Returns the chains to which a rule applies. There is at least one.
 ///
 /// # Errors
 ///

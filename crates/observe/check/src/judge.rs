@@ -18,7 +18,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The requirement holds, with the confidence that was asked for.
+    /// The requirement holds with the requested confidence.
     Passed,
     /// The model does not contain enough data for a decision.
     NotKnown,
@@ -53,17 +53,20 @@ pub struct Finding {
     pub verdict: Verdict,
     /// The reason in words; empty if the verdict needs none.
     pub why: String,
-    /// The largest latency that the requirement allows a chain, ns. Executions above it are late.
+    /// The largest latency that the requirement allows the chain, in ns. Executions with a longer
+    /// latency are late.
     #[serde(skip)]
     pub late_above_ns: Option<u64>,
-    /// A sentence (untrusted) about what the late executions have in common. The caller adds it.
+    /// A sentence (untrusted) about what the late executions have in common. The caller of
+    /// [`check`](crate::check) adds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<String>,
     /// The topics whose lost items the requirement limits, each with the id of the callback that
     /// takes the items.
     #[serde(skip)]
     pub losses_at: Vec<(String, String)>,
-    /// Sentences (untrusted) about the causes of losses. The caller adds them.
+    /// Sentences (untrusted) about the causes of losses. The caller of [`check`](crate::check) adds
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
 }
@@ -219,7 +222,8 @@ impl Bar {
         }
     }
 
-    /// Judges a value that is computed from the extremes of a sample, such as jitter.
+    /// Judges a value that is computed from the smallest and largest values of a sample, such as
+    /// jitter.
     pub fn spread(&self, value_ns: u64, count: u64, limit: &Limit<Time>) -> Outcome {
         if count == 0 {
             return Outcome::not_known("no execution was recorded");

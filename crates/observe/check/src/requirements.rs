@@ -4,7 +4,7 @@ use crate::limit::{Count, Limit, Rate, Share, Statistic, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Limits of a time: one for each statistic that is limited, such as `p99`.
+/// The limits of a time: one for each limited statistic, such as `p99`.
 pub type Times = BTreeMap<Statistic, Limit<Time>>;
 
 /// The requirements that a system must satisfy.
@@ -92,7 +92,7 @@ pub struct CallbackRule {
     /// The callback's id, or the end of the id after a slash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback: Option<String>,
-    /// The node. The limits apply to each of its callbacks.
+    /// The node to whose callbacks the limits apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     #[serde(skip_serializing_if = "Times::is_empty")]
@@ -165,10 +165,10 @@ pub struct Structure {
     /// The paths that must not exist: no chain passes these names in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub no_paths: Vec<Vec<String>>,
-    /// The nodes that may take each topic. No other node may.
+    /// The nodes that may take each topic. All other nodes must not take it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub readers: BTreeMap<String, Vec<String>>,
-    /// The nodes that may publish each topic. No other node may.
+    /// The nodes that may publish each topic. All other nodes must not publish it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub writers: BTreeMap<String, Vec<String>>,
 }

@@ -7,10 +7,10 @@ use crate::survey::{who, Survey};
 use onbeat_trace::{Event, EventKind, Name, UNSCHEDULED};
 use std::collections::{HashMap, HashSet};
 
-/// The longest text that an event of onbeat keeps, in bytes. Longer texts are cut. Names of nodes and
-/// topics are shorter.
+/// The longest text that an event of onbeat contains, in bytes. onbeat cuts longer texts. Names of
+/// nodes and topics are shorter.
 const MAX_NAME: usize = 4096;
-/// The policy that is written for a thread if LTTng does not show its policy.
+/// The policy that the importer writes for a thread if LTTng does not show the thread's policy.
 const UNKNOWN_POLICY: u8 = 255;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -223,8 +223,8 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// Returns the policy SCHED_OTHER for the priority of a normal thread, and [`UNKNOWN_POLICY`] for
-/// any other priority.
+/// Returns SCHED_OTHER for the priority of a normal thread. Returns [`UNKNOWN_POLICY`] for any
+/// other priority.
 fn policy(priority: u8) -> u8 {
     match priority {
         100..=139 => 0,

@@ -19,8 +19,8 @@ pub(crate) enum Value<'a> {
     Other,
 }
 
-/// An integer that was decoded before. A later variant gets its choice from it, and a later sequence its
-/// length.
+/// An integer that was decoded before. It can be the choice of a later variant, or the length of a
+/// later sequence.
 struct Seen<'t> {
     name: &'t str,
     value: i128,

@@ -41,7 +41,7 @@ pub struct Imported {
     pub lost: u64,
     /// At least one process has events that only rclcpp makes, for example the start of a callback.
     pub has_callbacks: bool,
-    /// Sentences about what the trace lacks. The manifest has them too.
+    /// Sentences about what the trace lacks. The importer also writes them into the manifest.
     pub notes: Vec<String>,
 }
 
@@ -196,7 +196,8 @@ fn survey(
     Ok(survey)
 }
 
-/// The name under which lost events are counted. LTTng does not say which kinds of events it lost.
+/// The name under which onbeat counts lost events. LTTng does not say which kinds of events it
+/// lost.
 const LOST: &str = "lttng";
 
 fn losses(lost: u64) -> BTreeMap<String, BTreeMap<u16, u64>> {

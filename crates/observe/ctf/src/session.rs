@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 #[derive(Default)]
 pub(crate) struct Pass {
-    /// The path of each file of events, with the events and packets that are missing in it.
+    /// The path of each event file, with the events and packets that are missing in it.
     pub(crate) gaps: Vec<(PathBuf, Gaps)>,
 }
 

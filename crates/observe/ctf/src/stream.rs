@@ -16,7 +16,7 @@ const MAX_PACKET: u64 = 256 << 20;
 pub(crate) struct Seen<'a> {
     pub(crate) cpu: u16,
     pub(crate) kind: Kind,
-    /// The fields of the contexts of the event, and those of the event itself.
+    /// The fields of the event's contexts, and the fields of the event itself.
     pub(crate) fields: &'a Fields<'a>,
 }
 
@@ -149,7 +149,8 @@ impl Stream {
         self.length
     }
 
-    /// Goes to the next event. Returns the value of its clock, or `None` at the end of the file.
+    /// Goes to the next event. Returns the event's time on the trace's clock, or `None` at the end
+    /// of the file.
     pub(crate) fn advance(&mut self, metadata: &Metadata) -> io::Result<Option<u64>> {
         loop {
             if self.place.at >= self.place.end {

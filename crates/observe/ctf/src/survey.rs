@@ -6,8 +6,8 @@ use crate::stream::Seen;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const MAX_ROS_THREADS: usize = 100_000;
-/// The largest number of endpoints. Beyond it, onbeat does not recognise the middleware's own endpoints,
-/// and keeps their events.
+/// The largest number of endpoints. With more endpoints, onbeat does not recognise the middleware's
+/// own endpoints, and imports their events too.
 const MAX_ENDPOINTS: usize = 1_000_000;
 
 #[derive(Debug, Default)]
@@ -20,14 +20,15 @@ pub(crate) struct Process {
     pub(crate) is_of_rclcpp: bool,
     pub(crate) has_nodes: bool,
     pub(crate) nodes: BTreeSet<String>,
-    /// The number of events of messages, requests and responses. They are left out unless `is_of_rclcpp`.
+    /// The number of events of messages, requests and responses. onbeat leaves these events out
+    /// unless `is_of_rclcpp`.
     pub(crate) items: u64,
     /// The calls for which tracetools itself made events. CARET can repeat these events.
     calls: HashSet<Call>,
 }
 
 impl Process {
-    /// Returns whether CARET made this event and tracetools made the same event, too.
+    /// Returns whether CARET made this event although tracetools made the same event, too.
     pub(crate) fn is_repeated(&self, call: Call, caret: bool) -> bool {
         caret && self.calls.contains(&call)
     }
@@ -46,7 +47,7 @@ pub(crate) struct Survey {
     pub(crate) scheduler: SchedulerSeen,
     pub(crate) has_requests: bool,
     pub(crate) has_services: bool,
-    /// The number of events of ROS 2 that do not show their process or thread.
+    /// The number of events of ROS 2 that lack their process or thread.
     pub(crate) nameless: u64,
     pub(crate) is_too_large: bool,
 }

@@ -81,7 +81,7 @@ impl Change {
 pub enum Measured {
     /// Both models have several runs.
     Runs(Change),
-    /// A model has only one run. The spread between runs is not part of the data.
+    /// At least one model has only one run, so the data do not show the spread between runs.
     Single(Single),
 }
 

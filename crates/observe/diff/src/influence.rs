@@ -276,8 +276,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance of the mean wait per execution, over all components that make the callback wait
-    /// in this way, in ns^2.
+    /// The variance, in ns^2, of the mean wait per execution. It is over all components that make
+    /// the callback wait in this way.
     variance: f64,
 }
 

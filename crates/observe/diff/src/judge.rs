@@ -278,8 +278,8 @@ fn of_speed(speed: &Speed, options: &Options) -> Found {
     }
 }
 
-/// The assumed standard deviation, in s, of the time for which a burst of losses lasts in one run.
-/// A subscriber that starts late, or a machine that stands still, causes such a burst.
+/// The assumed standard deviation, in s, of the duration of a burst of losses in one run. A
+/// subscriber that starts late, or a machine that stops for a moment, causes such a burst.
 const BURST: f64 = 1.5;
 
 /// Returns the standard deviation of the difference between two runs' shares of lost items, if each

@@ -44,8 +44,8 @@ pub struct Options {
     /// Is true if the spread between single runs is estimated from all figures. If there are too
     /// few, or if the value is false, `run_spread` is used.
     pub estimate_spread: bool,
-    /// Is true if times are compared as measured. Otherwise they are first corrected for the speed
-    /// of the machine in each run.
+    /// Is true if times are compared as measured. If it is false, times are first corrected for the
+    /// speed of the machine in each run.
     pub absolute: bool,
 }
 

@@ -67,8 +67,8 @@ impl RunValue {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side<'m> {
     pub dist: &'m Dist,
-    /// The value of each run, by run id. Empty if the model does not keep the values of single
-    /// runs.
+    /// The value of each run, by run id. It is empty if the model does not contain the values of
+    /// single runs.
     pub runs: Vec<RunValue>,
     /// The number of independent values to which the sample is equivalent; 0 if it is unknown.
     pub worth: u64,
@@ -131,8 +131,8 @@ pub fn rows<'m>(a: &'m Model, b: &'m Model) -> Vec<Row<'m>> {
 /// known from the runs themselves.
 const TAIL_RUNS: usize = 3;
 
-/// Returns the 99th percentiles of all runs, or `None` if one is missing or the model has too few
-/// runs.
+/// Returns the 99th percentiles of the execution times of all runs. Returns `None` if a run has
+/// none or the model has too few runs.
 fn execution_tail(c: &Callback) -> Option<Side<'_>> {
     let whole = side(c, Figure::Execution);
     let p99 = |run: &RunValue| {

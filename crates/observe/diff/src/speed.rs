@@ -22,8 +22,8 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Estimates the speed from the callbacks that ran in all runs of both models. Returns `None`
-    /// if there are too few such callbacks.
+    /// Estimates the speed of the machine from the callbacks that ran in all runs of both models.
+    /// Returns `None` if there are too few such callbacks.
     pub fn of(rows: &[Row<'_>]) -> Option<Speed> {
         let all = |r: &&Row<'_>| r.figure == Figure::Execution;
         let most = |side: fn(&Row<'_>) -> usize| rows.iter().filter(all).map(side).max();

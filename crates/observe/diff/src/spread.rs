@@ -38,10 +38,11 @@ const OF_PERIODS: f64 = 0.1;
 pub enum Kind {
     /// Execution times. Their assumed spread is `Options::run_spread`.
     Execution,
-    /// Response times and latencies, which include waiting. Their assumed spread is twice that of
-    /// execution times.
+    /// Response times and latencies, which include waiting. Their assumed spread is twice the
+    /// assumed spread of execution times.
     Waiting,
-    /// Periods of callbacks. Their assumed spread is a tenth of that of execution times.
+    /// Periods of callbacks. Their assumed spread is a tenth of the assumed spread of execution
+    /// times.
     Period,
 }
 

@@ -5,8 +5,8 @@ use crate::index::{Kind, Row};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A run fits a
-/// list if it fits one of the list's words.
+/// The conditions that a run must meet to be found. An empty list or `None` sets no condition. A
+/// run meets the condition of a list if it matches one of the list's words.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default)]
 pub struct Query {
@@ -54,8 +54,8 @@ impl Query {
             && !self.without.contains(&row.object)
     }
 
-    /// Returns the rows that fit. An object that was put under two build names fits if one of the names
-    /// fits.
+    /// Returns the rows that fit the query. An object that was put under two build names fits if
+    /// one of the names fits.
     pub fn of(&self, rows: &[Row]) -> Found {
         let mut objects: BTreeMap<(Id, &str), (Vec<&Row>, usize)> = BTreeMap::new();
         for row in rows {

@@ -76,7 +76,7 @@ pub fn run(args: Args) -> Result<ExitStatus, CliError> {
     }
 }
 
-/// Returns the reason why a ledger must not be touched: its session or its guard still runs.
+/// Returns the reason why a ledger must not be changed: its session or its guard still runs.
 /// Returns `None` otherwise.
 fn living(ledger: &FoundLedger) -> Option<String> {
     match ledger.standing {

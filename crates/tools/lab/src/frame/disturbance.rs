@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// A turn is disturbed if the host took more than this share of it from one CPU, and at least
-    /// `LEAST_TICKS` ticks.
+    /// A turn is disturbed if the host took one CPU away for more than this share of the turn, and
+    /// for at least `LEAST_TICKS` ticks.
     pub stolen: f64,
-    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for more than
-    /// this share of it.
+    /// A turn is disturbed if a thread at the highest real-time priority was without its CPU for
+    /// more than this share of the turn.
     pub away: f64,
     /// A turn is disturbed if programs outside of the experiment used more CPU time than this, as a number
     /// of busy CPUs.

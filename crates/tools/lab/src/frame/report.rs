@@ -53,8 +53,8 @@ impl Figure {
         }
     }
 
-    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so one
-    /// value decides.
+    /// Creates a figure that was counted or computed. It does not depend on the machine's speed, so
+    /// one value decides on the verdict.
     pub fn exact(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         let mut figure = Figure::new(name, value, unit);
         figure.evidence.exact = true;

@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Returns the next turn. `elapsed` is the time since the first one.
+    /// Returns the next turn. `elapsed` is the time since the first turn.
     fn next(&mut self, elapsed: Duration, worst: &mut Disturbance) -> Option<(usize, usize)> {
         if self.ends_round() {
             self.end_round(elapsed, std::mem::take(worst));

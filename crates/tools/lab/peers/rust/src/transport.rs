@@ -32,7 +32,7 @@ pub struct Sample {
     pub received_ns: i64,
 }
 
-/// Writes the stamp into the first and last bytes of a payload, as a sender does that fills its
+/// Writes the stamp into the first and last bytes of a payload, like a sender that fills its
 /// payload in place.
 pub fn fill(payload: &mut [u8], sample: &Sample) {
     for (i, word) in [sample.sequence, sample.intended_ns, sample.sent_ns]
@@ -78,8 +78,8 @@ pub trait Peer: Sync {
     fn matched(&self, writer: &Self::Writer, readers: usize) -> bool;
     /// Loans a payload, fills it with [`fill`], and sends it.
     fn send(&self, writer: &mut Self::Writer, sample: &Sample, bytes: usize);
-    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if none comes before
-    /// the deadline. Without a deadline it does not wait.
+    /// Takes a message and reads its stamp with [`arrived`]. Returns `None` if no message comes
+    /// before the deadline. Does not wait without a deadline.
     fn receive(&self, reader: &mut Self::Reader, deadline_ns: Option<i64>) -> Option<Sample>;
     /// Takes a message and gives it back at `at_ns`, or later if none has arrived by then. Returns
     /// its number and the time just before it was given back. Only for middleware whose producer
@@ -104,7 +104,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the settings from words. Ends the program if one is missing or wrong.
+    /// Reads the settings from words. Ends the program if a setting is missing or wrong.
     pub fn new(words: &Words) -> Options {
         let number = or_die(words.number("readers"), "settings");
         Options {

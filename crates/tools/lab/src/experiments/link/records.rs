@@ -46,7 +46,7 @@ impl Records {
     }
 
     /// Returns all stalls until now. Returns `None` if a link had more stalls between two readings
-    /// than it keeps.
+    /// than it can record.
     pub fn finish(self) -> Result<Option<Vec<Stall>>> {
         drop(self.stop);
         let failed = |why: &str| LabError::unexpected("the links' records", why.to_string());
@@ -61,8 +61,8 @@ impl Records {
     }
 }
 
-/// Gives this thread a priority above programs that only load the CPUs, and below measured ones.
-/// Without the right to it, records may be incomplete.
+/// Gives this thread a priority above programs that only load the CPUs, and below the measured
+/// programs. Without the right to do so, records may be incomplete.
 fn run_above_loads() {
     let parameter = libc::sched_param { sched_priority: 1 };
     // SAFETY: changes the scheduling of this thread only.

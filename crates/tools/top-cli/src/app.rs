@@ -13,7 +13,7 @@ const FILTER_MAX: usize = 60;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Nothing,
-    /// The user has chosen this page: take the figures that it needs.
+    /// The user has chosen this page. The program must read the figures that the page needs.
     Choose(Page),
     Save,
     Quit,

@@ -28,8 +28,8 @@ impl Notifier {
         }
     }
 
-    /// Reports that the session lives, and its state in one line. Must be called more often than the
-    /// watchdog of the unit demands.
+    /// Reports that the session is running, and its state in one line. The caller must call it more
+    /// often than the watchdog of the systemd unit demands.
     pub fn lives(&mut self, status: &str) {
         let mut text = String::new();
         if !self.is_ready {

@@ -23,8 +23,8 @@ const FILES_OF_ROOT: [Capability; 2] = [
     Capability::CAP_DAC_READ_SEARCH,
 ];
 
-/// Returns whether this program has rights that its caller does not have (file capabilities). Environment
-/// variables that name a file, a library or a program must not be trusted then.
+/// Returns whether this program has rights that its caller does not have (file capabilities).
+/// onbeat must then not trust environment variables that name a file, a library or a program.
 pub fn is_elevated() -> bool {
     // SAFETY: the call only reads a value that the kernel gave this process.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -85,13 +85,12 @@ pub struct Thread {
 
 /// The numbers of the changes of a reservation that were undone, and the changes that could not be
 /// undone.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// The number of threads that have their previous state again.
     pub threads: usize,
     /// The number of threads that have ended meanwhile.
     pub gone: usize,
-    /// The number of cgroups that were removed.
     pub groups: usize,
     /// The changes that could not be undone, one line each.
     pub failures: Vec<String>,

@@ -519,7 +519,6 @@ impl<'m> Checker<'m> {
     }
 }
 
-/// Returns the outcome of a rule for a load if executions have no execution times.
 fn untimed() -> Outcome {
     Outcome::not_known("executions have no execution time. Record their context switches too")
 }

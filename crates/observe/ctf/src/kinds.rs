@@ -99,7 +99,6 @@ impl Call {
         )
     }
 
-    /// Returns whether this call sends or takes a request or a response.
     pub(crate) fn is_of_request(self) -> bool {
         use Call::{SendRequest, SendResponse, TakeRequest, TakeResponse};
         matches!(

@@ -487,7 +487,6 @@ impl<'a> Parser<'a> {
         Ok(fields)
     }
 
-    /// Parses the labels of an enumeration, up to its closing brace.
     fn labels(&mut self) -> Parsed<Vec<Label>> {
         let (mut labels, mut next) = (Vec::new(), 0);
         while !self.takes(&Token::Mark('}')) {

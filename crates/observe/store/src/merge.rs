@@ -25,13 +25,13 @@ const FORM: &str = concat!("onbeat-merge/1 ", env!("CARGO_PKG_VERSION"));
 const MAX_MERGE_BYTES: u64 = 4 << 30;
 
 /// The merged model, with the number of models and merges that were read for it.
+#[allow(missing_docs)] // the names say what they are
 #[derive(Debug)]
 pub struct Merged {
     /// The merge of all models, or `None` if no undamaged model is left.
     pub model: Option<Model>,
     /// The number of models that were merged, including those in reused merges.
     pub models: usize,
-    /// The number of models that were read from the store.
     pub models_read: usize,
     /// The number of earlier merges that were read from the store and reused.
     pub merges_read: usize,

@@ -83,7 +83,6 @@ struct Plan {
     planned_time: Option<Duration>,
     /// For each round, the planned round whose place it takes.
     origins: Vec<usize>,
-    /// The rounds that were set aside and not repeated yet.
     waiting: VecDeque<Vec<(usize, usize)>>,
     why: Option<(String, Disturbance)>,
     counted: Disturbance,

@@ -28,7 +28,6 @@ impl Page {
 
 #[derive(Default)]
 pub struct Shared {
-    /// The latest figures, until the screen takes them.
     view: Mutex<Option<View>>,
     page: AtomicU8,
     page_changed: AtomicBool,

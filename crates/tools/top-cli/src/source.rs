@@ -98,7 +98,6 @@ pub fn catch_signals() -> Result<Arc<AtomicBool>, CliError> {
 pub struct Pace {
     /// The factor by which the trace is played faster than recorded. Infinite means without waiting.
     pub speed: f64,
-    /// The recorded time after which playing ends.
     pub duration: Option<Duration>,
 }
 

@@ -84,8 +84,8 @@ impl Meta {
         })
     }
 
-    /// Fails with *permission denied* unless the file belongs to this user and no other user may write to the
-    /// file.
+    /// Fails with *permission denied* unless the file belongs to the user of this process and no
+    /// other user may write to the file.
     pub fn is_private(&self) -> io::Result<()> {
         if self.uid == rustix::process::geteuid().as_raw() && !self.others_may_write() {
             return Ok(());

@@ -1,8 +1,7 @@
 //! Cycles that repeat forever, and the position of an instant in them.
 
-/// A repeating interval of a fixed period. One cycle begins at the origin and has number 0.
-///
-/// Cycles also exist before the origin, and have negative numbers.
+/// The division of time into cycles of a fixed period. Cycle 0 begins at the origin. Cycles before
+/// the origin have negative numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
     period_ns: u64,
@@ -109,8 +108,8 @@ impl Cycle {
         limited(at_ns.into() - self.start(cycle))
     }
 
-    /// Returns how late an event is that should happen once per cycle, in ns. A negative result means early.
-    /// The lateness is measured from the nearest start of a cycle and is at most half a period.
+    /// Returns how far an event is from the nearest start of a cycle, in ns. A negative result
+    /// means that the event is early. The distance is at most half a period.
     pub fn deviation_ns(&self, at_ns: impl Into<i128>) -> i64 {
         let offset_ns = self.offset_ns(at_ns);
         if offset_ns > self.period_ns / 2 {

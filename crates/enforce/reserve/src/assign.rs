@@ -26,8 +26,8 @@ pub(crate) struct Changer<'r> {
     pub(crate) ledgers: &'r Ledgers,
 }
 
-/// Takes a thread out from behind the gate that it inherited from one of the `changed` threads.
-/// Returns false if the thread has ended.
+/// Frees a thread from the gate that it inherited from one of the `changed` threads. Returns false
+/// if the thread has ended.
 pub(crate) fn free(changed: &[Thread], tid: u32, way_out: &Path) -> io::Result<bool> {
     // Placed threads did not come from behind a gate, and their notes have no cgroup to return to.
     let gated = changed.iter().filter(|t| t.home.is_some());

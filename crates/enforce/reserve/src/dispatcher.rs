@@ -358,8 +358,8 @@ impl<'a> Run<'a> {
         self.actual[server] = Some(open);
     }
 
-    /// Opens and closes gates as wanted, closing first. A move that fails is tried again at the
-    /// next event.
+    /// Opens and closes gates so that each has its wanted state, closing first. A move that fails
+    /// is tried again at the next event.
     fn set_gates(&mut self) {
         for open in [false, true] {
             for server in 0..self.wanted.len() {

@@ -146,8 +146,8 @@ pub enum Warning {
     NormalFirst,
     /// A reservation that was killed had left changes, which are undone now.
     Recovered { threads: usize, groups: usize },
-    /// Some changes of a reservation that was killed could not be undone, or only in part. The text
-    /// says which.
+    /// Some changes of a reservation that was killed could not be undone, or were undone only in
+    /// part. The text says which.
     NotRecovered(String),
 }
 

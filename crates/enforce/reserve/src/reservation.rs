@@ -38,7 +38,7 @@ struct AssignedThread {
 #[derive(Default)]
 struct Assigned {
     threads: HashMap<u32, AssignedThread>,
-    /// Threads of the servers that have ended. Other threads may have inherited their state.
+    /// Ended threads of the servers. Threads that they started may have inherited their state.
     ended: Vec<Thread>,
     since_compacted: usize,
 }
@@ -324,8 +324,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so they can be
-    /// one event apart.
+    /// Reads the counters of the enforcer. The enforcer may write them meanwhile, so that some
+    /// counters can include one event more than others.
     pub fn stats(&self) -> Stats {
         self.enforcer.stats()
     }

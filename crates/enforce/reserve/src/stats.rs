@@ -284,8 +284,8 @@ pub struct Stats {
     pub cpu_ns: u64,
     /// Counts the cycles so far, including skipped ones.
     pub cycles: u64,
-    /// How much later than planned the dispatcher woke up. It plans to wake up before each instant
-    /// of the schedule, by a lead time that covers most of its measured delays.
+    /// The time by which the dispatcher woke up later than planned. It plans to wake up before each
+    /// instant of the schedule, by a lead time that covers most of its measured delays.
     pub lateness: Histogram,
     /// The time that each successful opening of a gate took (thaw).
     pub opening: Histogram,

@@ -96,8 +96,8 @@ impl Table {
         &self.events
     }
 
-    /// Reports whether the server's gate ever closes. A gate without slots, or with slots that
-    /// cover the cycle, does not.
+    /// Returns whether the server's gate ever closes. It does not close if the server has no slots,
+    /// or if its slots cover the cycle.
     pub fn is_gated(&self, server: usize) -> bool {
         self.events.iter().any(|e| e.server == server)
     }
@@ -207,8 +207,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Creates the position at `now_ns`, in phase with cycles that begin at `origin_ns`. Sets
-    /// `open` for each gate to its state at `now_ns`.
+    /// Creates a walk at the position of `now_ns` in cycles that begin at `origin_ns`. Sets `open`
+    /// for each gate to its state at `now_ns`.
     pub fn new(table: &Table, origin_ns: u64, now_ns: u64, open: &mut [bool]) -> Walk {
         let since = table.rounds(origin_ns).offset_ns(now_ns) as i64;
         let next = table

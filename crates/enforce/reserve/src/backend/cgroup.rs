@@ -39,9 +39,9 @@ impl Gate {
         }
     }
 
-    /// Writes `text`, which opens or closes the gate, to every cgroup of the gate, even after one
-    /// fails. Returns the last failure. A cgroup that no longer exists is not a failure: it was
-    /// removed with its container and had no threads.
+    /// Opens or closes the gate: writes `text` to every cgroup of the gate. Goes on after a failure
+    /// and returns the last failure. A cgroup that no longer exists is not a failure, because it
+    /// was removed with its container and had no threads.
     fn set(&self, closed: bool, text: &[u8]) -> io::Result<()> {
         self.closed.store(closed, Ordering::SeqCst);
         let mut result = Ok(());
@@ -130,8 +130,8 @@ impl V1 {
         }
     }
 
-    /// Records a cgroup in the ledger and makes it. The guard needs no descriptor of a cgroup
-    /// without threads, because restoring from the ledger removes it.
+    /// Records a cgroup in the ledger, then makes the cgroup. The guard needs no descriptor of a
+    /// cgroup without threads: the cgroup is removed when the ledger is restored.
     fn make_group(&self, dir: &Path, witness: &dyn Witness) -> Result<(), GateError> {
         let group = Group {
             thaw: Some((dir.join("freezer.state"), "THAWED".into())),

@@ -58,7 +58,7 @@ pub trait Witness {
 pub(crate) trait Backend: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// Creates the gate of a server, which is open at first. `label` is valid as a file name.
+    /// Creates the gate of a server, which is open at first. `label` must be a valid file name.
     fn create(
         &mut self,
         server: usize,

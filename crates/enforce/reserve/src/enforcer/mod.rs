@@ -46,7 +46,7 @@ pub struct Pulse {
     pub pauses: Pauses,
 }
 
-/// Keeps the threads of servers to the slots of a table.
+/// Limits the threads of servers to the slots of a table.
 ///
 /// A thread is admitted after its policy, priority and CPU are set and recorded. The enforcer
 /// records each further change of the machine before making it, in a form that another process can
@@ -105,8 +105,8 @@ pub trait Enforcer: Send + Sync {
     /// safe.
     fn set_origin(&self, origin_ns: u64);
 
-    /// Reads the counters since the start. The enforcer may write them meanwhile, so they can be
-    /// one event apart.
+    /// Reads the counters since the start. The enforcer may write them meanwhile, so that some
+    /// counters can include one event more than others.
     fn stats(&self) -> Stats;
 
     /// Returns the changes of threads' priorities that happened after the first `seen` ones, and

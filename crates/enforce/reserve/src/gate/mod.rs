@@ -97,8 +97,8 @@ pub(crate) struct Gates<'a> {
 struct State {
     phase: Phase,
     is_dropped: bool,
-    /// Whether at least one group of the gate may be frozen. After a failed move, one group can be
-    /// frozen and another not.
+    /// Whether at least one cgroup of the gate may be frozen. After a failed move, one cgroup can
+    /// be frozen and another not.
     may_be_shut: bool,
 }
 
@@ -170,8 +170,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Opens the kernel's gate even if it should already be open. The guard may have opened it, and
-    /// a write that the dispatcher had begun before may then have shut it again. The threads run
-    /// first and get their priority afterwards.
+    /// a late write of the dispatcher may then have shut it again. The threads run first and get
+    /// their priority afterwards.
     pub(crate) fn open_anyway(&mut self, server: usize) -> io::Result<()> {
         self.backend.open(server)?;
         self.states[server].may_be_shut = false;
@@ -338,8 +338,8 @@ impl<'a> Gates<'a> {
         Ok(())
     }
 
-    /// Raises the priority of all threads to the server's, or drops it to a normal one. All threads
-    /// are tried before the last failure is returned.
+    /// Raises the priority of all threads to the server's, or drops it to a normal one. Tries all
+    /// threads, then returns the last failure.
     fn set_priorities(&mut self, server: usize, is_raised: bool) -> io::Result<()> {
         let gate = &self.gates[server];
         let scheduling = match (gate.priority, is_raised) {

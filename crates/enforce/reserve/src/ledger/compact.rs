@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 impl Ledger {
-    /// Removes from the ledger the entries that no longer count. A ledger with torn lines is left
-    /// as it is, because these lines are reported at the end.
+    /// Removes entries from the ledger that are no longer needed to undo changes. A ledger with
+    /// torn lines is left as it is, because these lines are reported at the end.
     ///
     /// # Errors
     ///

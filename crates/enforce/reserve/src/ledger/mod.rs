@@ -142,9 +142,9 @@ impl Thread {
         identity(self.tid).is_some_and(|i| i.start == self.start)
     }
 
-    /// Gives `tid` the CPUs and policy that this thread had before the change, and tries both even
-    /// if one fails. The CPUs come first, because SCHED_DEADLINE accepts only threads that may use
-    /// all CPUs.
+    /// Gives `tid` the CPUs and policy that this thread had before the change. If one of them
+    /// fails, still tries the other. The CPUs come first, because SCHED_DEADLINE accepts only
+    /// threads that may use all CPUs.
     pub(super) fn schedule_back(&self, tid: u32) -> io::Result<()> {
         let pinned = self.pin_back(tid);
         let scheduled = sys::schedule(tid, &self.scheduling);

@@ -19,8 +19,8 @@ pub(crate) fn write_at_start(fd: RawFd, text: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Puts the file `new` behind the descriptor number of `old` in one step. A thread that uses the
-/// number at this moment gets one of the two files.
+/// Makes the descriptor number of `old` refer to the file `new`, in one step. A thread that uses
+/// the number at this moment gets one of the two files.
 pub(crate) fn replace(old: &File, new: &File) -> io::Result<()> {
     // SAFETY: both descriptors are open, and the owner of the number of `old` stays the same.
     let placed = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };

@@ -35,8 +35,8 @@ use onbeat_document::Model;
 /// executor that has work without a pause for longer has no bound.
 const PERIODS_MAX: u64 = 1000;
 const ROUNDS: usize = 20;
-/// The largest number of steps in the search for a bound. It ends the search for any model, also
-/// for a damaged one.
+/// The largest number of steps in the search for a bound. The limit ends the search even for a
+/// damaged model.
 const STEPS: usize = 10_000;
 
 /// The reason why a chain has no bound. Ids are untrusted.

@@ -148,8 +148,8 @@ impl Survey {
         }
     }
 
-    /// Returns the number of threads of ROS 2 that got no CPU in the context switches of the kernel. Returns 0
-    /// if the kernel switched more threads than the survey keeps.
+    /// Returns the number of threads of ROS 2 that never get a CPU in the recorded context
+    /// switches. Returns 0 if more threads were switched than the survey stores.
     pub(crate) fn unscheduled(&self) -> usize {
         let known = &self.scheduler.threads;
         if known.len() >= MAX_ROS_THREADS {

@@ -276,8 +276,8 @@ fn costs(model: &Model, chain: &Chain) -> Costs {
 struct Waits {
     ns: u64,
     times: u64,
-    /// The variance, in ns^2, of the mean wait per execution. It is over all components that make
-    /// the callback wait in this way.
+    /// The variance, in ns^2, of the mean wait per execution. It covers all components together
+    /// that make the callback wait in this way.
     variance: f64,
 }
 

@@ -59,8 +59,8 @@ pub struct Report {
     pub open: usize,
     /// The speed of the machine in each run, if times were corrected for it.
     pub speed: Option<Speed>,
-    /// The smallest change of an execution time that could be found, as a share; the median over
-    /// all execution times.
+    /// The smallest detectable change of an execution time, as a share. It is the median over all
+    /// execution times.
     pub resolution: Option<f64>,
     pub spreads: Vec<RunSpread>,
     pub runs: (usize, usize),
@@ -136,8 +136,8 @@ pub fn diff(a: &Model, b: &Model, options: &Options) -> Report {
 }
 
 /// Tests all figures with the correction for their number, and returns the spreads between runs.
-/// Changed figures say nothing about the spread. So it is estimated again without them, and all
-/// figures are tested again.
+/// The first test finds changed figures, which say nothing about the spread. The function then
+/// estimates the spread without them, and tests all figures again.
 fn test(
     measured: &[(&Row<'_>, Measured)],
     others: &[Found],
@@ -218,8 +218,8 @@ fn found(row: &Row<'_>, change: Change, model: &Model) -> Found {
     }
 }
 
-/// Returns the chain through a callback in whose latency the shift has the largest share, with that
-/// share.
+/// Returns the largest share that a callback's shift has in the latency of a chain through the
+/// callback, and the name of this chain.
 fn heaviest(model: &Model, id: &str, shift_ns: f64) -> Option<(f64, String)> {
     let passes = |c: &&Chain| c.callbacks.iter().any(|other| other == id);
     let latency = |c: &Chain| c.figures.latency_ns.quantile(0.5) as f64;

@@ -32,7 +32,8 @@ pub use structure::{Difference, Part, What};
 /// The conditions under which a difference counts as a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// The smallest relative change that matters, as a share of a time, or of all items for losses.
+    /// The smallest relative change that matters. For times it is a share of the time, for losses a
+    /// share of all items.
     pub min_effect: f64,
     /// The smallest change of a time that matters, in ns.
     pub min_time_ns: f64,

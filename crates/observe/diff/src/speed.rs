@@ -12,7 +12,7 @@ use crate::rows::{Figure, Row};
 const FEWEST: usize = 5;
 
 /// The speed of the machine in each run, as the logarithm of the run's execution times relative to
-/// the usual ones. 0 is usual, and a positive value is slower.
+/// the usual execution times. 0 is usual, and a positive value is slower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Speed {
     /// The first model's runs: each run's id and the logarithm of its speed.

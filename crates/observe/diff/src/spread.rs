@@ -219,8 +219,8 @@ impl Spread {
         scale.kind.assumed(&self.options) * single.runs
     }
 
-    /// Returns a spread between the assumed and the estimated one. With more figures it is closer
-    /// to the estimate.
+    /// Returns a spread between the assumed and the estimated spread. With more figures, it is
+    /// closer to the estimated spread.
     fn blend(&self, scale: &Scale, single: &Single) -> f64 {
         let trust = self.trust(scale);
         let assumed = self.assumed(scale, single);

@@ -123,7 +123,7 @@ fn typical(dist: &Dist) -> Typical {
     }
 }
 
-/// Compares pairs of single runs. In the second run of each, `changed` callbacks take `factor`
+/// Compares pairs of single runs. In the second run of each pair, `changed` callbacks take `factor`
 /// times as long.
 fn pairs(system: System, changed: usize, factor: f64, count: u64) -> Vec<(Report, Vec<String>)> {
     let pair = |seed: u64| {

@@ -13,8 +13,8 @@ use std::collections::BTreeSet;
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     pub visible: Visible,
-    /// Hidden callbacks are collapsed into parts, which have the timing of these callbacks. If not set,
-    /// all callbacks stay, with replaced names.
+    /// If set, hidden callbacks are collapsed into parts, which have the timing of these callbacks.
+    /// Otherwise all callbacks stay, with replaced names.
     pub collapse: bool,
 }
 

@@ -643,8 +643,8 @@ impl<'m, 'n> Rewrite<'m, 'n> {
         all.into_iter().map(new).collect()
     }
 
-    /// Returns the chains that stay. Also returns the number of paths through parts for which only the mean
-    /// latency is known.
+    /// Returns the chains that stay in the redacted model. Also returns the number of paths through
+    /// parts for which only the mean latency is known.
     fn all_chains(&self) -> (Vec<Chain>, usize) {
         let of_old = |&i: &usize| &self.model.chains[i];
         let (mut ways, mut measured) = (BTreeSet::new(), BTreeSet::new());

@@ -191,7 +191,8 @@ impl Work<'_> {
         })
     }
 
-    /// Returns an earlier merge, or `None` if the merge is missing or damaged and must be made again.
+    /// Reads an earlier merge of `models` from the store. Returns `None` if the merge is missing or
+    /// damaged and must be made again.
     fn kept(&self, key: &str, models: &[Id]) -> Option<Model> {
         let bytes = self.store.read(key, MAX_MERGE_BYTES).ok()??;
         let (sum, packed) = bytes.split_at_checked(32)?;

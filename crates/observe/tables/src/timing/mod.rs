@@ -446,7 +446,8 @@ fn chains(
     found.collect()
 }
 
-/// Reports whether an item's row shows a loss that a later event disproved. Takes that loss off `recovered`.
+/// Returns whether an item's row shows a loss that a later event disproved. Removes this loss from
+/// `recovered`.
 fn is_recovered(row: &[Option<i64>], recovered: &mut FxHashMap<Recovered, u64>) -> bool {
     let value = |column: usize| row.get(column).copied().flatten().unwrap_or(-1);
     let [topic, from, to, time, fate] = [0, 1, 2, 3, 7].map(value);

@@ -32,8 +32,8 @@ pub const RULE: Rule = Rule {
     foreign: 0.10,
 };
 
-/// The shortest time that is judged. Shorter turns of a round, and shorter steps, are judged together,
-/// because the kernel counts in ticks of some ms.
+/// The shortest time for which disturbances are judged. Shorter turns of a round, and shorter
+/// steps, are judged together, because the kernel counts in ticks of some ms.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// The smallest number of stolen ticks that disturbs a turn. The kernel counts stolen time in ticks, and a
@@ -48,8 +48,8 @@ pub struct Disturbance {
     /// The share of the time that the host took, on the CPU that lost most.
     pub stolen: f64,
     pub stolen_ticks: u64,
-    /// The share of the time for which a thread that runs above all others did not get its CPU, on the
-    /// worst CPU. `None` without the right to real-time priorities.
+    /// The share of the time for which the most urgent thread of a CPU did not get this CPU, for
+    /// the CPU with the largest share. `None` without the right to real-time priorities.
     pub away: Option<f64>,
     /// The longest delay of a thread that runs above all others, in us.
     pub floor_us: Option<f64>,

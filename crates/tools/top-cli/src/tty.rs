@@ -202,7 +202,8 @@ fn sequence(bytes: &[u8]) -> Key {
 pub struct Drawn {
     tty: File,
     has_colours: bool,
-    /// The text that is not written yet. One write per picture suits a slow line.
+    /// The text that is not written yet. The backend writes a whole screen with one call, which
+    /// suits a slow connection.
     out: Vec<u8>,
 }
 

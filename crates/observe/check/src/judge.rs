@@ -190,7 +190,7 @@ impl Bar {
             (Verdict::NotKnown, why)
         } else {
             let why = format!(
-                "{most} of {count} are {side}, so the true share is {} to {}; at most {} is allowed",
+                "{most} of {count} are {side}, so the true share is {} to {}; at most {} are allowed",
                 share(low),
                 share(high),
                 share(allowed)

@@ -145,7 +145,6 @@ fn touch_stack(bytes: usize) {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Permission {
-    /// The dispatcher opens and closes gates as the table says.
     Given,
     /// All gates are open, because the guard has opened them or does not run.
     Withdrawn,

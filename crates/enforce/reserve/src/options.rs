@@ -28,7 +28,6 @@ pub enum Choice {
 /// A function of a time in ns: see [`Options::on_wake`].
 pub type OnWake = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// The settings of a reservation.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Clone)]
 pub struct Options {

@@ -83,7 +83,6 @@ pub struct StepBound {
     pub others_ns: u64,
 }
 
-/// The bound of a chain's latency.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChainBound {

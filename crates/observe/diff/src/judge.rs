@@ -43,7 +43,6 @@ pub struct Found {
     pub late: Option<String>,
 }
 
-/// The changes between two models.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {

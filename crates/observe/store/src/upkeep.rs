@@ -15,7 +15,6 @@ use std::time::Duration;
 /// running writers, so only killed writers leave such files.
 const GRACE: Duration = Duration::from_secs(3600);
 
-/// The result of tidying a store.
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Tidied {

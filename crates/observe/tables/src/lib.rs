@@ -38,7 +38,6 @@ pub enum ExportError {
     Table { path: PathBuf, source: ParquetError },
 }
 
-/// The result of an export of events.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exported {

@@ -95,7 +95,6 @@ pub fn fit(name: &str, limit: usize) -> String {
     }
 }
 
-/// The side to which the cells of a table's column are aligned.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {

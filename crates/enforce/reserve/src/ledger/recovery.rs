@@ -43,7 +43,6 @@ pub enum Standing {
     NotBelieved,
 }
 
-/// A thread that a ledger lists.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundThread {
@@ -58,7 +57,6 @@ pub struct FoundThread {
     pub home: Option<PathBuf>,
 }
 
-/// The state of a cgroup that a ledger lists.
 #[allow(missing_docs)] // the names say what they are
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupStanding {
@@ -78,7 +76,6 @@ pub struct FoundLedger {
     pub standing: Standing,
     /// The threads that had not been put back when the ledger was read.
     pub threads: Vec<FoundThread>,
-    /// The cgroups that the ledger lists, each with its state.
     pub groups: Vec<(PathBuf, GroupStanding)>,
     /// The number of lines that cannot be read.
     pub torn: usize,
